@@ -1,0 +1,106 @@
+"""`ci-perf baseline`: accept a run as what was agreed, check the files, see what accepting would change."""
+
+import json
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from ci_perf.cli.options import resolve_settings, setting_options
+from ci_perf.core.baseline import Difference, check_baseline, diff_baselines, make_baselines, path_of
+from ci_perf.core.errors import EXIT_USAGE, CiPerfError
+from ci_perf.core.metrics import BY_NAME
+from ci_perf.core.model import Baseline
+from ci_perf.core.quantity import duration, number, percent
+from ci_perf.core.serial import dump_baseline
+from ci_perf.edge import git, store
+
+_RUN = click.argument("run_file", metavar="RUN", type=click.Path(path_type=Path))
+_KERNELS = click.argument("kernels", metavar="[KERNEL]...", nargs=-1)
+
+
+@click.group()
+def baseline() -> None:
+    """Accept, check and compare the files in baselines/, which say what was agreed for each kernel and GPU."""
+
+
+@baseline.command()
+@_RUN
+@_KERNELS
+@setting_options("baselines")
+def accept(run_file: Path, kernels: tuple[str, ...], **flags: object) -> None:
+    """Make RUN (a run.json or its folder) the baseline of its kernels, or of those named.
+
+    The only writer of baselines. Whole kernels at a time; a run that failed, was cut short or was slowed down on
+    purpose is refused.
+    """
+    root = Path.cwd()
+    folder = root / resolve_settings(root, flags)["baselines"]
+    for new in _from_run(run_file, kernels, root):
+        path = store.write_baseline(new, folder)
+        click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
+    click.echo("Commit these files and say why.", err=True)
+
+
+@baseline.command()
+@setting_options("baselines", "kernels-dir")
+@click.pass_context
+def check(ctx: click.Context, /, **flags: object) -> None:
+    """Check every baseline file: schema, canonical form, place, and that the kernels still have its cases."""
+    root = Path.cwd()
+    settings = resolve_settings(root, flags)
+    folder = root / settings["baselines"]
+    specs = {spec.name: spec for spec in store.read_kernels(root / settings["kernels-dir"], root)}
+    files = sorted(folder.glob("*/*.json"))
+    problems = 0
+    for file in files:
+        path = file.relative_to(folder).as_posix()
+        try:
+            found = store.read_baseline(file)
+        except CiPerfError as error:
+            click.echo(str(error))
+            problems += 1
+            continue
+        complaints = check_baseline(found, path, specs)
+        if dump_baseline(found) != file.read_text(encoding="utf-8"):
+            complaints.append("not in canonical form: `ci-perf baseline accept` writes it so")
+        for complaint in complaints:
+            click.echo(f"{path}: {complaint}")
+        problems += len(complaints)
+    click.echo(f"{len(files)} baseline files, {problems} problems")
+    ctx.exit(EXIT_USAGE if problems else 0)
+
+
+@baseline.command()
+@_RUN
+@_KERNELS
+@setting_options("baselines")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: object) -> None:
+    """Show what accepting RUN would change in the baselines; nothing is written."""
+    root = Path.cwd()
+    folder = root / resolve_settings(root, flags)["baselines"]
+    rows = [row for new in _from_run(run_file, kernels, root) for row in diff_baselines(_current(new, folder), new)]
+    if as_json:
+        keys = ("kernel", "case", "device", "what", "old", "new")
+        click.echo(json.dumps([{key: getattr(row, key) for key in keys} for row in rows], indent=2))
+        return
+    headers = ("case", "device", "what", "old", "new", "change")
+    click.echo(tabulate([_line(row) for row in rows], headers=headers, tablefmt="simple", disable_numparse=True))
+    click.echo(f"{len(rows)} differences", err=True)
+
+
+def _from_run(run_file: Path, kernels: tuple[str, ...], root: Path) -> tuple[Baseline, ...]:
+    return make_baselines(store.read_run(run_file), kernels, git.query_user(root), str(run_file))
+
+
+def _current(new: Baseline, folder: Path) -> Baseline | None:
+    path = folder / path_of(new.device, new.kernel)
+    return store.read_baseline(path) if path.is_file() else None
+
+
+def _line(row: Difference) -> tuple[str, ...]:
+    is_counter = row.what in BY_NAME
+    old, new = ("-" if v is None else number(v) if is_counter else duration(v) for v in (row.old, row.new))
+    change = percent(row.new / row.old - 1, sign=True) if row.old and row.new is not None else "-"
+    return f"{row.kernel}/{row.case}", row.device, row.what, old, new, change

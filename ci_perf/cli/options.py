@@ -1,0 +1,60 @@
+"""Flags made from the table of settings, and their values resolved with the file and the environment."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ci_perf.core.settings import BY_NAME, SETTINGS, Setting, Settings, resolve, variable
+from ci_perf.edge import store
+
+Command = Callable[..., Any]
+
+
+def setting_options(*names: str) -> Callable[[Command], Command]:
+    """Add the flags of these settings to a command, or of all settings where none is named."""
+
+    def decorate(command: Command) -> Command:
+        for setting in reversed([s for s in SETTINGS if not names or s.name in names]):
+            command = _option(setting)(command)
+        return command
+
+    return decorate
+
+
+def _option(setting: Setting) -> Callable[[Command], Command]:
+    if setting.default is False:
+        return click.option(f"--{setting.name}/--no-{setting.name}", default=None, help=setting.help)
+    default = _shown(setting.default)
+    text = f"{setting.help}  [default: {default}]" if default else setting.help
+    return click.option(f"--{setting.name}", metavar=setting.metavar, default=None, help=text)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if isinstance(value, float) and value < 1:
+        return f"{value:.0%}"
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def resolve_settings(root: Path, flags: dict[str, object]) -> Settings:
+    """Resolve flags (as click names them), environment and file into settings."""
+    given = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    environ = {name: os.environ[variable(name)] for name in BY_NAME if os.environ.get(variable(name))}
+    file, table = store.read_settings_file(root)
+    return resolve([("flag", given), ("environment", environ), (file, table)])
+
+
+def complete_case(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[str]:
+    """Complete `kernel` and `kernel/case` from the kernels of the current folder."""
+    del ctx, param
+    root = Path.cwd()
+    try:
+        specs = store.read_kernels(root / resolve_settings(root, {})["kernels-dir"], root)
+    except Exception:
+        return []
+    names = [spec.name for spec in specs] + [f"{spec.name}/{case}" for spec in specs for case in spec.cases]
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,59 @@
+"""Drawing on a terminal: the report on stdout, progress on stderr and only where somebody watches."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ci_perf.core.report import Report
+from ci_perf.render.terminal import render_terminal
+
+WIDTH = 140
+"""Of a report that goes to a file or a log, where no terminal says how wide it is."""
+
+
+def show(report: Report) -> None:
+    """Print the report as a table, in colour on a terminal."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    console.print(render_terminal(report))
+
+
+class Bars:
+    """Progress bars, one for each stage of a run; silent where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description:<8}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[what]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = None if self._progress.disable else self._progress.add_task("start", total=None, what="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, stage: str, steps: int) -> None:
+        """Add a bar for a stage of so many steps."""
+        if self._task is not None:
+            if self._progress.tasks[-1].total is None:
+                self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(stage, total=steps, what="")
+
+    def step(self, what: str) -> None:
+        """Move the bar of the current stage by one."""
+        if self._task is not None:
+            self._progress.update(self._task, advance=1, what=what)

@@ -1,0 +1,61 @@
+"""`ci-perf report` and `ci-perf replay`: a recorded run as text of some kind, without a GPU."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from ci_perf.cli.output import show
+from ci_perf.core.report import Report, build_report
+from ci_perf.edge import store
+from ci_perf.render.html import render_html
+from ci_perf.render.json_text import render_json
+from ci_perf.render.junit import render_junit
+from ci_perf.render.markdown import render_comment
+from ci_perf.render.tabular import render_csv
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "markdown": render_comment,
+    "html": render_html,
+    "csv": render_csv,
+    "junit": render_junit,
+    "json": render_json,
+}
+
+
+def _formats(command: Callable[..., None]) -> Callable[..., None]:
+    helps = {
+        "markdown": "The exact body of the pull request comment.",
+        "html": "The comment as a page.",
+        "csv": "Every number, in base units.",
+        "junit": "JUnit XML.",
+        "json": "Verdicts and numbers for programs.",
+    }
+    for name in reversed(FORMATS):
+        command = click.option(f"--{name}", "form", flag_value=name, help=helps[name])(command)
+    command = click.option("--text", "form", flag_value="text", default=True, help="A table (the default).")(command)
+    return click.argument("run_file", metavar="RUN", type=click.Path(path_type=Path))(command)
+
+
+@click.command("report")
+@_formats
+def report(run_file: Path, form: str) -> None:
+    """Print the report of RUN: a run.json, its folder, or a zip that holds one. Exit status 0 whatever it says."""
+    _print(build_report(store.read_run(run_file)), form)
+
+
+@click.command("replay")
+@_formats
+@click.pass_context
+def replay(ctx: click.Context, run_file: Path, form: str) -> None:
+    """Judge RUN again, anywhere, without a GPU: the same report and exit status as the run itself had."""
+    found = build_report(store.read_run(run_file))
+    _print(found, form)
+    ctx.exit(found.exit_status)
+
+
+def _print(found: Report, form: str) -> None:
+    if form == "text":
+        show(found)
+    else:
+        click.echo(FORMATS[form](found), nl=False)

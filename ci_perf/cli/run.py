@@ -1,0 +1,148 @@
+"""`ci-perf run`: the main job."""
+
+import os
+import shlex
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from ci_perf import __version__
+from ci_perf.cli.options import complete_case, resolve_settings, setting_options
+from ci_perf.cli.output import Bars, show
+from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
+from ci_perf.core.plan import Job, make_plan
+from ci_perf.core.report import Report, build_report
+from ci_perf.core.settings import Settings, policy_from
+from ci_perf.edge import git, store
+from ci_perf.edge.lab import MachineLab
+from ci_perf.edge.machine_room import Room, prepare
+from ci_perf.flow import execute
+from ci_perf.render.json_text import render_json
+from ci_perf.render.markdown import render_comment
+from ci_perf.render.tabular import render_csv
+
+
+@click.command()
+@click.argument("patterns", metavar="[KERNEL[/CASE]]...", nargs=-1, shell_complete=complete_case)
+@setting_options()
+@click.option("--show-settings", is_flag=True, help="Show every setting and where its value came from; run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of a table.")
+@click.pass_context
+def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, as_json: bool, **flags: object) -> None:
+    """Verify, time, profile and judge kernels; print the report and the comment that a pull request would get.
+
+    Each case is held against its reference, timed in fresh processes, run under nsys and ncu where there are any, and
+    judged against the baselines. A case beyond a threshold is measured a second time in fresh processes. Nothing leaves
+    this machine; all files of the run are in the output folder.
+
+    KERNEL and CASE may hold wildcards: `ci-perf run 'sdpa/s*'`.
+    """
+    root = Path.cwd()
+    settings = resolve_settings(root, flags)
+    specs = store.read_kernels(root / settings["kernels-dir"], root)
+    if show_settings:
+        click.echo(_settings_table(settings, specs))
+        return
+    make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
+    room = prepare(settings, root)
+    jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
+    found = _measure(_blank(patterns, jobs, settings, room, root), jobs, settings, room)
+    report = build_report(found)
+    comment = render_comment(report)
+    store.write_text(room.folder / "report.md", comment)
+    store.write_text(room.folder / "key_metrics.csv", render_csv(report))
+    _print(report, comment, room, as_json=as_json)
+    ctx.exit(report.exit_status)
+
+
+def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room) -> Run:
+    lab = MachineLab(room.bench, room.profilers)
+    with Bars() as bars:
+        return execute(
+            blank,
+            jobs,
+            lab,
+            processes=settings["processes"],
+            save=lambda run: store.write_run(run, room.folder),
+            progress=bars,
+        )
+
+
+def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings, room: Room, root: Path) -> Run:
+    specs = {job.spec.name: job.spec for job in jobs}
+    provenance = Provenance(
+        tool=__version__,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=shlex.join(["ci-perf", "run", *patterns]),
+        commit=git.query_commit(root),
+    )
+    stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
+    notes = room.notes
+    if stand_ins:
+        message = f"{', '.join(stand_ins)}: the kernel runs on a GPU only, its reference was timed in its place"
+        notes = (*notes, Note("reference-timed", message))
+    return Run(
+        provenance=provenance,
+        selection=patterns,
+        policy=policy_from(settings),
+        kernels=tuple(specs.values()),
+        devices=room.devices,
+        toolchain=room.toolchain,
+        baselines=_baselines(root / settings["baselines"], patterns, specs, room),
+        notes=notes,
+        planted=settings["plant-slowdown"],
+    )
+
+
+def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpec, ...]:
+    """Let a threshold from a flag or the environment outrank the one in kernel.toml."""
+    if settings.chosen_by_user("regression-threshold"):
+        specs = tuple(replace(spec, regression=None) for spec in specs)
+    if settings.chosen_by_user("speedup-threshold"):
+        specs = tuple(replace(spec, speedup=None) for spec in specs)
+    if settings.chosen_by_user("timeout"):
+        specs = tuple(replace(spec, timeout_s=None) for spec in specs)
+    return specs
+
+
+def _baselines(
+    folder: Path, patterns: tuple[str, ...], specs: dict[str, KernelSpec], room: Room
+) -> tuple[Baseline, ...]:
+    """Return the baselines that this run can be held against: of these devices, and of these kernels or of all."""
+    slugs = {device.slug for device in room.devices}
+    found = store.read_baselines(folder).values()
+    return tuple(b for b in found if b.device.slug in slugs and (not patterns or b.kernel in specs))
+
+
+def _print(report: Report, comment: str, room: Room, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(render_json(report), nl=False)
+    else:
+        show(report)
+        click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(comment)
+
+
+def _settings_table(settings: Settings, specs: tuple[KernelSpec, ...]) -> str:
+    lines = [(name, _text(value), settings.origins[name]) for name, value in settings.values.items()]
+    for spec in specs:
+        own = (
+            ("regression-threshold", spec.regression),
+            ("speedup-threshold", spec.speedup),
+            ("timeout", spec.timeout_s),
+        )
+        for name, value in own:
+            if value is not None:
+                loses = " (outranked)" if settings.chosen_by_user(name) else ""
+                lines.append((f"{name} of {spec.name}", _text(value), f"{spec.folder}/kernel.toml{loses}"))
+    return tabulate(lines, headers=("setting", "value", "from"), tablefmt="simple", disable_numparse=True)
+
+
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else "" if value is None else str(value)

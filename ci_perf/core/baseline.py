@@ -1,0 +1,153 @@
+"""Baselines: made from a run, held against what they claim to be, compared with their successor."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ci_perf.core.errors import ConfigError
+from ci_perf.core.metrics import BY_NAME, Trust
+from ci_perf.core.model import (
+    Baseline,
+    BaselineCase,
+    BaselineCounter,
+    BaselineTime,
+    Device,
+    KernelSpec,
+    Measurement,
+    Reading,
+    Run,
+)
+from ci_perf.core.stats import process_medians, spread
+
+
+def path_of(device: Device, kernel: str) -> str:
+    """Return where a baseline lies below the baselines folder.
+
+    >>> path_of(Device("cuda", "NVIDIA L4"), "sdpa")
+    'l4/sdpa.json'
+    """
+    return f"{device.slug}/{kernel}.json"
+
+
+def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, source: str) -> tuple[Baseline, ...]:
+    """Turn what a run measured into baselines, whole kernels at a time.
+
+    A run that was cut short, was slowed down on purpose, or lacks a number for one of a kernel's cases is refused with
+    the case's name: half a baseline would be compared with half a kernel.
+    """
+    if run.planted is not None:
+        raise ConfigError(f"{source}: this run was slowed down on purpose", hint="a baseline needs an honest run")
+    if not run.finished:
+        raise ConfigError(f"{source}: this run did not finish", hint="`ci-perf run` again and accept that run")
+    known = {spec.name for spec in run.kernels}
+    for name in kernels:
+        if name not in known:
+            raise ConfigError(f"{source}: the run has no kernel `{name}`", hint="it has " + ", ".join(sorted(known)))
+    provenance = replace(run.provenance, accepted_by=accepted_by)
+    baselines = []
+    for device in run.devices:
+        for spec in run.kernels:
+            mine = [m for m in run.measurements if (m.kernel, m.device) == (spec.name, device.kind)]
+            if mine and (not kernels or spec.name in kernels):
+                _check_whole(spec, device, mine, source)
+                cases = {m.case: _baseline_case(m) for m in mine}
+                baselines.append(Baseline(spec.name, device, run.toolchain, provenance, cases))
+    return tuple(baselines)
+
+
+def _check_whole(spec: KernelSpec, device: Device, measurements: Sequence[Measurement], source: str) -> None:
+    expected = spec.cpu_cases if device.kind == "cpu" and spec.cpu_cases is not None else tuple(spec.cases)
+    measured = {m.case for m in measurements if not m.failure and len(m.methods) == 1 and _positive(m)}
+    for case in expected:
+        if case not in measured:
+            raise ConfigError(
+                f"{source}: no usable time for case `{spec.name}/{case}` on {device.slug}",
+                hint=f"`ci-perf run {spec.name}` measures the whole kernel; mend a case that failed first",
+            )
+
+
+def _positive(measurement: Measurement) -> bool:
+    return all(second > 0 for replicate in measurement.replicates for second in replicate.seconds)
+
+
+def _baseline_case(measurement: Measurement) -> BaselineCase:
+    medians = process_medians(measurement.replicates)
+    ordered = sorted(measurement.replicates, key=lambda r: statistics.median(r.seconds))
+    time = BaselineTime(
+        method=measurement.methods[0],
+        median=statistics.median(medians),
+        noise_floor=round(spread(medians), 6),
+        replicates=tuple(tuple(sorted(r.seconds)) for r in ordered),
+    )
+    return BaselineCase(measurement.params, measurement.target, time, _counters(measurement.counters))
+
+
+def _counters(launches: Sequence[Mapping[str, Reading]]) -> dict[str, BaselineCounter]:
+    """Keep the counters that every launch has; those said to be exact only where they repeated."""
+    counters = {}
+    for name, metric in BY_NAME.items():
+        values = [r.value for launch in launches if (r := launch.get(name)) is not None and r.value is not None]
+        if not values or len(values) < len(launches):
+            continue
+        if metric.trust is Trust.EXACT and (len(values) < 2 or len(set(values)) > 1):
+            continue
+        counters[name] = BaselineCounter(metric.unit, tuple(sorted(values)))
+    return counters
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One line of what accepting a run would change."""
+
+    kernel: str
+    case: str
+    device: str
+    what: str
+    """`added`, `removed`, `time` or the name of a counter."""
+    old: float | None
+    new: float | None
+
+
+def diff_baselines(old: Baseline | None, new: Baseline) -> tuple[Difference, ...]:
+    """List what `new` changes: cases that come and go, medians, counters; what is equal is left out."""
+    before = old.cases if old else {}
+    rows = []
+    for case in sorted({*before, *new.cases}):
+        a, b = before.get(case), new.cases.get(case)
+        rows += [Difference(new.kernel, case, new.device.slug, *row) for row in _diff_case(a, b)]
+    return tuple(rows)
+
+
+def _diff_case(old: BaselineCase | None, new: BaselineCase | None) -> list[tuple[str, float | None, float | None]]:
+    if old is None or new is None:
+        return [
+            ("added" if old is None else "removed", old.time.median if old else None, new.time.median if new else None)
+        ]
+    rows: list[tuple[str, float | None, float | None]] = []
+    if old.time.median != new.time.median:
+        rows.append(("time", old.time.median, new.time.median))
+    for name in sorted({*old.counters, *new.counters}):
+        a, b = (statistics.median(c.counters[name].values) if name in c.counters else None for c in (old, new))
+        if a != b:
+            rows.append((name, a, b))
+    return rows
+
+
+def check_baseline(baseline: Baseline, path: str, specs: Mapping[str, KernelSpec]) -> list[str]:
+    """Return what is wrong with a baseline file that its schema cannot see; `path` is relative to the folder."""
+    problems = []
+    expected = path_of(baseline.device, baseline.kernel)
+    if path != expected:
+        problems.append(f"holds {baseline.kernel} on {baseline.device.name}, so its place is {expected}")
+    spec = specs.get(baseline.kernel)
+    if spec is None:
+        return [*problems, f"there is no kernel `{baseline.kernel}`: remove the file or restore the kernel"]
+    for name, case in baseline.cases.items():
+        if name not in spec.cases:
+            problems.append(f"key `cases.{name}`: the kernel has no such case")
+        elif dict(spec.cases[name]) != dict(case.params):
+            problems.append(f"key `cases.{name}.params`: differ from {spec.folder}/kernel.toml")
+        medians = [statistics.median(values) for values in case.time.replicates]
+        if abs(statistics.median(medians) / case.time.median - 1) > 1e-9:
+            problems.append(f"key `cases.{name}.time.median`: does not follow from the values beside it")
+    return problems

@@ -1,0 +1,42 @@
+"""Errors that are shown to the user as one sentence and a hint, without a traceback.
+
+A regression is a value, never an exception. Anything that is not a `CiPerfError` is a bug in ci-perf.
+"""
+
+from typing import ClassVar
+
+EXIT_OK = 0
+EXIT_RED = 1
+"""A regression, a failed kernel, a broken gate, or whatever else `fail-on` names."""
+EXIT_USAGE = 2
+EXIT_ENVIRONMENT = 3
+EXIT_BUG = 70
+"""EX_SOFTWARE of sysexits.h."""
+
+
+class CiPerfError(Exception):
+    """Base of every error that a user can mend; `hint` says how."""
+
+    exit_status: ClassVar[int] = EXIT_USAGE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class ConfigError(CiPerfError):
+    """A file, key, flag or pattern is wrong."""
+
+
+class FormatError(CiPerfError):
+    """A run or baseline file does not hold what its schema promises."""
+
+
+class ProfileError(CiPerfError):
+    """A profiler's file cannot be read, or is not what it claims to be."""
+
+
+class MachineError(CiPerfError):
+    """The machine cannot do what was asked for: no GPU, no torch, a tool that died."""
+
+    exit_status: ClassVar[int] = EXIT_ENVIRONMENT

@@ -1,0 +1,154 @@
+"""The counters that ci-perf knows by name: what ncu calls them, and how far they may be trusted.
+
+A counter is *exact* (any difference is a change), *banded* (a difference beyond a tolerance that was measured is a
+change) or *explaining* (percentages of a peak: for gates and causes, never the judge of a change).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ci_perf.core.model import Reading
+
+
+class Trust(StrEnum):
+    """What a difference between two readings means."""
+
+    EXACT = "exact"
+    BANDED = "banded"
+    EXPLAINING = "explaining"
+
+
+class Combine(StrEnum):
+    """How the readings of several GPU kernels of one launch become one."""
+
+    SUM = "sum"
+    MAX = "max"
+    WEIGHTED = "weighted"
+    """The mean, weighted by the duration of each kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A counter of one launch."""
+
+    name: str
+    ncu: str
+    unit: str
+    combine: Combine
+    trust: Trust
+    band: float = 0.0
+    """For banded counters: the fraction by which unchanged code may differ."""
+    complement: bool = False
+    """The value is 100 minus what ncu reports."""
+    extra_passes: bool = False
+    """Asked for only where a gate names it: it costs several replay passes of its own."""
+
+
+# The bands are several times the scatter that repeated launches of unchanged kernels showed on an H100 and an H200:
+# instructions 4e-4 (spin waits), cycles 0.4 %, bytes read 0.7 %, bytes written 5 %.
+METRICS: tuple[Metric, ...] = (
+    Metric("registers_per_thread", "launch__registers_per_thread", "register", Combine.MAX, Trust.EXACT),
+    Metric("block_size", "launch__block_size", "thread", Combine.MAX, Trust.EXACT),
+    Metric("grid_size", "launch__grid_size", "block", Combine.SUM, Trust.EXACT),
+    Metric("shared_static_bytes", "launch__shared_mem_per_block_static", "byte", Combine.MAX, Trust.EXACT),
+    Metric("shared_dynamic_bytes", "launch__shared_mem_per_block_dynamic", "byte", Combine.MAX, Trust.EXACT),
+    Metric("local_load_inst", "smsp__inst_executed_op_local_ld.sum", "inst", Combine.SUM, Trust.EXACT),
+    Metric("local_store_inst", "smsp__inst_executed_op_local_st.sum", "inst", Combine.SUM, Trust.EXACT),
+    Metric("tensor_inst", "sm__inst_executed_pipe_tensor.sum", "inst", Combine.SUM, Trust.EXACT),
+    Metric("instructions", "smsp__inst_executed.sum", "inst", Combine.SUM, Trust.BANDED, band=0.002),
+    Metric("cycles", "sm__cycles_elapsed.max", "cycle", Combine.SUM, Trust.BANDED, band=0.03),
+    Metric("dram_read_bytes", "dram__bytes_read.sum", "byte", Combine.SUM, Trust.BANDED, band=0.03),
+    Metric("dram_write_bytes", "dram__bytes_write.sum", "byte", Combine.SUM, Trust.BANDED, band=0.20),
+    Metric(
+        "dram_throughput_pct",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        "%",
+        Combine.WEIGHTED,
+        Trust.EXPLAINING,
+    ),
+    Metric(
+        "warps_active_pct",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "%",
+        Combine.WEIGHTED,
+        Trust.EXPLAINING,
+    ),
+    Metric(
+        "tensor_active_pct",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "%",
+        Combine.WEIGHTED,
+        Trust.EXPLAINING,
+    ),
+    Metric("l1_hit_rate_pct", "l1tex__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING),
+    Metric(
+        "l1_miss_rate_pct", "l1tex__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING, complement=True
+    ),
+    Metric("l2_hit_rate_pct", "lts__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING),
+    Metric(
+        "shared_bank_conflicts",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+        "",
+        Combine.SUM,
+        Trust.EXPLAINING,
+    ),
+    Metric("duration_ns", "gpu__time_duration.sum", "ns", Combine.SUM, Trust.EXPLAINING),
+    Metric(
+        "sm_throughput_pct",
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        "%",
+        Combine.WEIGHTED,
+        Trust.EXPLAINING,
+        extra_passes=True,
+    ),
+)
+
+BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
+_DURATION = BY_NAME["duration_ns"].ncu
+
+
+def wanted(gated: Iterable[str]) -> tuple[Metric, ...]:
+    """Return the metrics to ask ncu for: all cheap ones, and those that a gate names.
+
+    >>> "sm_throughput_pct" in {m.name for m in wanted([])}
+    False
+    >>> "sm_throughput_pct" in {m.name for m in wanted(["sm_throughput_pct"])}
+    True
+    """
+    names = set(gated)
+    return tuple(m for m in METRICS if not m.extra_passes or m.name in names)
+
+
+def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[Metric]) -> dict[str, Reading]:
+    """Turn the ncu readings of the GPU kernels of one launch into named readings of the launch.
+
+    A reading that one kernel lacks is lacking for the launch: a partial sum would look like an improvement.
+    """
+    return {metric.name: _combine(metric, kernels) for metric in metrics}
+
+
+def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Reading:
+    absent = Reading(None, metric.unit, "not in the report")
+    readings = [kernel.get(metric.ncu, absent) for kernel in kernels]
+    for reading in readings:
+        if reading.value is None:
+            return Reading(None, metric.unit, reading.reason)
+    values = [r.value for r in readings if r.value is not None]
+    if not values:
+        return Reading(None, metric.unit, "no GPU kernel ran")
+    if metric.combine is Combine.SUM:
+        value = math.fsum(values)
+    elif metric.combine is Combine.MAX:
+        value = max(values)
+    else:
+        value = _weighted(values, [kernel.get(_DURATION, absent).value or 0.0 for kernel in kernels])
+    return Reading(100.0 - value if metric.complement else value, metric.unit)
+
+
+def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+    total = math.fsum(weights)
+    if total <= 0:
+        return math.fsum(values) / len(values)
+    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / total

@@ -1,0 +1,337 @@
+"""The values that walk through ci-perf, from a kernel's folder to a recorded run.
+
+Glossary, one word for one thing:
+
+kernel       a folder with a `kernel.toml`; the folder's name is its name
+case         one set of parameters of a kernel
+launch       one call of the kernel's `launch`; it may start several GPU kernels
+sample       the time of one launch in seconds, averaged over the launches timed together
+replicate    the samples of one fresh process; the process is the unit of replication
+batch        the replicates measured before the next look at the verdict: 0 first, 1 to confirm
+measurement  all that one run learned of one case on one device
+run          everything a verdict needs, in one file
+baseline     what was agreed for one kernel on one GPU model, in `baselines/`
+finding      the verdict on one case, with its reason code and numbers
+report       findings and statistics, ready to be rendered
+
+Units are SI base units (seconds, bytes, hertz, watts); a percentage keeps `_pct` in its name, a trace's time `_ns`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Scalar = str | int | float | bool
+Params = Mapping[str, Scalar]
+
+
+class Verdict(StrEnum):
+    """What is said of a case; always beside a reason code and a sentence."""
+
+    SPEEDUP = "SPEEDUP"
+    REGRESSION = "REGRESSION"
+    UNCHANGED = "UNCHANGED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    NEW = "NEW"
+    MISSING = "MISSING"
+    FAILED = "FAILED"
+    NOT_COMPARABLE = "NOT_COMPARABLE"
+
+
+class GateState(StrEnum):
+    """Whether a counter kept its limit; what was not measured is neither."""
+
+    KEPT = "KEPT"
+    BROKEN = "BROKEN"
+    NOT_MEASURED = "NOT_MEASURED"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """An absolute, one-sided limit on a counter: `sm_throughput_pct >= 85`."""
+
+    metric: str
+    operator: str
+    """`>=` or `<=`."""
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.operator} {self.limit:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """A `kernel.toml`, checked."""
+
+    name: str
+    folder: str
+    """Where the kernel lies, relative to the repository, with forward slashes."""
+    entry: str
+    description: str = ""
+    devices: tuple[str, ...] = ("cuda",)
+    """Where `launch` runs. On any other device ci-perf runs `reference` in its place."""
+    kernels: tuple[str, ...] = ()
+    """Patterns of the GPU kernels that count; empty: all."""
+    l2: str = "warm"
+    cases: Mapping[str, Params] = field(default_factory=dict)
+    cpu_cases: tuple[str, ...] | None = None
+    """The cases that run on a CPU by default; None: all."""
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    regression: float | None = None
+    speedup: float | None = None
+    timeout_s: float | None = None
+    gates: tuple[Gate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The GPU or CPU that was measured: what decides whether two times may be compared."""
+
+    kind: str
+    """`cuda` or `cpu`."""
+    name: str
+    compute_capability: str | None = None
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    l2_bytes: int | None = None
+    sm_clock_max_hz: float | None = None
+    memory_clock_max_hz: float | None = None
+    memory_bus_bits: int | None = None
+    power_limit_w: float | None = None
+    driver: str | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+
+    @property
+    def slug(self) -> str:
+        """The device's folder below `baselines/`.
+
+        >>> Device("cuda", "NVIDIA H100 80GB HBM3").slug
+        'h100-80gb-hbm3'
+        >>> Device("cpu", "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz").slug
+        'cpu-intel-xeon-platinum-8481c-2-70ghz'
+        """
+        name = re.sub(r"\((?:r|tm|c)\)|\bnvidia\b|\bcpu\b", " ", self.name.lower())
+        slug = re.sub(r"[^a-z0-9]+", "-", name).strip("-") or "unknown"
+        return f"cpu-{slug}" if self.kind == "cpu" else slug
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """Versions that a number may depend on; None is not installed or not known."""
+
+    python: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    """The CUDA toolkit that torch was built with."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    nsys: str | None = None
+    ncu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one launch must do at least: operations, and bytes read once plus bytes written once."""
+
+    flop: float
+    bytes: float
+    dtype: str | None = None
+    """The type whose peak rate bounds the operations; None: the case's `dtype`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a case has no number."""
+
+    stage: str
+    """`verify`, `time`, `nsys` or `ncu`."""
+    code: str
+    """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `printed`."""
+    message: str
+    detail: str = ""
+    """The traceback or the end of what the process wrote on stderr."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How far the output was from the reference: the largest |out - ref| / (|ref| + rms(ref)) of all elements."""
+
+    error: float
+    tolerance: float
+    checked: str
+    """`launch`: held against the reference; `reference`: the reference itself ran and is finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """The samples of one fresh process, in the order in which they were taken."""
+
+    seconds: tuple[float, ...]
+    """Per launch."""
+    launches: int
+    """How many launches each sample was averaged over."""
+    method: str
+    """The method id: numbers of different methods are never compared."""
+    batch: int = 0
+    temperature_c: float | None = None
+    sm_clock_hz: float | None = None
+    power_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One counter in one of three states: a value (a measured zero is one), or not available, with the reason."""
+
+    value: float | None
+    unit: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedKernel:
+    """A GPU kernel as Nsight Systems saw it inside a case's range."""
+
+    name: str
+    count: int
+    total_ns: int
+    median_ns: float
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers_per_thread: int | None = None
+    shared_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTimeline:
+    """What the timeline holds of one case: `launches` launches inside one NVTX range."""
+
+    launches: int
+    kernels: tuple[TracedKernel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """All that one run learned of one case on one device."""
+
+    kernel: str
+    case: str
+    params: Params
+    device: str
+    """`cuda` or `cpu`."""
+    target: str
+    """`launch`, or `reference` where `launch` does not run on this device."""
+    cost: Cost | None = None
+    verification: Verification | None = None
+    failure: Failure | None = None
+    replicates: tuple[Replicate, ...] = ()
+    timeline: CaseTimeline | None = None
+    counters: tuple[Mapping[str, Reading], ...] = ()
+    """One mapping from metric to reading for each profiled launch."""
+
+    @property
+    def id(self) -> str:
+        """How the case is written on the command line: `kernel/case`."""
+        return f"{self.kernel}/{self.case}"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The method ids of the replicates, without repetition; more than one means not comparable."""
+        return tuple(sorted({r.method for r in self.replicates}))
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that was not done or not normal, what that means, and how to mend it."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of the verdict. Fractions are fractions: 0.03 is 3 %."""
+
+    regression: float = 0.03
+    """head / base - 1 from which slower is a regression."""
+    speedup: float = 0.10
+    """base / head - 1 from which faster is a speedup."""
+    confidence: float = 0.99
+    cv_warning: float = 0.12
+    temperature_warning_c: float = 80.0
+    fail_on: tuple[str, ...] = ("regression", "failed", "gate", "missing")
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineTime:
+    """The agreed time of a case: the summary for people, the values for any statistic that one may want."""
+
+    method: str
+    median: float
+    noise_floor: float
+    """The largest distance of a replicate's median from `median`, as a fraction."""
+    replicates: tuple[tuple[float, ...], ...]
+    """The samples of each process, ascending; processes in ascending order of their median."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineCounter:
+    """The agreed readings of one counter, one for each profiled launch, ascending."""
+
+    unit: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineCase:
+    """What was agreed for one case."""
+
+    params: Params
+    target: str
+    time: BaselineTime
+    counters: Mapping[str, BaselineCounter] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a baseline or a run comes from."""
+
+    tool: str
+    date: str
+    """UTC, ISO 8601."""
+    command: str
+    commit: str | None = None
+    """Of the repository with the kernels; ends in `-dirty` where files differed from the commit."""
+    accepted_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A file of `baselines/`: one kernel on one GPU model."""
+
+    kernel: str
+    device: Device
+    toolchain: Toolchain
+    provenance: Provenance
+    cases: Mapping[str, BaselineCase]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that a verdict needs: `replay` turns it into the same report anywhere."""
+
+    provenance: Provenance
+    selection: tuple[str, ...]
+    """The patterns that chose the cases; empty: everything, so that a case without a measurement is MISSING."""
+    policy: Policy
+    kernels: tuple[KernelSpec, ...]
+    devices: tuple[Device, ...]
+    toolchain: Toolchain
+    measurements: tuple[Measurement, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+    notes: tuple[Note, ...] = ()
+    planted: float | None = None
+    """A slowdown that was planted on purpose, as a fraction; such a run can never become a baseline."""
+    gpu_seconds: float = 0.0
+    finished: bool = False

@@ -1,0 +1,50 @@
+"""Numbers as text: one prefix, three or four digits, a space before the unit."""
+
+import math
+
+_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def percent(fraction: float, *, sign: bool = False, digits: int = 1) -> str:
+    """Write a fraction as a percentage.
+
+    >>> percent(0.0312), percent(-0.5, sign=True), percent(math.inf)
+    ('3.1 %', '-50.0 %', 'any change')
+    """
+    if not math.isfinite(fraction):
+        return "any change"
+    return f"{fraction * 100:{'+' if sign else ''}.{digits}f} %"
+
+
+def duration(seconds: float) -> str:
+    """Write a time with the prefix that fits it.
+
+    >>> duration(48.6123e-6), duration(0.0)
+    ('48.61 us', '0 s')
+    """
+    for scale, unit in _TIME:
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
+
+
+def rate(per_second: float, unit: str) -> str:
+    """Write a rate with a decimal prefix.
+
+    >>> rate(3.54e14, "FLOP/s"), rate(2.4e12, "B/s")
+    ('354 TFLOP/s', '2.4 TB/s')
+    """
+    for scale, prefix in _PREFIXES:
+        if abs(per_second) >= scale:
+            return f"{per_second / scale:.3g} {prefix}{unit}"
+    return f"{per_second:.3g} {unit}"
+
+
+def number(value: float) -> str:
+    """Write a counter: whole numbers in full with separators, others with four digits.
+
+    >>> number(1048576.0), number(90.598)
+    ('1,048,576', '90.6')
+    """
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"

@@ -1,0 +1,178 @@
+"""A run, judged and put in order for people: what every renderer draws from."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ci_perf.core.errors import EXIT_OK, EXIT_RED
+from ci_perf.core.model import Device, Measurement, Note, Provenance, Run, Toolchain, Verdict
+from ci_perf.core.quantity import percent
+from ci_perf.core.roofline import Roofline, roofline
+from ci_perf.core.stats import Summary, summarize
+from ci_perf.core.verdict import Finding, is_red, judge
+
+ORDER = (
+    Verdict.FAILED,
+    Verdict.REGRESSION,
+    Verdict.MISSING,
+    Verdict.SPEEDUP,
+    Verdict.NOT_COMPARABLE,
+    Verdict.INCONCLUSIVE,
+    Verdict.NEW,
+    Verdict.UNCHANGED,
+)
+"""The order of rows: what needs someone's attention first."""
+
+WORDS: Mapping[Verdict, tuple[str, str]] = {
+    Verdict.FAILED: ("failed kernel", "failed kernels"),
+    Verdict.REGRESSION: ("regression", "regressions"),
+    Verdict.MISSING: ("missing case", "missing cases"),
+    Verdict.SPEEDUP: ("speedup", "speedups"),
+    Verdict.NOT_COMPARABLE: ("not comparable", "not comparable"),
+    Verdict.INCONCLUSIVE: ("inconclusive", "inconclusive"),
+    Verdict.NEW: ("new case", "new cases"),
+    Verdict.UNCHANGED: ("unchanged", "unchanged"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case on one device: the finding, and the numbers behind it."""
+
+    finding: Finding
+    red: bool
+    measurement: Measurement | None = None
+    summary: Summary | None = None
+    roofline: Roofline | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the row belongs into the part of the report that nobody may overlook."""
+        loud = (Verdict.FAILED, Verdict.REGRESSION, Verdict.SPEEDUP, Verdict.MISSING)
+        return self.red or self.finding.verdict in loud or bool(self.finding.broken_gates)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run has to say."""
+
+    headline: str
+    next_step: str
+    rows: tuple[Row, ...]
+    notes: tuple[Note, ...]
+    devices: tuple[Device, ...]
+    toolchain: Toolchain
+    provenance: Provenance
+    compared: int
+    """How many cases were held against a baseline; with none, nothing was shown to be fine."""
+    exit_status: int
+    gpu_seconds: float
+    planted: float | None
+    patterns: tuple[str, ...]
+
+    def of(self, *verdicts: Verdict) -> tuple[Row, ...]:
+        """Return the rows with one of these verdicts."""
+        return tuple(row for row in self.rows if row.finding.verdict in verdicts)
+
+
+def build_report(run: Run) -> Report:
+    """Judge a run and put its rows in order."""
+    measurements = {(m.kernel, m.case, m.device): m for m in run.measurements}
+    kinds = {device.slug: device for device in run.devices}
+    rows = [
+        _row(
+            finding,
+            measurements.get((finding.kernel, finding.case, kinds[finding.device].kind)),
+            kinds[finding.device],
+            run,
+        )
+        for finding in judge(run)
+    ]
+    rows.sort(key=lambda row: ORDER.index(row.finding.verdict))
+    verdicts = Counter(row.finding.verdict for row in rows)
+    compared = sum(1 for row in rows if row.finding.change is not None)
+    red = any(row.red for row in rows)
+    return Report(
+        headline=_headline(verdicts, sum(len(row.finding.broken_gates) for row in rows)),
+        next_step=_next_step(rows, compared),
+        rows=tuple(rows),
+        notes=run.notes,
+        devices=run.devices,
+        toolchain=run.toolchain,
+        provenance=run.provenance,
+        compared=compared,
+        exit_status=EXIT_RED if red else EXIT_OK,
+        gpu_seconds=run.gpu_seconds,
+        planted=run.planted,
+        patterns=run.selection,
+    )
+
+
+def _row(finding: Finding, measurement: Measurement | None, device: Device, run: Run) -> Row:
+    red = is_red(finding, run.policy.fail_on)
+    if measurement is None or not measurement.replicates:
+        return Row(finding, red, measurement)
+    summary = summarize(measurement.replicates)
+    cost = measurement.cost
+    dtype = str(measurement.params.get("dtype", "float32"))
+    return Row(
+        finding,
+        red,
+        measurement,
+        summary,
+        roofline(cost, summary.median.point, device, dtype) if cost else None,
+        tuple(_warnings(measurement, summary, run)),
+    )
+
+
+def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]:
+    warnings = []
+    if summary.cv > run.policy.cv_warning:
+        warnings.append(
+            f"CV {percent(summary.cv)}: the samples scatter by more than {percent(run.policy.cv_warning, digits=0)}"
+        )
+    hottest = max((r.temperature_c for r in measurement.replicates if r.temperature_c is not None), default=0.0)
+    if hottest > run.policy.temperature_warning_c:
+        warnings.append(f"{hottest:.0f} C: above {run.policy.temperature_warning_c:.0f} C the GPU may slow itself down")
+    return warnings
+
+
+def _headline(verdicts: Mapping[Verdict, int], broken_gates: int) -> str:
+    """Count the verdicts in words.
+
+    >>> _headline({Verdict.REGRESSION: 1, Verdict.UNCHANGED: 3}, 2)
+    '1 regression, 2 broken gates, 3 unchanged'
+    """
+    parts = [f"{verdicts[v]} {WORDS[v][verdicts[v] != 1]}" for v in ORDER if verdicts.get(v)]
+    if broken_gates:
+        loud = sum(1 for v in ORDER[:4] if verdicts.get(v))
+        parts.insert(loud, f"{broken_gates} broken gate{'s' if broken_gates != 1 else ''}")
+    return ", ".join(parts) or "no case ran"
+
+
+def _next_step(rows: list[Row], compared: int) -> str:
+    verdicts = {row.finding.verdict for row in rows}
+    broken = any(row.finding.broken_gates for row in rows)
+    steps = (
+        (Verdict.FAILED in verdicts, "Mend the failed kernels first: nothing is known of their speed."),
+        (
+            Verdict.REGRESSION in verdicts,
+            "Mend the regression, or accept it with `ci-perf baseline accept` and say why in the commit.",
+        ),
+        (broken, "A counter broke its limit: mend the kernel, or change `[gates]` in its kernel.toml."),
+        (
+            Verdict.MISSING in verdicts,
+            "A case with a baseline is gone: restore it, or drop it with `ci-perf baseline accept`.",
+        ),
+        (not compared, "Nothing was compared: `ci-perf baseline accept` makes this run the baseline."),
+        (
+            Verdict.SPEEDUP in verdicts,
+            "Keep it: `ci-perf baseline accept` makes the faster time the one to defend.",
+        ),
+        (
+            Verdict.INCONCLUSIVE in verdicts,
+            "Some cases are too noisy to judge: more `--processes` narrow the interval.",
+        ),
+    )
+    return next((step for holds, step in steps if holds), "Nothing to do.")

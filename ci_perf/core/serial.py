@@ -1,0 +1,96 @@
+"""Runs and baselines as canonical JSON, and back.
+
+What is read is checked against the packaged schema, and so is a baseline that is written; a run is not, as it is
+written again and again while it grows.
+
+Canonical: keys sorted, two spaces, a final newline, so that a change in git shows what changed and nothing else.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from cattrs.preconf.json import make_converter
+
+from ci_perf.core.errors import FormatError
+from ci_perf.core.model import Baseline, Run
+from ci_perf.core.schema import check
+
+VERSION = 1
+"""Of both schemas. A file of an older version is read; one of a newer version is refused."""
+
+_T = TypeVar("_T", Run, Baseline)
+_CONVERTER = make_converter()
+
+
+def canonical(document: object) -> str:
+    """Write a JSON document in the one form that is committed and compared.
+
+    >>> print(canonical({"b": 1, "a": "x"}), end="")
+    {
+      "a": "x",
+      "b": 1
+    }
+    """
+    return json.dumps(document, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def dump_run(run: Run) -> str:
+    """Return the text of a `run.json`."""
+    return canonical(_document(run, "run"))
+
+
+def load_run(text: str, source: str) -> Run:
+    """Read a `run.json`; `source` names the file in errors (FormatError)."""
+    return _load(text, source, "run", Run)
+
+
+def dump_baseline(baseline: Baseline) -> str:
+    """Return the text of a file of `baselines/`."""
+    document = json.loads(canonical(_document(baseline, "baseline")))
+    check(document, "baseline", f"baseline of {baseline.kernel}", FormatError)
+    return canonical(document)
+
+
+def load_baseline(text: str, source: str) -> Baseline:
+    """Read a file of `baselines/`; `source` names the file in errors (FormatError)."""
+    return _load(text, source, "baseline", Baseline)
+
+
+def _document(value: Run | Baseline, kind: str) -> dict[str, object]:
+    return {"schema": f"urn:ci-perf:{kind}:{VERSION}", **_CONVERTER.unstructure(value)}
+
+
+def _load(text: str, source: str, kind: str, cls: type[_T]) -> _T:
+    try:
+        document = json.loads(text, parse_constant=_no_constant)
+    except ValueError as error:
+        raise FormatError(f"{source}: not JSON: {error}", hint=_looks_like(text)) from None
+    _check_version(document, kind, source)
+    check(document, kind, source, FormatError)
+    return _CONVERTER.structure({k: v for k, v in document.items() if k != "schema"}, cls)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _looks_like(text: str) -> str:
+    if text.startswith("version https://git-lfs"):
+        return "this is a git-lfs pointer: run `git lfs pull`"
+    return "" if text.strip() else "the file is empty"
+
+
+def _check_version(document: object, kind: str, source: str) -> None:
+    found = document.get("schema") if isinstance(document, Mapping) else None
+    match = re.fullmatch(r"urn:ci-perf:(\w+):(\d+)", str(found))
+    if match is None:
+        raise FormatError(f"{source}: key `schema`: {found!r} is not a ci-perf schema", hint=f"expected a {kind} file")
+    if match[1] != kind:
+        raise FormatError(f"{source}: this is a {match[1]} file, expected a {kind} file")
+    if int(match[2]) > VERSION:
+        raise FormatError(
+            f"{source}: written by a newer ci-perf (schema {match[2]}, this one reads up to {VERSION})",
+            hint="upgrade ci-perf",
+        )

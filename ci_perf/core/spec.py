@@ -1,0 +1,134 @@
+"""`kernel.toml` as a value: parsed, checked, and its cases written out."""
+
+import difflib
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+
+from ci_perf.core.errors import ConfigError
+from ci_perf.core.metrics import BY_NAME
+from ci_perf.core.model import Gate, KernelSpec, Params, Scalar
+from ci_perf.core.schema import check
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
+    """Read the text of `FOLDER/kernel.toml`; every error names the file and the key."""
+    source = f"{folder}/kernel.toml"
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{folder}: `{name}` cannot be a kernel's name", hint="use letters, digits, '.', '_' and '-' for the folder"
+        )
+    try:
+        document = tomllib.loads(text, parse_float=_finite)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: {error}", hint="a table or key may be written only once") from None
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}", hint="JSON, in which runs are kept, has no such number") from None
+    check(document, "kernel", source)
+    cases = _cases(document, source)
+    policy = document.get("policy", {})
+    return KernelSpec(
+        name=name,
+        folder=folder,
+        entry=document["entry"],
+        description=document.get("description", ""),
+        devices=tuple(document.get("devices", ("cuda",))),
+        kernels=tuple(document.get("kernels", ())),
+        l2=document.get("l2", "warm"),
+        cases=cases,
+        cpu_cases=_cpu_cases(document, cases, source),
+        tolerance=document.get("tolerance", {}),
+        regression=_optional_fraction(policy, "regression", source),
+        speedup=_optional_fraction(policy, "speedup", source),
+        timeout_s=policy.get("timeout"),
+        gates=tuple(_gate(metric, limit, source) for metric, limit in document.get("gates", {}).items()),
+    )
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"`{text}` is not a finite number")
+    return number
+
+
+def parse_fraction(value: object, where: str) -> float:
+    """Read a threshold, written `3%` or `0.03`; one reading only, so a bare number must be below 1.
+
+    >>> parse_fraction("3%", "regression"), parse_fraction(0.1, "speedup")
+    (0.03, 0.1)
+    """
+    text = str(value).strip()
+    try:
+        fraction = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ConfigError(f"{where}: {value!r} is not a fraction", hint="write 3% or 0.03") from None
+    if not 0 < fraction < (math.inf if text.endswith("%") else 1):
+        hint = f"did you mean {text}%?" if 1 <= fraction < math.inf else "write 3% or 0.03"
+        raise ConfigError(f"{where}: {value!r} is not between 0 and 1", hint=hint)
+    return round(fraction, 12)
+
+
+def _optional_fraction(policy: Mapping[str, object], key: str, source: str) -> float | None:
+    return parse_fraction(policy[key], f"{source}: key `policy.{key}`") if key in policy else None
+
+
+def _cases(document: Mapping[str, dict[str, dict[str, Scalar]]], source: str) -> dict[str, Params]:
+    """Write out all cases: the named ones, then the sweep; none may repeat another's name or parameters."""
+    defaults: Params = document.get("defaults", {})  # type: ignore[assignment] # the schema has checked its values
+    named: dict[str, Params] = {name: {**defaults, **params} for name, params in document["cases"].items()}
+    cases: dict[str, Params] = {}
+    seen: dict[tuple[tuple[str, Scalar], ...], str] = {}
+    swept = _sweep(document.get("sweep", {}), defaults or next(iter(named.values())))  # type: ignore[arg-type]
+    for name, params in itertools.chain(named.items(), swept):
+        key = tuple(sorted(params.items()))
+        table = "cases" if name in named and name not in cases else "sweep"
+        if name in cases:
+            raise ConfigError(
+                f"{source}: key `{table}`: case `{name}` repeats", hint="rename the case or drop the value"
+            )
+        if key in seen:
+            raise ConfigError(
+                f"{source}: key `{table}.{name}`: the same parameters as case `{seen[key]}`",
+                hint="a case that repeats another measures nothing new: remove one",
+            )
+        cases[name], seen[key] = params, name
+    return cases
+
+
+def _sweep(lists: Mapping[str, list[Scalar]], fixed: Params) -> list[tuple[str, Params]]:
+    """Return the product of the lists; parameters that are not swept come from `fixed`."""
+    if not lists:
+        return []
+    points = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+    return [("-".join(f"{k}{_slug(v)}" for k, v in point.items()), {**fixed, **point}) for point in points]
+
+
+def _slug(value: Scalar) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", str(value).lower()).strip("-")
+
+
+def _cpu_cases(document: Mapping[str, object], cases: Mapping[str, Params], source: str) -> tuple[str, ...] | None:
+    names = document.get("cpu_cases")
+    if not isinstance(names, list):
+        return None
+    for name in names:
+        if name not in cases:
+            raise ConfigError(f"{source}: key `cpu_cases`: no case is called `{name}`", hint=_similar(name, cases))
+    return tuple(names)
+
+
+def _gate(metric: str, limit: str, source: str) -> Gate:
+    if metric not in BY_NAME:
+        raise ConfigError(f"{source}: key `gates.{metric}`: no counter has this name", hint=_similar(metric, BY_NAME))
+    operator = limit.strip()[:2]
+    return Gate(metric, operator, float(limit.strip()[2:]))
+
+
+def _similar(name: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else "known: " + ", ".join(known)

@@ -1,0 +1,141 @@
+"""Everything that is settled before the first measurement: interpreter, devices, profilers, and what is missing."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ci_perf.core.errors import MachineError
+from ci_perf.core.model import Device, Failure, Note, Toolchain
+from ci_perf.core.secrets import without_secrets
+from ci_perf.core.settings import Settings
+from ci_perf.edge import gpu, tools
+from ci_perf.edge.lab import Bench, job_request, query_interpreter
+from ci_perf.edge.machine import cpu_device
+from ci_perf.edge.profile import ProfileSession
+
+_HINTS = {
+    "nsys": "install Nsight Systems (package nsight-systems-cli) or name it with CI_PERF_NSYS",
+    "ncu": "install Nsight Compute (package nsight-compute) or name it with CI_PERF_NCU",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A machine that is ready to measure."""
+
+    bench: Bench
+    devices: tuple[Device, ...]
+    toolchain: Toolchain
+    profilers: tuple[ProfileSession, ...]
+    notes: tuple[Note, ...]
+    folder: Path
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of device in the order in which they are measured."""
+        return tuple(device.kind for device in self.devices)
+
+
+def prepare(settings: Settings, root: Path) -> Room:
+    """Find the interpreter, the devices and the profilers; a demand that cannot be met is a MachineError."""
+    env = without_secrets(os.environ)
+    folder = root / settings["output"]
+    python = tools.find_python(settings["python"] or None, env)
+    seen = query_interpreter(str(python.path), env, folder / "logs")
+    if isinstance(seen, Failure):
+        raise MachineError(
+            f"{python.path}: {seen.message}", hint=seen.detail.splitlines()[-1] if seen.detail else "see --python"
+        )
+    devices, notes = _devices(settings["device"], seen, str(python.path))
+    uuid = _uuid(seen)
+    bench = Bench(
+        python=str(python.path),
+        root=root,
+        logs=folder / "logs",
+        env=env,
+        samples=settings["samples"],
+        timeout_s=settings["timeout"],
+        planted=settings["plant-slowdown"],
+        gpu_uuid=uuid,
+    )
+    on_gpu = any(device.kind == "cuda" for device in devices)
+    profilers, missing = _profilers(settings, bench, folder) if on_gpu else ((), ())
+    versions = {session.tool: version for session, version in profilers}
+    toolchain = Toolchain(
+        python=seen["python"],
+        torch=seen["torch"],
+        cuda=seen["cuda"],
+        packages=seen["packages"],
+        nsys=versions.get("nsys"),
+        ncu=versions.get("ncu"),
+    )
+    return Room(bench, devices, toolchain, tuple(session for session, _ in profilers), (*notes, *missing), folder)
+
+
+def _devices(
+    wanted: tuple[str, ...], seen: Mapping[str, Any], python: str
+) -> tuple[tuple[Device, ...], tuple[Note, ...]]:
+    if "cuda" in wanted and not seen["gpu"]:
+        reason = "has no torch" if not seen["torch"] else f"its torch {seen['torch']} sees no GPU"
+        raise MachineError(f"no GPU to measure on: {python} {reason}", hint="`ci-perf doctor` says what is missing")
+    kinds = [kind for kind in wanted if kind != "auto"] or ["cuda" if seen["gpu"] else "cpu"]
+    devices = tuple(_gpu_device(seen) if kind == "cuda" else cpu_device() for kind in dict.fromkeys(kinds))
+    if wanted == ("auto",) and not seen["gpu"]:
+        message = "no GPU was found: this is a run on the CPU, without nsys and ncu, to show the flow"
+        return devices, (Note("no-gpu", message, "`ci-perf doctor` says what a GPU run needs"),)
+    return devices, ()
+
+
+def _gpu_device(seen: Mapping[str, Any]) -> Device:
+    """Join what NVML and torch know of the GPU that torch sees first."""
+    found = seen["gpu"]
+    known = _match(found)
+    device = known.device if known else Device("cuda", found["name"])
+    return replace(
+        device,
+        compute_capability=device.compute_capability or found["compute_capability"],
+        sm_count=found["sm_count"] or device.sm_count,
+        memory_bytes=device.memory_bytes or found["memory_bytes"],
+        l2_bytes=found["l2_bytes"],
+    )
+
+
+def _match(found: Mapping[str, Any]) -> gpu.Gpu | None:
+    """Find torch's GPU among NVML's by its UUID, which torch writes without the prefix."""
+    uuid = found["uuid"]
+    for candidate in gpu.query_gpus():
+        if uuid and candidate.uuid.split("-", 1)[-1] == uuid.removeprefix("GPU-").removeprefix("MIG-"):
+            return candidate
+    visible = gpu.visible(gpu.query_gpus(), os.environ)
+    return visible[0] if visible else None
+
+
+def _uuid(seen: Mapping[str, Any]) -> str | None:
+    known = _match(seen["gpu"]) if seen["gpu"] else None
+    return known.uuid if known else None
+
+
+def _profilers(
+    settings: Settings, bench: Bench, folder: Path
+) -> tuple[tuple[tuple[ProfileSession, str], ...], tuple[Note, ...]]:
+    """Return the sessions to run with the tools' versions; a tool that was asked for by name must be there."""
+    chosen = {"auto": ("nsys", "ncu"), "none": (), "nsys": ("nsys",), "ncu": ("ncu",)}[settings["profile"]]
+    finders = {"nsys": tools.find_nsys, "ncu": tools.find_ncu}
+    sessions: list[tuple[ProfileSession, str]] = []
+    notes: list[Note] = []
+    for tool in chosen:
+        found = finders[tool](bench.env)
+        usable = next((t for t in found if t.complete), None)
+        if usable:
+            request = partial(job_request, root=bench.root)
+            session = ProfileSession(tool, str(usable.path), bench.python, folder, bench.env, request, bench.timeout_s)
+            sessions.append((session, str(usable.version)))
+            continue
+        problem = (found[0].problem or "it is incomplete") if found else f"{tool} was not found"
+        if settings["profile"] != "auto":
+            raise MachineError(f"{tool} was asked for and cannot be used: {problem}", hint=_HINTS[tool])
+        notes.append(Note(f"no-{tool}", f"not profiled with {tool}: {problem}", _HINTS[tool]))
+    return tuple(sessions), tuple(notes)

@@ -1,0 +1,141 @@
+"""A worker as seen from outside: asks, waits, and turns every way of dying into a Failure."""
+
+import json
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ci_perf.core.errors import MachineError
+from ci_perf.core.model import Failure
+from ci_perf.edge import proc
+
+WORKER = Path(__file__).resolve().parent.parent / "worker.py"
+_TAIL = 4000
+
+
+def command(python: str, printed: Path, *more: str) -> tuple[str, ...]:
+    """Return the command line of a worker; `printed` takes what kernels print to stdout."""
+    return (python, "-u", str(WORKER), "--printed", str(printed), *more)
+
+
+class Worker:
+    """One process that runs kernels; started at the first request, and anew after a failure."""
+
+    def __init__(self, python: str, env: Mapping[str, str], logs: Path, name: str) -> None:
+        self._python = python
+        self._env = dict(env)
+        self._stderr = logs / f"{name}.stderr.txt"
+        self._printed = logs / f"{name}.stdout.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._offset = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process else None
+
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any] | Failure:
+        """Send a request and return its answer, or why there is none.
+
+        After a failure the process is ended: the next request gets a fresh one, with a fresh GPU context.
+        """
+        stage = str(request["op"])
+        process = self._process or self._start()
+        try:
+            answer = self._exchange(process, request, time.monotonic() + timeout_s)
+        except BaseException:
+            self.close()
+            raise
+        if answer is None:
+            failure = self._died(process, stage, timeout_s)
+        elif answer["ok"]:
+            return answer
+        else:
+            failure = Failure(stage, answer["code"], answer["message"], answer["detail"])
+        self.close()
+        return failure
+
+    def close(self) -> None:
+        """End the process and everything that it started."""
+        if self._process is not None:
+            proc.kill_group(self._process)
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream:
+                    stream.close()
+            self._process = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._buffer = b""
+        self._stderr.touch()
+        self._offset = self._stderr.stat().st_size
+        try:
+            with self._stderr.open("ab") as stderr:
+                self._process = subprocess.Popen(
+                    command(self._python, self._printed),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env=self._env,
+                    start_new_session=True,
+                    bufsize=0,
+                )
+        except OSError as error:
+            raise MachineError(
+                f"cannot start the interpreter `{self._python}`: {error.strerror}", hint="name another with --python"
+            ) from None
+        return self._process
+
+    def _exchange(
+        self, process: subprocess.Popen[bytes], request: Mapping[str, Any], deadline: float
+    ) -> dict[str, Any] | None:
+        """Return the answer, or None where the process died or the deadline passed."""
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a worker is started with pipes")
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+        except BrokenPipeError:
+            return None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    return None
+                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                if not chunk:
+                    return None
+                self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _died(self, process: subprocess.Popen[bytes], stage: str, timeout_s: float) -> Failure:
+        try:
+            status = process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return Failure(stage, "timeout", f"no answer within {timeout_s:g} s; the process was killed", self._tail())
+        if status == -9:
+            message = "the process was killed by SIGKILL: most often the system ran out of memory"
+            return Failure(stage, "out-of-memory", message, self._tail())
+        code = "crashed" if status < 0 else "exited"
+        return Failure(stage, code, f"the process ended with {proc.signal_name(status)}", self._tail())
+
+    def _tail(self) -> str:
+        """Return the end of what this process wrote on stderr."""
+        with self._stderr.open("rb") as log:
+            log.seek(self._offset)
+            return log.read()[-_TAIL:].decode("utf-8", "replace").strip()

@@ -1,0 +1,158 @@
+"""The main job: verify, time, confirm, profile; the run is saved after every step.
+
+The order of the steps lives here and nowhere else. What touches the machine comes in as a `Lab`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ci_perf.core.model import (
+    CaseTimeline,
+    Cost,
+    Failure,
+    Measurement,
+    Note,
+    Reading,
+    Replicate,
+    Run,
+    Verdict,
+    Verification,
+)
+from ci_perf.core.plan import Job
+from ci_perf.core.verdict import judge
+
+CONFIRMING_BATCHES = 1
+"""How often a case beyond a threshold, or with too wide an interval, is measured again in fresh processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What one profiler learned: by case, and what it could not do."""
+
+    timelines: Mapping[str, CaseTimeline] = field(default_factory=dict)
+    counters: Mapping[str, tuple[Mapping[str, Reading], ...]] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+
+class Lab(Protocol):
+    """The machine: everything that takes time or can die. Failures are values; jobs come back in any order."""
+
+    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
+        """Hold each job's output against its reference."""
+
+    def time(self, jobs: Sequence[Job], *, batch: int, turn: int) -> Iterator[tuple[Job, Replicate | Failure]]:
+        """Time each job once, the jobs of a kernel in one fresh process; `turn` rotates their order."""
+
+    def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
+        """Run the jobs under each profiler that is wanted and works."""
+
+    def seconds_used(self) -> float:
+        """Return for how long the GPU was held so far."""
+
+
+class Progress(Protocol):
+    """Told what happens; draws it or not."""
+
+    def begin(self, stage: str, steps: int) -> None:
+        """Say that a stage of so many steps begins."""
+
+    def step(self, what: str) -> None:
+        """Say that one step is done."""
+
+
+def execute(
+    run: Run, jobs: Sequence[Job], lab: Lab, *, processes: int, save: Callable[[Run], object], progress: Progress
+) -> Run:
+    """Measure all jobs and return the finished run; a failing job costs nothing but its own row."""
+    journal = _Journal(run, jobs, lab, save)
+    progress.begin("verify", len(jobs))
+    for job, answer in lab.verify(jobs):
+        if isinstance(answer, Failure):
+            journal.update(job, failure=answer)
+        else:
+            journal.update(job, verification=answer[0], cost=answer[1])
+        progress.step(job.id)
+    _time(journal, lab, journal.sound(jobs), 0, processes, progress)
+    for batch in range(1, 1 + CONFIRMING_BATCHES):
+        _time(journal, lab, _to_confirm(journal.run, journal.sound(jobs)), batch, processes, progress)
+    profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
+    if profiled:
+        progress.begin("profile", 2)
+    for found in lab.profile(profiled):
+        journal.add(profiled, found)
+        progress.step("profiler done")
+    return journal.finish()
+
+
+def _time(journal: "_Journal", lab: Lab, jobs: Sequence[Job], batch: int, processes: int, progress: Progress) -> None:
+    if not jobs:
+        return
+    progress.begin("time" if batch == 0 else "confirm", len(jobs) * processes)
+    for turn in range(processes):
+        for job, answer in lab.time(journal.sound(jobs), batch=batch, turn=turn):
+            if isinstance(answer, Failure):
+                journal.update(job, failure=answer)
+            else:
+                journal.append(job, answer)
+            progress.step(job.id)
+
+
+def _to_confirm(run: Run, jobs: Sequence[Job]) -> list[Job]:
+    """Choose the cases whose verdict another batch of fresh processes may decide."""
+    devices = {device.slug: device.kind for device in run.devices}
+    open_cases = {
+        (f.kernel, f.case, devices[f.device])
+        for f in judge(run)
+        if f.verdict is Verdict.INCONCLUSIVE and f.change is not None
+    }
+    return [job for job in jobs if (job.spec.name, job.case, job.device) in open_cases]
+
+
+class _Journal:
+    """The run as it grows; saved after every change."""
+
+    def __init__(self, run: Run, jobs: Sequence[Job], lab: Lab, save: Callable[[Run], object]) -> None:
+        self._lab = lab
+        self._save = save
+        self._index = {(job.spec.name, job.case, job.device): i for i, job in enumerate(jobs)}
+        blank = (Measurement(job.spec.name, job.case, job.params, job.device, job.target) for job in jobs)
+        self.run = replace(run, measurements=tuple(blank))
+        save(self.run)
+
+    def of(self, job: Job) -> Measurement:
+        """Return what is known of a job so far."""
+        return self.run.measurements[self._index[job.spec.name, job.case, job.device]]
+
+    def sound(self, jobs: Iterable[Job]) -> list[Job]:
+        """Return the jobs that have not failed."""
+        return [job for job in jobs if self.of(job).failure is None]
+
+    def update(self, job: Job, **changes: object) -> None:
+        """Replace fields of a job's measurement and save."""
+        self._put(job, replace(self.of(job), **changes))  # type: ignore[arg-type] # fields by name
+        self._save(self.run)
+
+    def append(self, job: Job, replicate: Replicate) -> None:
+        """Add a replicate to a job's measurement and save."""
+        self.update(job, replicates=(*self.of(job).replicates, replicate))
+
+    def add(self, jobs: Sequence[Job], found: Profiled) -> None:
+        """Add what a profiler learned and save."""
+        for job in jobs:
+            old = self.of(job)
+            timeline = found.timelines.get(job.label, old.timeline)
+            self._put(job, replace(old, timeline=timeline, counters=found.counters.get(job.label, old.counters)))
+        self.run = replace(self.run, notes=(*self.run.notes, *found.notes))
+        self._save(self.run)
+
+    def finish(self) -> Run:
+        """Mark the run as complete and save it for the last time."""
+        self.run = replace(self.run, finished=True)
+        self._save(self.run)
+        return self.run
+
+    def _put(self, job: Job, measurement: Measurement) -> None:
+        index = self._index[job.spec.name, job.case, job.device]
+        measurements = (*self.run.measurements[:index], measurement, *self.run.measurements[index + 1 :])
+        self.run = replace(self.run, measurements=measurements, gpu_seconds=round(self._lab.seconds_used(), 1))

@@ -1,0 +1,50 @@
+"""What a file that a reader cannot use looks like, so that the refusal can say more than "not a report"."""
+
+from pathlib import Path
+
+from ci_perf.core.errors import ProfileError
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+NCU_MAGIC = b"NVR\0"
+NSYS_MAGIC = b"NVIDIA Tegra Profiler Report"
+
+_LOOKS = (
+    (b"version https://git-lfs", "a git-lfs pointer, not the file itself", "fetch the file with `git lfs pull`"),
+    (SQLITE_MAGIC, "an SQLite database", "nsys exports are read by the nsys reader, ncu reports are .ncu-rep files"),
+    (NCU_MAGIC, "an ncu report", "read it with the ncu reader; nsys traces are exported to .sqlite"),
+    (NSYS_MAGIC, "an nsys report", "export it first: `nsys export --type sqlite REPORT`"),
+    (b"\x1f\x8b", "a gzip-compressed file", "decompress it first"),
+    (b"PK\x03\x04", "a zip archive", "unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd-compressed file", "decompress it first"),
+    (b"<!doctype html", "an HTML page", "the download answered with a page (a login or an error), not with the file"),
+    (b"<html", "an HTML page", "the download answered with a page (a login or an error), not with the file"),
+    (b"\x7fELF", "a program", "pass the profiler's report, not the program"),
+    (b"{", "JSON", ""),
+)
+
+
+def read_head(path: Path, size: int = 4096) -> bytes:
+    """Return the first bytes of a file that must exist and hold something."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(size)
+    except OSError as error:
+        raise ProfileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    if not head:
+        raise ProfileError(f"{path}: the file is empty", hint="the profiler or the upload was cut off; record it again")
+    return head
+
+
+def refusal(path: Path, wanted: str, head: bytes) -> ProfileError:
+    """Return the error for a file that is not `wanted` ("an nsys export"), saying what it looks like instead."""
+    look, hint = find_look(head) or ("binary data" if b"\0" in head else "text", "is this what the profiler wrote?")
+    return ProfileError(f"{path}: not {wanted}: it looks like {look}", hint=hint)
+
+
+def find_look(head: bytes) -> tuple[str, str] | None:
+    """Name the kind of file that begins with `head` and what to do with it, if it is a kind that turns up."""
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for magic, look, hint in _LOOKS:
+        if start[: len(magic)].lower() == magic.lower():
+            return look, hint
+    return None

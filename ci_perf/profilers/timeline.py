@@ -1,0 +1,110 @@
+"""What an nsys trace holds: integer nanoseconds, bytes, counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that the trace lists, whether or not anything ran on it."""
+
+    index: int | None
+    """The number that kernels call it by; None where the trace does not say."""
+    name: str
+    compute_capability: str | None = None
+    sm_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStats:
+    """All executions of one GPU kernel with the same launch parameters on one device.
+
+    A launch parameter is None where the trace has no such column.
+    """
+
+    name: str
+    """Demangled; else the short, else the mangled name."""
+    short_name: str
+    count: int
+    total_ns: int
+    median_ns: float
+    """Half a nanosecond is possible: the mean of the middle two."""
+    min_ns: int
+    max_ns: int
+    device: int
+    grid: Dim3 | None
+    block: Dim3 | None
+    registers_per_thread: int | None = None
+    static_shared: int | None = None
+    dynamic_shared: int | None = None
+    local_per_thread: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStats:
+    """The kernels that were launched inside the NVTX ranges of one name, wherever the GPU ran them."""
+
+    name: str
+    """`domain@name` outside the default domain."""
+    instances: int
+    """How many ranges have this name."""
+    kernels: tuple[KernelStats, ...]
+    count: int
+    """Executions of all kernels."""
+    total_ns: int
+    median_ns: float | None
+    """Over all executions of all kernels; None where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStats:
+    """Memory copies of one kind (`host-to-device`) between memories of one kind (`pageable`, `pinned`, `device`)."""
+
+    kind: str
+    source: str | None
+    destination: str | None
+    count: int
+    bytes: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiStats:
+    """All calls of one CUDA function, by the name that the trace gives it (`cudaLaunchKernel_v7000`)."""
+
+    count: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One nsys trace, summed up."""
+
+    tool_version: str | None
+    schema_version: str | None
+    devices: tuple[Gpu, ...]
+    kernel_count: int
+    kernel_total_ns: int
+    """The sum over all kernels: overlapping ones count twice."""
+    kernel_busy_ns: Mapping[int, int]
+    """Per device number, the time during which at least one kernel ran."""
+    graph_count: int
+    """CUDA graphs that were traced as a whole: their kernels are in no other number."""
+    graph_total_ns: int
+    copies: tuple[CopyStats, ...]
+    memset_count: int
+    nvtx_count: int
+    """NVTX events of every type, not only ranges."""
+    api: Mapping[str, ApiStats]
+    kernels: tuple[KernelStats, ...]
+    """The longest total first."""
+    ranges: tuple[RangeStats, ...]
+    """In the order in which the names first occur."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_kernel_data(self) -> bool:
+        """False: no kernel was traced, and `warnings` says why; never read the zeros as a measurement."""
+        return self.kernel_count > 0

@@ -1,0 +1,122 @@
+"""The words of a row, shared by all renderers, so that the terminal and the comment never disagree."""
+
+import math
+
+from ci_perf.core.model import GateState
+from ci_perf.core.quantity import duration, number, percent, rate
+from ci_perf.core.report import Report, Row
+from ci_perf.core.stats import Interval
+from ci_perf.core.verdict import GateFinding
+
+
+def time(seconds: float | None) -> str:
+    """Write a time, or a dash where there is none."""
+    return "-" if seconds is None else duration(seconds)
+
+
+def change(interval: Interval | None) -> str:
+    """Write how much slower (+) or faster (-), with what the data allow.
+
+    >>> change(Interval(1.048, 1.0502, 1.053, 0.99)), change(None)
+    ('+5.0 % [+4.8, +5.3]', '-')
+    """
+    if interval is None:
+        return "-"
+    if math.isinf(interval.high):
+        return f"{percent(interval.point - 1, sign=True)} [any]"
+    low, high = ((x - 1) * 100 for x in (interval.low, interval.high))
+    return f"{percent(interval.point - 1, sign=True)} [{low:+.1f}, {high:+.1f}]"
+
+
+def why(row: Row) -> str:
+    """Return the reason code and its sentence."""
+    return f"{row.finding.code}: {row.finding.sentence}"
+
+
+def gate(finding: GateFinding) -> str:
+    """Write a gate with its reading.
+
+    >>> from ci_perf.core.model import Gate, Reading
+    >>> gate(GateFinding(Gate("sm_throughput_pct", ">=", 85.0), Reading(71.23, "%"), GateState.BROKEN))
+    'sm_throughput_pct is 71.23 %, limit >= 85'
+    """
+    limit = f"limit {finding.gate.operator} {finding.gate.limit:g}"
+    if finding.state is GateState.NOT_MEASURED or finding.reading.value is None:
+        return f"{finding.gate.metric} not measured ({finding.reading.reason}), {limit}"
+    unit = f" {finding.reading.unit}" if finding.reading.unit else ""
+    return f"{finding.gate.metric} is {number(finding.reading.value)}{unit}, {limit}"
+
+
+def throughput(row: Row) -> str:
+    """Write the achieved rates: operations where there are any, and bytes."""
+    if row.roofline is None:
+        return "-"
+    rates = [(row.roofline.flop_per_s, "FLOP/s"), (row.roofline.bytes_per_s, "B/s")]
+    return ", ".join(rate(value, unit) for value, unit in rates if value)
+
+
+def share(row: Row) -> str:
+    """Write the share of the roofline and which ceiling it is."""
+    if row.roofline is None or row.roofline.share is None:
+        return "-"
+    cached = ", in cache" if row.roofline.share > 1 else ""
+    return f"{percent(row.roofline.share, digits=0)} of {row.roofline.bound}{cached}"
+
+
+STATISTICS = ("n", "mean", "sd", "CV", "median [95 % CI]", "P50", "P95", "P99", "throughput", "roofline")
+
+
+def statistics(row: Row) -> tuple[str, ...]:
+    """Return the cells of STATISTICS."""
+    s = row.summary
+    if s is None:
+        return ("-",) * len(STATISTICS)
+    median = f"{duration(s.median.point)} [{duration(s.median.low)}, {duration(s.median.high)}]"
+    return (
+        f"{s.n} in {s.processes}",
+        duration(s.mean),
+        duration(s.sd),
+        percent(s.cv),
+        median,
+        duration(s.p50),
+        duration(s.p95),
+        duration(s.p99),
+        throughput(row),
+        share(row),
+    )
+
+
+def environment(report: Report) -> list[tuple[str, str]]:
+    """Return what the numbers depend on, as pairs for a list."""
+    tools = report.toolchain
+    pairs = [("device", device_line(report, i)) for i in range(len(report.devices))]
+    pairs += [
+        ("python", tools.python or "unknown"),
+        ("torch", f"{tools.torch or 'none'} (CUDA {tools.cuda or 'none'})"),
+        *((name, version) for name, version in sorted(tools.packages.items())),
+        ("nsys", tools.nsys or "none"),
+        ("ncu", tools.ncu or "none"),
+        ("ci-perf", report.provenance.tool),
+        ("commit", report.provenance.commit or "unknown"),
+        ("date", report.provenance.date),
+    ]
+    return pairs
+
+
+def device_line(report: Report, index: int) -> str:
+    """Describe a device in one line."""
+    device = report.devices[index]
+    parts = [device.name]
+    if device.driver:
+        parts.append(f"driver {device.driver}")
+    if device.power_limit_w:
+        parts.append(f"power limit {device.power_limit_w:.0f} W")
+    if device.mig:
+        parts.append("MIG")
+    return ", ".join(parts)
+
+
+def reproduce(report: Report) -> str:
+    """Return the command that measures the flagged cases again, or all where none is flagged."""
+    cases = sorted({row.finding.id for row in report.rows if row.flagged}) or list(report.patterns)
+    return " ".join(["ci-perf run", *cases])

@@ -1,0 +1,49 @@
+"""Names from users' code made harmless in Markdown and HTML: they are data, never markup.
+
+A kernel's name may hold `|`, backticks, `<`, `@`, links, newlines, control and bidirectional characters. A plain name
+is written as code; any other as a <code> element in which every character that Markdown or HTML could read is an
+entity: entities are text in CommonMark, and inside <code> GitHub links no mentions, issues or addresses.
+"""
+
+import re
+import unicodedata
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+(?: [A-Za-z0-9_./-]+)*")
+_HARMLESS = re.compile(r"[A-Za-z0-9 .,/+-]")
+LONGEST = 160
+"""Characters of a name that are shown; C++ template names of 4,889 have been seen."""
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    r"""Drop control, format and bidirectional characters, fold white space, cut what is too long.
+
+    >>> clean("a\n  b\u202ec")
+    'a bc'
+    """
+    visible = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    folded = re.sub(r" +", " ", visible).strip()
+    return folded if len(folded) <= longest else folded[: longest - 3] + "..."
+
+
+def code(text: str) -> str:
+    """Write a name from users' code for Markdown.
+
+    >>> code("sdpa/s512"), code("f<int>")
+    ('`sdpa/s512`', '<code>f&#60;int&#62;</code>')
+    """
+    name = clean(text)
+    if _PLAIN.fullmatch(name):
+        return f"`{name}`"
+    return f"<code>{entities(name)}</code>" if name else "`?`"
+
+
+def entities(text: str) -> str:
+    """Write every character that could be markup as a numeric entity."""
+    return "".join(c if _HARMLESS.fullmatch(c) or (c.isalnum() and not c.isascii()) else f"&#{ord(c)};" for c in text)
+
+
+def prose(text: str, longest: int = 400) -> str:
+    """Write a sentence that may quote users' code, such as an error message, so that nothing in it is markup."""
+    return re.sub(
+        r"[^A-Za-z0-9 .,:;()%+/=\x80-\U0010ffff-]", lambda c: f"&#{ord(c[0])};", clean(text, longest)
+    ).replace("www.", "www&#46;")

@@ -1,0 +1,67 @@
+"""A report for programs: verdicts, reason codes and numbers, in base units; what is not available is null."""
+
+import json
+import math
+
+from ci_perf.core.report import Report, Row
+from ci_perf.core.stats import Interval
+
+
+def render_json(report: Report) -> str:
+    """Return the report as JSON with stable keys."""
+    document = {
+        "headline": report.headline,
+        "next_step": report.next_step,
+        "exit_status": report.exit_status,
+        "compared": report.compared,
+        "planted": report.planted,
+        "cases": [_case(row) for row in report.rows],
+        "notes": [{"code": n.code, "message": n.message, "hint": n.hint} for n in report.notes],
+    }
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def _case(row: Row) -> dict[str, object]:
+    finding, summary, roof = row.finding, row.summary, row.roofline
+    return {
+        "kernel": finding.kernel,
+        "case": finding.case,
+        "device": finding.device,
+        "verdict": finding.verdict,
+        "code": finding.code,
+        "sentence": finding.sentence,
+        "red": row.red,
+        "base_s": finding.base,
+        "head_s": finding.head,
+        "change": _interval(finding.change),
+        "detectable": _finite(finding.detectable),
+        "gates": [
+            {"gate": str(g.gate), "value": g.reading.value, "state": g.state, "reason": g.reading.reason}
+            for g in finding.gates
+        ],
+        "counters_changed": [
+            {"metric": c.metric, "unit": c.unit, "base": c.base, "head": c.head} for c in finding.counters
+        ],
+        "n": summary.n if summary else 0,
+        "processes": summary.processes if summary else 0,
+        "mean_s": summary.mean if summary else None,
+        "sd_s": summary.sd if summary else None,
+        "cv": summary.cv if summary else None,
+        "p50_s": summary.p50 if summary else None,
+        "p95_s": summary.p95 if summary else None,
+        "p99_s": summary.p99 if summary else None,
+        "flop_per_s": roof.flop_per_s if roof else None,
+        "bytes_per_s": roof.bytes_per_s if roof else None,
+        "roofline_share": roof.share if roof else None,
+        "warnings": list(row.warnings),
+    }
+
+
+def _interval(interval: Interval | None) -> dict[str, float | None] | None:
+    if interval is None:
+        return None
+    return {"low": interval.low, "ratio": interval.point, "high": _finite(interval.high)}
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

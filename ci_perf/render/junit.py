@@ -1,0 +1,30 @@
+"""A run as JUnit XML, for test viewers: a red row fails, an undecided one is skipped with its reason."""
+
+from xml.etree import ElementTree
+
+from ci_perf.core.model import Verdict
+from ci_perf.core.report import Report
+from ci_perf.render import cells
+from ci_perf.render.escape import clean
+
+
+def render_junit(report: Report) -> str:
+    """Return one test suite; a case's time is the median of one launch in seconds."""
+    undecided = (Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE, Verdict.NEW)
+    failures = sum(row.red for row in report.rows)
+    skipped = sum(not row.red and row.finding.verdict in undecided for row in report.rows)
+    suite = ElementTree.Element(
+        "testsuite", name="ci-perf", tests=str(len(report.rows)), failures=str(failures), skipped=str(skipped)
+    )
+    for row in report.rows:
+        name = f"{row.finding.case} [{row.finding.device}]"
+        case = ElementTree.SubElement(suite, "testcase", classname=clean(row.finding.kernel), name=clean(name))
+        if row.finding.head is not None:
+            case.set("time", f"{row.finding.head:.9f}")
+        message = clean(f"{row.finding.verdict} {cells.why(row)}", 1000)
+        if row.red:
+            ElementTree.SubElement(case, "failure", type=str(row.finding.verdict), message=message)
+        elif row.finding.verdict in undecided:
+            ElementTree.SubElement(case, "skipped", message=message)
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"

@@ -1,0 +1,155 @@
+"""The pull request comment: what changed first, everything else folded below."""
+
+from collections.abc import Iterable, Sequence
+
+from tabulate import tabulate
+
+from ci_perf.core.model import Verdict
+from ci_perf.core.quantity import number, percent
+from ci_perf.core.report import Report, Row
+from ci_perf.render import cells
+from ci_perf.render.escape import code, prose
+
+MARKER = "<!-- ci-perf:{key} -->"
+"""First line of a comment, by which the next run finds it."""
+
+
+def render_comment(report: Report, key: str = "default") -> str:
+    """Return the exact body of the comment."""
+    flagged = [row for row in report.rows if row.flagged]
+    parts = [
+        MARKER.format(key=key),
+        f"### ci-perf: {report.headline}",
+        _lead(report),
+        _flagged_table(flagged, report),
+        _gates(report.rows),
+        _counters(report.rows),
+        _warnings(report),
+        _notes(report),
+        _folded("Inconclusive and not comparable", _plain_table(_undecided(report), report)),
+        _folded("New cases", _plain_table(report.of(Verdict.NEW), report)),
+        _folded("Unchanged", _plain_table(_quiet(report), report)),
+        _folded("All numbers", _statistics(report)),
+        _folded("GPU kernels of each case", _kernels(report.rows)),
+        _folded("Environment", _environment(report)),
+        _folded("How to reproduce", f"```sh\n{cells.reproduce(report)}\n```"),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _lead(report: Report) -> str:
+    lines = []
+    if report.planted is not None:
+        lines.append(f"**A slowdown of {percent(report.planted)} was planted in this run on purpose.**")
+    lines += [
+        f"**{code(row.finding.id)}: {prose(row.finding.sentence)}.**" for row in report.of(Verdict.REGRESSION)[:3]
+    ]
+    lines.append(report.next_step)
+    return "\n".join(lines)
+
+
+def _undecided(report: Report) -> list[Row]:
+    rows = report.of(Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE)
+    return [row for row in rows if not row.flagged]
+
+
+def _quiet(report: Report) -> list[Row]:
+    return [row for row in report.of(Verdict.UNCHANGED) if not row.flagged]
+
+
+def _flagged_table(rows: Sequence[Row], report: Report) -> str:
+    return _plain_table(rows, report)
+
+
+def _plain_table(rows: Sequence[Row], report: Report) -> str:
+    if not rows:
+        return ""
+    several = len(report.devices) > 1
+    header = ["case", *(["device"] if several else []), "verdict", "base", "head", "change [99 % CI]", "why"]
+    lines = [
+        [
+            code(row.finding.id),
+            *([code(row.finding.device)] if several else []),
+            f"**{row.finding.verdict}**" if row.flagged else str(row.finding.verdict),
+            cells.time(row.finding.base),
+            cells.time(row.finding.head),
+            cells.change(row.finding.change),
+            prose(cells.why(row)),
+        ]
+        for row in rows
+    ]
+    right = ("base", "head", "change [99 % CI]")
+    return table(header, lines, right)
+
+
+def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Iterable[str] = ()) -> str:
+    """Return a GitHub table; the columns named in `right` hold numbers."""
+    align = ["right" if name in set(right) else "left" for name in header]
+    return tabulate(list(lines), headers=header, tablefmt="github", colalign=align, disable_numparse=True)
+
+
+def _gates(rows: Sequence[Row]) -> str:
+    broken = [(row, gate) for row in rows for gate in row.finding.broken_gates]
+    if not broken:
+        return ""
+    lines = [[code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))] for row, gate in broken]
+    return "#### Counter gates\n\n" + table(["case", "gate", "reading"], lines)
+
+
+def _counters(rows: Sequence[Row]) -> str:
+    lines = [
+        [code(row.finding.id), change.metric, number(change.base), number(change.head), change.unit]
+        for row in rows
+        for change in row.finding.counters
+    ]
+    if not lines:
+        return ""
+    return "#### Counters that changed\n\n" + table(
+        ["case", "counter", "base", "head", "unit"], lines, ("base", "head")
+    )
+
+
+def _warnings(report: Report) -> str:
+    lines = [f"- {code(row.finding.id)}: {prose(warning)}" for row in report.rows for warning in row.warnings]
+    return "#### Warnings\n\n" + "\n".join(lines) if lines else ""
+
+
+def _notes(report: Report) -> str:
+    lines = [f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "") for note in report.notes]
+    return "#### Not done\n\n" + "\n".join(lines) if lines else ""
+
+
+def _statistics(report: Report) -> str:
+    several = len(report.devices) > 1
+    rows = [row for row in report.rows if row.summary]
+    header = ["case", *(["device"] if several else []), *cells.STATISTICS]
+    lines = [
+        [code(row.finding.id), *([code(row.finding.device)] if several else []), *cells.statistics(row)] for row in rows
+    ]
+    return table(header, lines, cells.STATISTICS[:-1]) if lines else ""
+
+
+def _kernels(rows: Sequence[Row]) -> str:
+    lines = [
+        [code(row.finding.id), code(kernel.name), str(kernel.count), _shape(kernel.grid), _shape(kernel.block)]
+        for row in rows
+        if row.measurement and row.measurement.timeline
+        for kernel in row.measurement.timeline.kernels
+    ]
+    return table(["case", "GPU kernel", "count", "grid", "block"], lines, ("count",)) if lines else ""
+
+
+def _shape(dimensions: tuple[int, int, int]) -> str:
+    return " x ".join(str(d) for d in dimensions)
+
+
+def _environment(report: Report) -> str:
+    lines = [[name, prose(value)] for name, value in cells.environment(report)]
+    if report.gpu_seconds:
+        lines.append(["GPU time of this run", f"{report.gpu_seconds:.0f} s"])
+    return table(["what", "which"], lines)
+
+
+def _folded(title: str, body: str) -> str:
+    """Fold a part under its title; GitHub needs the empty lines around Markdown inside HTML."""
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>" if body else ""

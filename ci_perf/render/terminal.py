@@ -1,0 +1,96 @@
+"""The report as a table for a terminal; rich leaves the colours out where there is none."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ci_perf.core.model import Verdict
+from ci_perf.core.quantity import number, percent
+from ci_perf.core.report import Report, Row
+from ci_perf.render import cells
+from ci_perf.render.escape import clean
+
+_STYLE = {
+    Verdict.FAILED: "bold red",
+    Verdict.REGRESSION: "bold red",
+    Verdict.MISSING: "yellow",
+    Verdict.SPEEDUP: "bold green",
+    Verdict.NOT_COMPARABLE: "yellow",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NEW: "cyan",
+    Verdict.UNCHANGED: "green",
+}
+
+
+def render_terminal(report: Report) -> RenderableType:
+    """Return what `ci-perf run` shows: verdicts, numbers, then what was not done."""
+    parts: list[RenderableType] = [_verdicts(report)]
+    if any(row.summary for row in report.rows):
+        parts.append(_numbers(report))
+    parts += [Text(line, style="bold red") for line in _broken(report)]
+    parts += [Text(line) for line in _counters(report)]
+    parts += [Text(f"warning: {row.finding.id}: {w}", style="yellow") for row in report.rows for w in row.warnings]
+    for note in report.notes:
+        parts.append(Text(f"note: {note.message}" + (f"\n      {note.hint}" if note.hint else ""), style="dim"))
+    parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
+    parts.append(Text(report.next_step))
+    return Group(*parts)
+
+
+def _verdicts(report: Report) -> Table:
+    table = Table(title=_title(report), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    several = len(report.devices) > 1
+    for name in ("case", *(["device"] if several else []), "verdict"):
+        table.add_column(name, no_wrap=True)
+    for name in ("base", "head", "change [99 % CI]"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for row in report.rows:
+        table.add_row(*_verdict_cells(row, several))
+    return table
+
+
+def _verdict_cells(row: Row, several: bool) -> list[RenderableType]:
+    finding = row.finding
+    return [
+        Text(clean(finding.id)),
+        *([Text(finding.device)] if several else []),
+        Text(str(finding.verdict), style=_STYLE[finding.verdict]),
+        cells.time(finding.base),
+        cells.time(finding.head),
+        Text(cells.change(finding.change)),
+        Text(clean(cells.why(row), 400)),
+    ]
+
+
+def _numbers(report: Report) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    several = len(report.devices) > 1
+    table.add_column("\ncase", no_wrap=True)
+    if several:
+        table.add_column("\ndevice", no_wrap=True)
+    for name in cells.STATISTICS:
+        table.add_column(f"\n{name}", justify="right", overflow="fold")
+    for row in report.rows:
+        if row.summary:
+            device = [row.finding.device] if several else []
+            table.add_row(Text(clean(row.finding.id)), *device, *(Text(cell) for cell in cells.statistics(row)))
+    return table
+
+
+def _title(report: Report) -> str:
+    devices = "; ".join(cells.device_line(report, i) for i in range(len(report.devices)))
+    planted = f" (a slowdown of {percent(report.planted)} was planted)" if report.planted is not None else ""
+    return devices + planted
+
+
+def _broken(report: Report) -> list[str]:
+    return [f"gate broken: {row.finding.id}: {cells.gate(g)}" for row in report.rows for g in row.finding.broken_gates]
+
+
+def _counters(report: Report) -> list[str]:
+    return [
+        f"counter changed: {row.finding.id}: {c.metric} {number(c.base)} -> {number(c.head)} {c.unit}".rstrip()
+        for row in report.rows
+        for c in row.finding.counters
+    ]

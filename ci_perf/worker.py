@@ -1,0 +1,538 @@
+"""Runs one kernel at a time inside the user's own interpreter; standard library only, Python 3.9 and newer.
+
+Started by path, never imported by ci-perf: `python worker.py --printed LOG [--requests FILE --answers FILE]`. Requests
+and answers are JSON, one object a line, over stdin and stdout unless files are named. The kernel never sees the stream
+of the answers: file descriptor 1 is replaced, so what it prints lands in the log and cannot be taken for an answer.
+
+Requests, each with `op`:
+  hello     -> versions and the GPU of this interpreter
+  verify    -> error against the reference, and the cost
+  time      -> samples in seconds per launch, and the method id
+  profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
+All but hello name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`.
+An answer holds `ok`; where that is false, also `code`, `message` and `detail`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import math
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+import traceback
+from typing import Any, Callable
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+
+LADDER = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+"""Launches per sample: few enough to capture quickly, enough to make a sample long."""
+SAMPLE_S = {"cuda": 4e-3, "cpu": 5e-3}
+"""A sample lasts at least this long, so that the ends of the measurement (some us) do not count."""
+WARM_UP_S = {"cuda": 0.25, "cpu": 0.1}
+"""An idle GPU runs at a fraction of its clock; it is under load this long before the first sample."""
+STEADY = 0.005
+"""Warming up ends when two groups of launches differ by less than this fraction, or after four times WARM_UP_S."""
+BUDGET_S = {"cuda": 4.0, "cpu": 1.5}
+"""Slow kernels get fewer samples (never below 5) to stay within this time for one case in one process."""
+DEFAULT_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 2e-2}
+TINY = 1e-300
+
+
+class Wrong(Exception):
+    """The kernel's output or the entry file is not what it must be; `code` is the reason code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+# --- entry files -----------------------------------------------------------------------------------------------------
+
+
+def load_entry(path: str, cache: dict[str, Any] = {}) -> Any:  # noqa: B006 # the cache is the point: one module for each file
+    """Import a kernel.py once; its folder is importable while it loads."""
+    if path not in cache:
+        spec = importlib.util.spec_from_file_location(f"ci_perf_entry_{len(cache)}", path)
+        sys.path.insert(0, os.path.dirname(path))
+        try:
+            module = run_module(spec)
+        finally:
+            sys.path.pop(0)
+        for name in ("make_inputs", "reference"):
+            if not callable(getattr(module, name, None)):
+                raise Wrong("raised", f"{os.path.basename(path)} defines no function `{name}`")
+        cache[path] = module
+    return cache[path]
+
+
+def run_module(spec: Any) -> Any:
+    """Execute the file that an import spec names and return its module."""
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def expose_package() -> None:
+    """Make `ci_perf.cuda` importable for a kernel.py without putting ci-perf's own packages on the path."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    # Python puts the folder of a script first on the path, where our cuda.py would hide NVIDIA's `cuda` package.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != folder]
+    spec = importlib.util.spec_from_file_location(
+        "ci_perf", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    sys.modules["ci_perf"] = run_module(spec)
+
+
+def torch_or_none() -> Any:
+    """Return torch where this interpreter has it."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return torch
+
+
+def generator(seed: int) -> Any:
+    """Return the source of randomness for make_inputs: on the CPU, so that all devices get the same inputs."""
+    torch = torch_or_none()
+    return random.Random(seed) if torch is None else torch.Generator().manual_seed(seed)
+
+
+class Case:
+    """A kernel with its inputs, ready to be called."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.device = request["device"]
+        self.module = load_entry(request["entry"])
+        if not callable(getattr(self.module, request["target"], None)):
+            raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
+        self.function = getattr(self.module, request["target"])
+        self.inputs = self.fresh_inputs()
+
+    def fresh_inputs(self) -> Any:
+        """Make the inputs anew: the same ones, as the seed is the same."""
+        return self.module.make_inputs(generator(self.request.get("seed", 0)), self.device, **self.request["params"])
+
+    def launch(self) -> Any:
+        """Call the kernel once."""
+        return self.function(self.inputs)
+
+    def synchronize(self) -> None:
+        """Wait for the GPU, so that an error shows up in the case that caused it."""
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def cost(self) -> Any:
+        """Return what `cost()` of the entry says, or None."""
+        function = getattr(self.module, "cost", None)
+        return function(**self.request["params"]) if callable(function) else None
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+def verify(request: Request) -> Answer:
+    """Hold the output against the reference, computed first so that a kernel that works in place cannot spoil it."""
+    case = Case(request)
+    reference = case.module.reference(case.inputs)
+    if request["target"] == "reference":
+        for leaf in leaves(reference):
+            if float_error(leaf, leaf) != 0.0:
+                raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
+        return {"error": 0.0, "tolerance": 0.0, "checked": "reference", "cost": case.cost()}
+    poison(case.launch(), case.inputs)
+    case.inputs = case.fresh_inputs()
+    output = case.launch()
+    case.synchronize()
+    error, tolerance = compare(output, reference, request.get("tolerance", {}), request["params"].get("dtype"))
+    answer = {"error": error, "tolerance": tolerance, "checked": "launch", "cost": case.cost()}
+    if not error <= tolerance:
+        raise Wrong("wrong-output", f"largest error against the reference is {error:.3g}, allowed is {tolerance:.3g}")
+    return answer
+
+
+def poison(output: Any, inputs: Any) -> None:
+    """Overwrite an output, so that memory handed out again cannot hold an old right answer by chance."""
+    owned = {leaf.data_ptr() for leaf in leaves(inputs) if hasattr(leaf, "data_ptr")}
+    for leaf in leaves(output):
+        if hasattr(leaf, "data_ptr") and leaf.data_ptr() not in owned and leaf.is_floating_point():
+            leaf.fill_(float("nan"))
+
+
+def leaves(value: Any) -> list[Any]:
+    """Flatten tuples, lists and dictionaries of tensors."""
+    if isinstance(value, dict):
+        return [leaf for key in sorted(value) for leaf in leaves(value[key])]
+    if isinstance(value, (tuple, list)):
+        return [leaf for part in value for leaf in leaves(part)]
+    return [value]
+
+
+def shape(leaf: Any) -> tuple[int, ...]:
+    """Return the shape of a tensor or array; a number has none."""
+    return tuple(getattr(leaf, "shape", ()))
+
+
+def compare(output: Any, reference: Any, tolerances: dict[str, float], dtype: str | None) -> tuple[float, float]:
+    """Return the error that comes nearest to its tolerance, or passes it furthest, and that tolerance."""
+    outputs, references = leaves(output), leaves(reference)
+    if len(outputs) != len(references):
+        raise Wrong("wrong-output", f"{len(outputs)} outputs, the reference has {len(references)}")
+    worst = (0.0, 0.0)
+    for out, ref in zip(outputs, references):
+        if shape(out) != shape(ref):
+            raise Wrong("wrong-output", f"shape {shape(out)}, the reference has {shape(ref)}")
+        name = str(getattr(out, "dtype", "float64")).replace("torch.", "")
+        tolerance = tolerances.get(name, tolerances.get(str(dtype), DEFAULT_TOLERANCE.get(name, 0.0)))
+        error = float_error(out, ref)
+        if not error <= tolerance:
+            return error, tolerance
+        worst = max(worst, (error, tolerance))
+    return worst
+
+
+def float_error(out: Any, ref: Any) -> float:
+    """Return max |out - ref| / (|ref| + rms(ref)) in double precision; NaN and infinity give NaN or infinity."""
+    if hasattr(ref, "detach"):
+        import torch
+
+        ref = ref.detach().to(torch.float64)
+        out = out.detach().to(device=ref.device, dtype=torch.float64)
+        if ref.numel() == 0:
+            return 0.0
+    elif getattr(ref, "size", 1) == 0:
+        return 0.0
+    scale = abs(ref) + (ref * ref).mean() ** 0.5 + TINY if hasattr(ref, "mean") else abs(ref) + TINY
+    error = abs(out - ref) / scale
+    return float(error.max() if hasattr(error, "max") else error)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def measure(request: Request) -> Answer:
+    """Time one case: settle, warm up until steady, then take samples back to back."""
+    case = Case(request)
+    case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
+    case.synchronize()
+    printed = printed_bytes()
+    timer: Any = cuda_timer(case) if case.device == "cuda" else CpuTimer(case)
+    warm_up(timer, WARM_UP_S[case.device])
+    per_launch = timer.seconds(1)
+    count = min(c for c in LADDER if c * per_launch >= SAMPLE_S[case.device] or c == LADDER[-1])
+    planted = request.get("planted") or 0.0
+    if planted:
+        count = max(count, math.ceil(1 / planted))
+    if not timer.repeats:
+        count = 1
+    timer.prepare(round(count * (1 + planted)))
+    samples = request.get("samples", 30)
+    samples = max(5, min(samples, int(BUDGET_S[case.device] / max(count * per_launch, TINY))))
+    warm_up(timer, WARM_UP_S[case.device], batches=True)
+    seconds = timer.samples(samples)
+    case.synchronize()
+    if printed_bytes() > printed:
+        raise Wrong("printed", "the kernel printed to stdout while it was timed: the time would be that of printing")
+    return {
+        "seconds": [float(f"{s / count:.7g}") for s in seconds],
+        "launches": count,
+        "method": timer.method if request["target"] == "launch" else timer.method + "/reference",
+        "planted": round(count * (1 + planted)) / count - 1,
+    }
+
+
+def warm_up(timer: Any, least_s: float, batches: bool = False) -> None:
+    """Keep the device busy until two groups of launches take the same time."""
+    started = time.perf_counter()
+    before: float | None = None
+    while True:
+        now = statistics.median(timer.samples(3)) if batches else timer.seconds(3)
+        spent = time.perf_counter() - started
+        steady = before is not None and abs(now / before - 1) < STEADY
+        if spent >= least_s and (steady or spent >= 4 * least_s):
+            return
+        before = now
+
+
+class CpuTimer:
+    """perf_counter around a loop of launches."""
+
+    method = "perf-counter"
+    repeats = True
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.count = 1
+
+    def prepare(self, count: int) -> None:
+        """Set the number of launches of one sample."""
+        self.count = count
+
+    def seconds(self, launches: int) -> float:
+        """Return the time of one launch, measured over a few."""
+        launch = self.case.launch
+        started = time.perf_counter()
+        for _ in range(launches):
+            launch()
+        return (time.perf_counter() - started) / launches
+
+    def samples(self, number: int) -> list[float]:
+        """Return the time of the launches of each sample."""
+        return [self.seconds(self.count) * self.count for _ in range(number)]
+
+
+class EventTimer:
+    """CUDA events around launches; the inputs stay in the L2 cache."""
+
+    method = "cuda-events"
+    repeats = True
+
+    def __init__(self, case: Case) -> None:
+        import torch
+
+        self.torch = torch
+        self.case = case
+        self.count = 1
+
+    def prepare(self, count: int) -> None:
+        """Set the number of launches of one sample."""
+        self.count = count
+
+    def seconds(self, launches: int) -> float:
+        """Return the time of one launch, measured over a few."""
+        start, stop = self.event(), self.event()
+        start.record()
+        for _ in range(launches):
+            self.case.launch()
+        stop.record()
+        self.torch.cuda.synchronize()
+        return float(start.elapsed_time(stop)) / 1e3 / launches
+
+    def event(self) -> Any:
+        """Make a timing event."""
+        return self.torch.cuda.Event(enable_timing=True)
+
+    def one(self) -> None:
+        """Issue the launches of one sample."""
+        for _ in range(self.count):
+            self.case.launch()
+
+    def before(self) -> None:
+        """Do what must happen before a sample, outside its time."""
+
+    def samples(self, number: int) -> list[float]:
+        """Return the time of the launches of each sample; all are queued before the first is read."""
+        events = [(self.event(), self.event()) for _ in range(number)]
+        for start, stop in events:
+            self.before()
+            start.record()
+            self.one()
+            stop.record()
+        self.torch.cuda.synchronize()
+        return [start.elapsed_time(stop) / 1e3 for start, stop in events]
+
+
+class GraphTimer(EventTimer):
+    """A CUDA graph of many launches between two events: no launch gaps, warm L2."""
+
+    method = "cuda-graph"
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.graph: Any = None
+        self.prepare(3)
+
+    def prepare(self, count: int) -> None:
+        """Capture the launches of one sample."""
+        self.count = count
+        self.graph = None
+        side = self.torch.cuda.Stream()
+        side.wait_stream(self.torch.cuda.current_stream())
+        with self.torch.cuda.stream(side):
+            self.case.launch()
+        self.torch.cuda.current_stream().wait_stream(side)
+        self.torch.cuda.synchronize()
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph):
+            for _ in range(count):
+                self.case.launch()
+        self.graph = graph
+
+    def seconds(self, launches: int) -> float:
+        """Return the time of one launch, measured over the graph of this moment."""
+        del launches
+        return statistics.median(self.samples(3)) / self.count
+
+    def one(self) -> None:
+        """Replay the graph."""
+        self.graph.replay()
+
+
+class ColdTimer(EventTimer):
+    """CUDA events around single launches, the L2 cache overwritten before each."""
+
+    method = "cuda-events-cold"
+    repeats = False
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        cache = getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
+        self.flush = self.torch.empty(2 * cache, dtype=self.torch.int8, device="cuda")
+
+    def before(self) -> None:
+        """Overwrite twice the size of the L2 cache."""
+        self.flush.zero_()
+
+    def seconds(self, launches: int) -> float:
+        """Return the time of one cold launch."""
+        return statistics.median(EventTimer.samples(self, launches))
+
+
+def cuda_timer(case: Case) -> EventTimer:
+    """Choose the timer: cold events where asked for, a graph where it can be captured, else events."""
+    if case.request.get("l2") == "cold":
+        return ColdTimer(case)
+    try:
+        return GraphTimer(case)
+    except RuntimeError as error:
+        reason = str(error).split("\n")[0]
+        print(f"ci-perf: no CUDA graph of this kernel ({reason}); timing by events", file=sys.stderr)
+        case.synchronize()
+        return EventTimer(case)
+
+
+# --- profile ---------------------------------------------------------------------------------------------------------
+
+
+def profile(request: Request) -> Answer:
+    """Launch a few times inside an NVTX range that only holds what counts."""
+    import torch
+
+    case = Case(request)
+    for _ in range(2):
+        case.launch()
+    case.synchronize()
+    torch.cuda.profiler.start()
+    torch.cuda.nvtx.range_push(request["range"])
+    for _ in range(request["launches"]):
+        case.launch()
+    case.synchronize()
+    torch.cuda.nvtx.range_pop()
+    torch.cuda.profiler.stop()
+    return {"launches": request["launches"]}
+
+
+# --- the loop --------------------------------------------------------------------------------------------------------
+
+
+def hello(request: Request) -> Answer:
+    """Describe this interpreter and, where `cuda` is asked about, the GPU that it sees first."""
+    torch = torch_or_none()
+    answer: Answer = {"python": platform.python_version(), "torch": None, "cuda": None, "gpu": None, "packages": {}}
+    for name in ("triton", "cuda-core", "cuda-bindings", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            answer["packages"][name] = importlib.metadata.version(name)
+    if torch is None:
+        return answer
+    answer["torch"] = torch.__version__
+    answer["cuda"] = torch.version.cuda
+    if request.get("cuda", True) and torch.cuda.is_available():
+        gpu = torch.cuda.get_device_properties(0)
+        answer["gpu"] = {
+            "name": gpu.name,
+            "uuid": str(getattr(gpu, "uuid", "")),
+            "compute_capability": f"{gpu.major}.{gpu.minor}",
+            "sm_count": gpu.multi_processor_count,
+            "memory_bytes": gpu.total_memory,
+            "l2_bytes": getattr(gpu, "L2_cache_size", None),
+        }
+    return answer
+
+
+OPERATIONS: dict[str, Callable[[Request], Answer]] = {
+    "hello": hello,
+    "verify": verify,
+    "time": measure,
+    "profile": profile,
+}
+
+
+def answer_to(line: str) -> Answer:
+    """Do what a request asks for; whatever a kernel throws becomes an answer."""
+    try:
+        request = json.loads(line)
+        return {"ok": True, **OPERATIONS[request["op"]](request)}
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit of a kernel must not end the worker unanswered
+        return {
+            "ok": False,
+            "code": code_of(error),
+            "message": message_of(error),
+            "detail": traceback.format_exc()[-6000:],
+        }
+
+
+def code_of(error: BaseException) -> str:
+    """Return the reason code of an exception that a kernel threw."""
+    if isinstance(error, Wrong):
+        return error.code
+    if isinstance(error, SystemExit):
+        return "exited"
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error):
+        return "out-of-memory"
+    return "raised"
+
+
+def message_of(error: BaseException) -> str:
+    """Return one line that names the exception."""
+    first = (str(error).strip().split("\n") or [""])[0]
+    if isinstance(error, Wrong):
+        return first
+    if isinstance(error, SystemExit):
+        return f"the kernel called exit({first})"
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def printed_bytes() -> int:
+    """Return how much has been written to stdout so far, buffers included."""
+    sys.stdout.flush()
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
+    return os.fstat(1).st_size
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", help="read requests from this file instead of stdin")
+    parser.add_argument("--answers", help="write answers to this file instead of stdout")
+    parser.add_argument("--printed", required=True, help="file that takes what kernels print to stdout")
+    arguments = parser.parse_args()
+    answers = open(arguments.answers, "w") if arguments.answers else os.fdopen(os.dup(1), "w")  # noqa: SIM115
+    printed = os.open(arguments.printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(printed, 1)
+    requests = open(arguments.requests) if arguments.requests else os.fdopen(os.dup(0))  # noqa: SIM115
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    expose_package()
+    for line in requests:
+        answers.write(json.dumps(answer_to(line)) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Scaled dot product attention as PyTorch dispatches it: softmax(q k^T / sqrt(D)) v for [B, H, S, D]."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class Inputs(NamedTuple):
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+
+
+def make_inputs(rng: torch.Generator, device: str, *, batch: int, heads: int, seq: int, dim: int, dtype: str) -> Inputs:
+    """Return q, k and v drawn from the normal distribution."""
+    torch.set_float32_matmul_precision("highest")  # no TF32, whatever the environment says
+    shape = (batch, heads, seq, dim)
+    return Inputs(*(torch.randn(shape, generator=rng).to(device, getattr(torch, dtype)) for _ in range(3)))
+
+
+def launch(inputs: Inputs) -> torch.Tensor:
+    return scaled_dot_product_attention(*inputs)
+
+
+def reference(inputs: Inputs) -> torch.Tensor:
+    """Attend in float64, one batch entry at a time: the scores of all would take 9 GB at S = 2048."""
+    return torch.stack([_attend(*(tensor[entry].double() for tensor in inputs)) for entry in range(len(inputs.q))])
+
+
+def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q * q.shape[-1] ** -0.5 @ k.mT, -1) @ v
+
+
+def cost(*, batch: int, heads: int, seq: int, dim: int, dtype: str) -> dict[str, int]:
+    """Count the two matrix products, and q, k, v and the output once each."""
+    return {
+        "flop": 4 * batch * heads * seq**2 * dim,
+        "bytes": 4 * batch * heads * seq * dim * getattr(torch, dtype).itemsize,
+    }

@@ -1,0 +1,66 @@
+"""Linear interpolation of sampled trajectories at new times: [B, S, D] at times [B, S] -> [B, T, D]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ci_perf.cuda import CudaSource
+
+SOURCE = CudaSource(Path(__file__).with_name("trajectory_resample.cu"))
+WARPS = 4  # kWarps of the source
+
+
+class Inputs(NamedTuple):
+    x: torch.Tensor
+    """[B, S, D]: samples."""
+    time: torch.Tensor
+    """[B, S] float32: when each was taken, ascending."""
+    target: torch.Tensor
+    """[B, T] float32: when values are wanted, in any order."""
+
+
+def make_inputs(
+    rng: torch.Generator, device: str, *, batch: int, samples: int, targets: int, dim: int, dtype: str
+) -> Inputs:
+    """Return samples at uneven steps and ascending targets, some of which lie before the first or after the last."""
+    x = torch.randn(batch, samples, dim, generator=rng).to(getattr(torch, dtype))
+    time = torch.rand(batch, samples, generator=rng).add_(0.5).cumsum(1)
+    target = torch.rand(batch, targets, generator=rng).sort(1).values.mul_(1.04).sub_(0.02) * time[:, -1:]
+    return Inputs(x.to(device), time.to(device), target.to(device))
+
+
+def launch(inputs: Inputs) -> torch.Tensor:
+    x, time, target = inputs
+    samples, dim = x.shape[1:]
+    targets = target.shape[1]
+    out = x.new_empty(x.shape[0], targets, dim)
+    rows = x.shape[0] * targets
+    if out.numel():
+        name = "trajectory_resample_" + str(x.dtype).partition(".")[2]
+        SOURCE.launch(name, -(-rows // WARPS), WARPS * 32, (x, time, target, out, rows, samples, targets, dim))
+    return out
+
+
+def reference(inputs: Inputs) -> torch.Tensor:
+    """Interpolate in float64; of samples at one time the last counts, and the end values hold outside."""
+    x, time, target = inputs.x.double(), inputs.time.double(), inputs.target.double()
+    count = torch.searchsorted(time, target, right=True)
+    before = (count - 1).clamp_(min=0)
+    after = count.clamp(max=time.shape[1] - 1)
+    span = time.gather(1, after) - time.gather(1, before)
+    weight = torch.where(span > 0, (target - time.gather(1, before)) / span, 0.0).unsqueeze(2)
+    index = before.unsqueeze(2).expand(-1, -1, x.shape[2])
+    low = x.gather(1, index)
+    return low + weight * (x.gather(1, after.unsqueeze(2).expand_as(index)) - low)
+
+
+def cost(*, batch: int, samples: int, targets: int, dim: int, dtype: str) -> dict[str, int]:
+    """Count a subtraction and a fused multiply-add per element; every sample and time once, every value once."""
+    size = getattr(torch, dtype).itemsize
+    return {
+        "flop": 3 * batch * targets * dim,
+        "bytes": batch * ((samples + targets) * dim * size + (samples + targets) * 4),
+    }
