@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from ci_perf.core.decision import confirming_processes
 from ci_perf.core.model import (
     CaseTimeline,
     Cost,
@@ -21,9 +22,6 @@ from ci_perf.core.model import (
 )
 from ci_perf.core.plan import Job
 from ci_perf.core.verdict import judge
-
-CONFIRMING_BATCHES = 1
-"""How often a case beyond a threshold, or with too wide an interval, is measured again in fresh processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Lab(Protocol):
         """Hold each job's output against its reference."""
 
     def time(self, jobs: Sequence[Job], *, batch: int, turn: int) -> Iterator[tuple[Job, Replicate | Failure]]:
-        """Time each job once, the jobs of a kernel in one fresh process; `turn` rotates their order."""
+        """Time each job once, each in a fresh process; `turn` rotates their order."""
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run the jobs under each profiler that is wanted and works."""
@@ -74,8 +72,7 @@ def execute(
             journal.update(job, verification=answer[0], cost=answer[1])
         progress.step(job.id)
     _time(journal, lab, journal.sound(jobs), 0, processes, progress)
-    for batch in range(1, 1 + CONFIRMING_BATCHES):
-        _time(journal, lab, _to_confirm(journal.run, journal.sound(jobs)), batch, processes, progress)
+    _confirm(journal, lab, jobs, processes, progress)
     profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
     if profiled:
         progress.begin("profile", 2)
@@ -98,15 +95,16 @@ def _time(journal: "_Journal", lab: Lab, jobs: Sequence[Job], batch: int, proces
             progress.step(job.id)
 
 
-def _to_confirm(run: Run, jobs: Sequence[Job]) -> list[Job]:
-    """Choose the cases whose verdict another batch of fresh processes may decide."""
+def _confirm(journal: "_Journal", lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
+    """Measure the cases again, in fresh processes, whose verdict that may decide."""
+    run = journal.run
     devices = {device.slug: device.kind for device in run.devices}
-    open_cases = {
-        (f.kernel, f.case, devices[f.device])
-        for f in judge(run)
-        if f.verdict is Verdict.INCONCLUSIVE and f.change is not None
-    }
-    return [job for job in jobs if (job.spec.name, job.case, job.device) in open_cases]
+    findings = [f for f in judge(run) if f.change is not None]
+    undecided = {(f.kernel, f.case, devices[f.device]) for f in findings if f.verdict is Verdict.INCONCLUSIVE}
+    chosen = [job for job in journal.sound(jobs) if (job.spec.name, job.case, job.device) in undecided]
+    fewest = min((len(case.time.replicates) for b in run.baselines for case in b.cases.values()), default=processes)
+    needed = confirming_processes(fewest, processes, len(findings), run.policy.confidence, processes)
+    _time(journal, lab, chosen, 1, needed, progress)
 
 
 class _Journal:

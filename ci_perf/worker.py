@@ -4,6 +4,11 @@ Started by path, never imported by ci-perf: `python worker.py --printed LOG [--r
 and answers are JSON, one object a line, over stdin and stdout unless files are named. The kernel never sees the stream
 of the answers: file descriptor 1 is replaced, so what it prints lands in the log and cannot be taken for an answer.
 
+Over pipes each request is answered by a fresh process, forked from one that has imported torch and not touched CUDA:
+its GPU context, its memory and its luck are its own, at a fraction of the cost of a new interpreter. It stays alive,
+context and all, until the next request, so that the state of a GPU in use can be read from outside. With files, as a
+profiler needs it, one process answers all.
+
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
   verify    -> error against the reference, and the cost
@@ -24,6 +29,7 @@ import math
 import os
 import platform
 import random
+import signal
 import statistics
 import sys
 import time
@@ -516,11 +522,72 @@ def printed_bytes() -> int:
     return os.fstat(1).st_size
 
 
+class Fork:
+    """A process that answers one request and then waits to be let go."""
+
+    def __init__(self, line: str) -> None:
+        answer_in, answer_out = os.pipe()
+        hold_in, self._hold = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(answer_in)
+            os.close(self._hold)
+            with os.fdopen(answer_out, "w") as pipe:
+                pipe.write(json.dumps(answer_to(line)) + "\n")
+            os.read(hold_in, 1)
+            os._exit(0)
+        os.close(answer_out)
+        os.close(hold_in)
+        self._answer = os.fdopen(answer_in)
+
+    def answer(self) -> str:
+        """Return its answer as a line; where it dies before it answers, how it died."""
+        line = self._answer.readline()
+        if line.endswith("\n"):
+            return line
+        self._answer.close()
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return json.dumps({"ok": False, "detail": "", **cause_of_death(status)}) + "\n"
+
+    def release(self) -> None:
+        """Let it end."""
+        os.close(self._hold)
+        if self._pid:
+            self._answer.close()
+            os.waitpid(self._pid, 0)
+
+
+def cause_of_death(status: int) -> Answer:
+    """Return the reason code and message of a wait status."""
+    if not os.WIFSIGNALED(status):
+        return {"code": "exited", "message": f"the process ended with exit status {os.WEXITSTATUS(status)}"}
+    number = os.WTERMSIG(status)
+    if number == signal.SIGKILL:
+        message = "the process was killed by SIGKILL: most often the system ran out of memory"
+        return {"code": "out-of-memory", "message": message}
+    return {"code": "crashed", "message": f"the process ended with {signal.Signals(number).name}"}
+
+
+def serve(requests: Any, answers: Any) -> None:
+    """Answer each request from a fork."""
+    torch_or_none()
+    fork = None
+    for line in requests:
+        if fork is not None:
+            fork.release()
+        fork = Fork(line)
+        answers.write(fork.answer())
+        answers.flush()
+    if fork is not None:
+        fork.release()
+
+
 def main() -> None:
     """Answer requests until there are no more."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", help="read requests from this file instead of stdin")
-    parser.add_argument("--answers", help="write answers to this file instead of stdout")
+    parser.add_argument("--requests", help="read requests from this file, answer them in this process")
+    parser.add_argument("--answers", help="write answers to this file")
     parser.add_argument("--printed", required=True, help="file that takes what kernels print to stdout")
     arguments = parser.parse_args()
     answers = open(arguments.answers, "w") if arguments.answers else os.fdopen(os.dup(1), "w")  # noqa: SIM115
@@ -529,6 +596,9 @@ def main() -> None:
     requests = open(arguments.requests) if arguments.requests else os.fdopen(os.dup(0))  # noqa: SIM115
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     expose_package()
+    if not arguments.requests:
+        serve(requests, answers)
+        return
     for line in requests:
         answers.write(json.dumps(answer_to(line)) + "\n")
         answers.flush()

@@ -59,8 +59,8 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
 
 
 def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room) -> Run:
-    lab = MachineLab(room.bench, room.profilers)
-    with Bars() as bars:
+    lab = MachineLab(room.bench, room.worker, room.profilers)
+    with Bars() as bars, room.worker:
         return execute(
             blank,
             jobs,

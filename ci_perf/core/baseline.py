@@ -17,7 +17,7 @@ from ci_perf.core.model import (
     Reading,
     Run,
 )
-from ci_perf.core.stats import process_medians, spread
+from ci_perf.core.stats import clock_of, process_medians, spread
 
 
 def path_of(device: Device, kernel: str) -> str:
@@ -39,7 +39,7 @@ def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, so
         raise ConfigError(f"{source}: this run was slowed down on purpose", hint="a baseline needs an honest run")
     if not run.finished:
         raise ConfigError(f"{source}: this run did not finish", hint="`ci-perf run` again and accept that run")
-    known = {spec.name for spec in run.kernels}
+    known = {measurement.kernel for measurement in run.measurements}
     for name in kernels:
         if name not in known:
             raise ConfigError(f"{source}: the run has no kernel `{name}`", hint="it has " + ", ".join(sorted(known)))
@@ -78,6 +78,7 @@ def _baseline_case(measurement: Measurement) -> BaselineCase:
         median=statistics.median(medians),
         noise_floor=round(spread(medians), 6),
         replicates=tuple(tuple(sorted(r.seconds)) for r in ordered),
+        sm_clock_hz=clock_of(measurement.replicates),
     )
     return BaselineCase(measurement.params, measurement.target, time, _counters(measurement.counters))
 

@@ -273,6 +273,8 @@ class BaselineTime:
     """The largest distance of a replicate's median from `median`, as a fraction."""
     replicates: tuple[tuple[float, ...], ...]
     """The samples of each process, ascending; processes in ascending order of their median."""
+    sm_clock_hz: float | None = None
+    """The median over the processes; a change of the clock is no change of the code."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
 
 
+def durations(low: float, middle: float, high: float) -> tuple[str, str, str]:
+    """Write an estimate and its bounds with one unit, that of the estimate.
+
+    >>> durations(998e-9, 1.0021e-6, 1.1e-6)
+    ('0.998', '1.002 us', '1.1')
+    """
+    scale, unit = next(((s, u) for s, u in _TIME if abs(middle) >= s), _TIME[-1])
+    return f"{low / scale:.4g}", f"{middle / scale:.4g} {unit}", f"{high / scale:.4g}"
+
+
 def rate(per_second: float, unit: str) -> str:
     """Write a rate with a decimal prefix.
 

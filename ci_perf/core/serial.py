@@ -7,6 +7,7 @@ Canonical: keys sorted, two spaces, a final newline, so that a change in git sho
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import TypeVar
@@ -22,6 +23,8 @@ VERSION = 1
 
 _T = TypeVar("_T", Run, Baseline)
 _CONVERTER = make_converter()
+# An integer where the model says float reads back as 128.0: written as 128, it would change when it is written again.
+_CONVERTER.register_unstructure_hook(float, float)
 
 
 def canonical(document: object) -> str:
@@ -43,7 +46,15 @@ def dump_run(run: Run) -> str:
 
 def load_run(text: str, source: str) -> Run:
     """Read a `run.json`; `source` names the file in errors (FormatError)."""
-    return _load(text, source, "run", Run)
+    run = _load(text, source, "run", Run)
+    kernels, devices = {spec.name for spec in run.kernels}, {device.kind for device in run.devices}
+    for i, measurement in enumerate(run.measurements):
+        if measurement.kernel not in kernels or measurement.device not in devices:
+            raise FormatError(
+                f"{source}: key `measurements[{i}]`: the run lists no such kernel or device: "
+                f"{measurement.kernel} on {measurement.device}"
+            )
+    return run
 
 
 def dump_baseline(baseline: Baseline) -> str:
@@ -64,8 +75,8 @@ def _document(value: Run | Baseline, kind: str) -> dict[str, object]:
 
 def _load(text: str, source: str, kind: str, cls: type[_T]) -> _T:
     try:
-        document = json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
+        document = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_finite_int)
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{source}: not JSON: {error}", hint=_looks_like(text)) from None
     _check_version(document, kind, source)
     check(document, kind, source, FormatError)
@@ -74,6 +85,18 @@ def _load(text: str, source: str, kind: str, cls: type[_T]) -> _T:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number
+
+
+def _finite_int(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 def _looks_like(text: str) -> str:

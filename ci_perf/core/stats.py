@@ -60,6 +60,12 @@ def process_medians(replicates: Sequence[Replicate]) -> tuple[float, ...]:
     return tuple(statistics.median(r.seconds) for r in replicates)
 
 
+def clock_of(replicates: Sequence[Replicate]) -> float | None:
+    """Return the median SM clock of the processes in hertz, or None where one of them has none."""
+    clocks = [r.sm_clock_hz for r in replicates if r.sm_clock_hz]
+    return statistics.median(clocks) if clocks and len(clocks) == len(replicates) else None
+
+
 def summarize(replicates: Sequence[Replicate], confidence: float = 0.95) -> Summary:
     """Summarise all samples; `confidence` is that of the interval of the median."""
     samples = [s for r in replicates for s in r.seconds]

@@ -121,12 +121,6 @@ def visible(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...
 
     As CUDA does, stop at the first entry that names no GPU. A number counts in the order of the PCI bus, which is
     CUDA's own order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all GPUs are alike.
-
-    >>> gpus = (Gpu(0, "GPU-aa", Device("cuda", "L4")), Gpu(1, "GPU-bb", Device("cuda", "L4")))
-    >>> [gpu.index for gpu in visible(gpus, {"CUDA_VISIBLE_DEVICES": "GPU-b,0"})]
-    [1, 0]
-    >>> visible(gpus, {"CUDA_VISIBLE_DEVICES": "-1"})
-    ()
     """
     wanted = environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
@@ -144,16 +138,17 @@ def visible(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...
 
 
 def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
-    """Return how a GPU is now; `ours` are the pids that are no strangers. Costs well under a millisecond per value."""
+    """Return how a GPU is now; `ours` are the pids that are no strangers. Costs well under a millisecond."""
     nvml, handle = _find(uuid)
     if nvml is None or handle is None:
         return State()
     card = _physical(nvml, handle)
+    celsius = _ask(nvml.nvmlDeviceGetTemperature, card, nvml.NVML_TEMPERATURE_GPU)
     power_mw = _ask(nvml.nvmlDeviceGetPowerUsage, card)
     return State(
         sm_clock_hz=_hertz(_ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_SM)),
         memory_clock_hz=_hertz(_ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_MEM)),
-        temperature_c=_ask(nvml.nvmlDeviceGetTemperature, card, nvml.NVML_TEMPERATURE_GPU),
+        temperature_c=None if celsius is None else float(celsius),
         power_w=None if power_mw is None else power_mw / 1e3,
         throttle_reasons=_throttle_reasons(nvml, card),
         others=_others(nvml, handle, ours),
@@ -281,11 +276,7 @@ def _throttle_reasons(nvml: Any, card: Any) -> tuple[str, ...] | None:  # noqa: 
 
 
 def decode_throttle_reasons(bits: int) -> tuple[str, ...]:
-    """Return the names of the reasons that hold a clock down.
-
-    >>> decode_throttle_reasons(0x1), decode_throttle_reasons(0x44), decode_throttle_reasons(0x1000)
-    ((), ('sw-power-cap', 'hw-thermal'), ('unknown-0x1000',))
-    """
+    """Return the names of the reasons that hold a clock down."""
     return tuple(
         _THROTTLE_REASONS.get(bit, f"unknown-{bit:#x}")
         for bit in (1 << n for n in range(bits.bit_length()))

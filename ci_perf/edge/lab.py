@@ -1,6 +1,5 @@
 """The real machine: workers that verify and time, one session of each profiler for all cases."""
 
-import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ class Bench:
     python: str
     root: Path
     """Of the repository; kernels' folders are relative to it."""
-    logs: Path
     env: Mapping[str, str]
     samples: int
     timeout_s: float
@@ -35,36 +33,29 @@ class Bench:
 class MachineLab:
     """A `Lab` on this machine."""
 
-    def __init__(self, bench: Bench, profilers: Sequence[ProfileSession] = ()) -> None:
+    def __init__(self, bench: Bench, worker: Worker, profilers: Sequence[ProfileSession] = ()) -> None:
         self._bench = bench
+        self._worker = worker
         self._profilers = profilers
         self._gpu_seconds = 0.0
-        bench.logs.mkdir(parents=True, exist_ok=True)
 
     def seconds_used(self) -> float:
         """Return for how long workers and profilers held the GPU, in seconds."""
         return self._gpu_seconds
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
-        """Hold each job's output against its reference, the jobs of one kernel in one process."""
-        for group in _by_kernel(jobs):
-            with self._worker(f"verify-{group[0].spec.name}-{group[0].device}") as worker:
-                for job in group:
-                    answer = self._ask(worker, job, {"op": "verify", "tolerance": dict(job.spec.tolerance)})
-                    yield job, answer if isinstance(answer, Failure) else _verified(answer)
+        """Hold each job's output against its reference, each in a process of its own."""
+        for job in jobs:
+            answer = self._ask(job, {"op": "verify", "tolerance": dict(job.spec.tolerance)})
+            yield job, answer if isinstance(answer, Failure) else _verified(answer)
 
     def time(self, jobs: Sequence[Job], *, batch: int, turn: int) -> Iterator[tuple[Job, Replicate | Failure]]:
-        """Time each job once, the jobs of one kernel in one fresh process; `turn` rotates their order."""
-        for group in _by_kernel(jobs):
-            first = turn % len(group)
-            with self._worker(f"time-{group[0].spec.name}-{group[0].device}-{batch}-{turn}") as worker:
-                for job in (*group[first:], *group[:first]):
-                    request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
-                    answer = self._ask(worker, job, {**request, "planted": self._bench.planted})
-                    if isinstance(answer, Failure):
-                        yield job, answer
-                    else:
-                        yield job, self._replicate(answer, batch, job, worker.pid)
+        """Time each job once in a fresh process; `turn` rotates their order."""
+        first = turn % max(1, len(jobs))
+        for job in (*jobs[first:], *jobs[:first]):
+            request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
+            answer = self._ask(job, {**request, "planted": self._bench.planted})
+            yield job, answer if isinstance(answer, Failure) else self._replicate(answer, batch, job)
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run all jobs under each profiler, one session each."""
@@ -74,21 +65,18 @@ class MachineLab:
             self._gpu_seconds += time.monotonic() - started
             yield found
 
-    def _worker(self, name: str) -> Worker:
-        return Worker(self._bench.python, self._bench.env, self._bench.logs, name)
-
-    def _ask(self, worker: Worker, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
+    def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
         started = time.monotonic()
         timeout_s = job.spec.timeout_s or self._bench.timeout_s
-        answer = worker.ask({**job_request(job, self._bench.root), **request}, timeout_s)
+        answer = self._worker.ask({**job_request(job, self._bench.root), **request}, timeout_s)
         if job.device == "cuda":
             self._gpu_seconds += time.monotonic() - started
         return answer
 
-    def _replicate(self, answer: Mapping[str, Any], batch: int, job: Job, pid: int | None) -> Replicate:
-        state = gpu.State()
-        if job.device == "cuda" and self._bench.gpu_uuid:
-            state = gpu.query_state(self._bench.gpu_uuid, frozenset({pid} if pid else ()))
+    def _replicate(self, answer: Mapping[str, Any], batch: int, job: Job) -> Replicate:
+        """Join the samples with the state of the GPU, read while the process still holds it."""
+        on_gpu = job.device == "cuda" and self._bench.gpu_uuid
+        state = gpu.query_state(self._bench.gpu_uuid or "") if on_gpu else gpu.State()
         return Replicate(
             seconds=tuple(answer["seconds"]),
             launches=answer["launches"],
@@ -100,11 +88,9 @@ class MachineLab:
         )
 
 
-def query_interpreter(python: str, env: Mapping[str, str], logs: Path) -> dict[str, Any] | Failure:
+def query_interpreter(worker: Worker) -> dict[str, Any] | Failure:
     """Ask the user's interpreter what it is: versions, and the GPU that torch sees."""
-    logs.mkdir(parents=True, exist_ok=True)
-    with Worker(python, env, logs, "hello") as worker:
-        return worker.ask({"op": "hello"}, HELLO_TIMEOUT_S)
+    return worker.ask({"op": "hello"}, HELLO_TIMEOUT_S)
 
 
 def job_request(job: Job, root: Path) -> dict[str, Any]:
@@ -116,10 +102,6 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
         "target": job.target,
         "seed": 0,
     }
-
-
-def _by_kernel(jobs: Sequence[Job]) -> list[list[Job]]:
-    return [list(group) for _, group in itertools.groupby(jobs, key=lambda job: (job.device, job.spec.name))]
 
 
 def _verified(answer: Mapping[str, Any]) -> tuple[Verification, Cost | None]:

@@ -11,10 +11,11 @@ from ci_perf.core.errors import MachineError
 from ci_perf.core.model import Device, Failure, Note, Toolchain
 from ci_perf.core.secrets import without_secrets
 from ci_perf.core.settings import Settings
-from ci_perf.edge import gpu, tools
+from ci_perf.edge import gpu, store, tools
 from ci_perf.edge.lab import Bench, job_request, query_interpreter
 from ci_perf.edge.machine import cpu_device
 from ci_perf.edge.profile import ProfileSession
+from ci_perf.edge.worker_process import Worker
 
 _HINTS = {
     "nsys": "install Nsight Systems (package nsight-systems-cli) or name it with CI_PERF_NSYS",
@@ -27,6 +28,7 @@ class Room:
     """A machine that is ready to measure."""
 
     bench: Bench
+    worker: Worker
     devices: tuple[Device, ...]
     toolchain: Toolchain
     profilers: tuple[ProfileSession, ...]
@@ -44,7 +46,9 @@ def prepare(settings: Settings, root: Path) -> Room:
     env = without_secrets(os.environ)
     folder = root / settings["output"]
     python = tools.find_python(settings["python"] or None, env)
-    seen = query_interpreter(str(python.path), env, folder / "logs")
+    store.clear_run(folder)
+    worker = Worker(str(python.path), env, folder / "logs")
+    seen = query_interpreter(worker)
     if isinstance(seen, Failure):
         raise MachineError(
             f"{python.path}: {seen.message}", hint=seen.detail.splitlines()[-1] if seen.detail else "see --python"
@@ -54,7 +58,6 @@ def prepare(settings: Settings, root: Path) -> Room:
     bench = Bench(
         python=str(python.path),
         root=root,
-        logs=folder / "logs",
         env=env,
         samples=settings["samples"],
         timeout_s=settings["timeout"],
@@ -72,7 +75,8 @@ def prepare(settings: Settings, root: Path) -> Room:
         nsys=versions.get("nsys"),
         ncu=versions.get("ncu"),
     )
-    return Room(bench, devices, toolchain, tuple(session for session, _ in profilers), (*notes, *missing), folder)
+    sessions = tuple(session for session, _ in profilers)
+    return Room(bench, worker, devices, toolchain, sessions, (*notes, *missing), folder)
 
 
 def _devices(

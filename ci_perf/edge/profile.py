@@ -93,9 +93,6 @@ class ProfileSession:
         )
 
     def _start(self, argv: Sequence[str], cases: int) -> proc.Completed:
-        for stale in (*self.folder.glob("timeline.*"), self.folder / "kernels.ncu-rep"):
-            if stale.name.startswith("timeline.") == (self.tool == "nsys"):
-                stale.unlink(missing_ok=True)
         completed = proc.run(argv, timeout_s=self.timeout_s * (1 + cases), env=self.env)
         self._log(self.tool, completed)
         return completed

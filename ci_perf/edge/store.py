@@ -86,6 +86,20 @@ def _unzip(file: Path) -> str:
     return content.decode("utf-8")
 
 
+OWN_FILES = ("run.json", "report.md", "key_metrics.csv", "timeline.*", "kernels.ncu-rep", "logs/*")
+
+
+def clear_run(folder: Path) -> None:
+    """Make the folder of a new run, without what an earlier run left there; other files stay."""
+    try:
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        for pattern in OWN_FILES:
+            for file in folder.glob(pattern):
+                file.unlink()
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be used: {error}", hint="name another folder with --output") from None
+
+
 def write_run(run: Run, folder: Path) -> Path:
     """Write `run.json`; it is complete on disk at any time."""
     return write_text(folder / "run.json", dump_run(run))

@@ -24,13 +24,16 @@ def command(python: str, printed: Path, *more: str) -> tuple[str, ...]:
 
 
 class Worker:
-    """One process that runs kernels; started at the first request, and anew after a failure."""
+    """The process that answers each request from a fork of itself; started at the first request.
 
-    def __init__(self, python: str, env: Mapping[str, str], logs: Path, name: str) -> None:
+    A request that runs into its time limit takes the whole process with it, and the next request starts another.
+    """
+
+    def __init__(self, python: str, env: Mapping[str, str], logs: Path) -> None:
         self._python = python
         self._env = dict(env)
-        self._stderr = logs / f"{name}.stderr.txt"
-        self._printed = logs / f"{name}.stdout.txt"
+        self._stderr = logs / "worker.stderr.txt"
+        self._printed = logs / "worker.stdout.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
         self._offset = 0
@@ -43,29 +46,21 @@ class Worker:
     ) -> None:
         self.close()
 
-    @property
-    def pid(self) -> int | None:
-        """The process id while it runs."""
-        return self._process.pid if self._process else None
-
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any] | Failure:
-        """Send a request and return its answer, or why there is none.
-
-        After a failure the process is ended: the next request gets a fresh one, with a fresh GPU context.
-        """
+        """Send a request and return its answer, or why there is none."""
         stage = str(request["op"])
         process = self._process or self._start()
+        self._offset = self._stderr.stat().st_size
         try:
             answer = self._exchange(process, request, time.monotonic() + timeout_s)
         except BaseException:
             self.close()
             raise
-        if answer is None:
-            failure = self._died(process, stage, timeout_s)
-        elif answer["ok"]:
+        if answer is not None and answer["ok"]:
             return answer
-        else:
-            failure = Failure(stage, answer["code"], answer["message"], answer["detail"])
+        if answer is not None:
+            return Failure(stage, answer["code"], answer["message"], answer["detail"] or self._tail())
+        failure = self._died(process, stage, timeout_s)
         self.close()
         return failure
 
@@ -81,8 +76,6 @@ class Worker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._buffer = b""
-        self._stderr.touch()
-        self._offset = self._stderr.stat().st_size
         try:
             with self._stderr.open("ab") as stderr:
                 self._process = subprocess.Popen(
@@ -124,15 +117,12 @@ class Worker:
         return answer
 
     def _died(self, process: subprocess.Popen[bytes], stage: str, timeout_s: float) -> Failure:
+        """Say why the process itself, not only its fork, gives no answer."""
         try:
             status = process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return Failure(stage, "timeout", f"no answer within {timeout_s:g} s; the process was killed", self._tail())
-        if status == -9:
-            message = "the process was killed by SIGKILL: most often the system ran out of memory"
-            return Failure(stage, "out-of-memory", message, self._tail())
-        code = "crashed" if status < 0 else "exited"
-        return Failure(stage, code, f"the process ended with {proc.signal_name(status)}", self._tail())
+        return Failure(stage, "crashed", f"the worker ended with {proc.signal_name(status)}", self._tail())
 
     def _tail(self) -> str:
         """Return the end of what this process wrote on stderr."""

@@ -109,8 +109,15 @@ def _parse_header(line: str) -> list[str] | None:
     start = line.find('"ID",')
     if start < 0 and not line.startswith("ID,"):
         return None
-    header = [cell.strip() for cell in next(csv.reader([line[max(start, 0) :]]))]
+    header = [cell.strip() for cell in _split(line[max(start, 0) :]) or ()]
     return header if "Kernel Name" in header else None
+
+
+def _split(line: str) -> list[str] | None:
+    try:
+        return next(csv.reader([line]))
+    except csv.Error:
+        return None
 
 
 def _tables(lines: Sequence[str]) -> Iterator[_Table]:
@@ -149,14 +156,14 @@ def _read_row(lines: Sequence[str], place: int, *, quoted: bool) -> tuple[list[s
     while line.count('"') % 2:  # a cell with a line break
         following = lines[place + used] if place + used < len(lines) else None
         if following is None or re.match(r'"\d+",|==', following):
-            return next(csv.reader([line + '"']))[:-1], used
+            return (_split(line + '"') or [])[:-1], used
         line, used = f"{line}\n{following}", used + 1
-    return next(csv.reader([line])), used
+    return _split(line), used
 
 
 def _add_row(table: _Table, row: list[str] | None) -> None:
-    identity = row[0].strip() if row else "?"
-    if row is None or len(row) > len(table.header) + 1:  # rows of the details page end in a comma
+    identity = row[0].strip() if row else ""
+    if not row or len(row) > len(table.header) + 1:  # rows of the details page end in a comma
         table.ignored += 1
     elif not identity and table.is_raw and not table.rows and table.units is None:
         table.units = dict(zip(table.header, row, strict=False))

@@ -17,7 +17,6 @@ from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelSta
 NEWEST_SCHEMA = 3
 """The newest major version that this module was tried on."""
 
-
 _COPY_KINDS = (
     "unknown",
     "host-to-device",
@@ -174,8 +173,8 @@ def read(path: Path) -> Timeline:
             database.text_factory = lambda raw: raw.decode(errors="replace")
             nsys_schema.create_views(database, path)
             return _read_timeline(database)
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: sqlite3 trips on the bytes of a broken schema
+        if str(error).startswith(("no such", "ambiguous", "near ")):
             raise  # a mistake in a query of this module, not in the file
         raise ProfileError(f"{path}: {error}", hint="the export is damaged or cut off; export it again") from None
 
@@ -218,7 +217,7 @@ def _gpus(database: sqlite3.Connection) -> Iterator[Gpu]:
         FROM gpu ORDER BY 1
     """
     for index, name, major, minor, sm_count in database.execute(query):
-        yield Gpu(index, name.strip(), f"{major}.{minor}" if major else None, sm_count or None)
+        yield Gpu(index, (name or "?").strip(), f"{major}.{minor}" if major else None, sm_count or None)
 
 
 def _copies(database: sqlite3.Connection) -> Iterator[CopyStats]:

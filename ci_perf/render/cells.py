@@ -2,11 +2,11 @@
 
 import math
 
+from ci_perf.core.gates import GateFinding
 from ci_perf.core.model import GateState
-from ci_perf.core.quantity import duration, number, percent, rate
+from ci_perf.core.quantity import duration, durations, number, percent, rate
 from ci_perf.core.report import Report, Row
 from ci_perf.core.stats import Interval
-from ci_perf.core.verdict import GateFinding
 
 
 def time(seconds: float | None) -> str:
@@ -64,6 +64,7 @@ def share(row: Row) -> str:
 
 
 STATISTICS = ("n", "mean", "sd", "CV", "median [95 % CI]", "P50", "P95", "P99", "throughput", "roofline")
+"""Titles; the median is that of the processes' medians, the percentiles are those of all samples."""
 
 
 def statistics(row: Row) -> tuple[str, ...]:
@@ -71,13 +72,13 @@ def statistics(row: Row) -> tuple[str, ...]:
     s = row.summary
     if s is None:
         return ("-",) * len(STATISTICS)
-    median = f"{duration(s.median.point)} [{duration(s.median.low)}, {duration(s.median.high)}]"
+    low, median, high = durations(s.median.low, s.median.point, s.median.high)
     return (
         f"{s.n} in {s.processes}",
         duration(s.mean),
         duration(s.sd),
         percent(s.cv),
-        median,
+        f"{median} [{low}, {high}]",
         duration(s.p50),
         duration(s.p95),
         duration(s.p99),

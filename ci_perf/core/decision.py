@@ -1,0 +1,162 @@
+"""The decision on one number: medians of processes against medians of processes, by ratios alone.
+
+A stored time is wrong by several per cent on another day, so a change counts only when all of these hold: the estimate
+passes the threshold in each batch of fresh processes; the interval of all of them excludes no change at a confidence
+adjusted over the cases of the run (Bonferroni); no process of one side reached into the range of the other; and the
+change is there in SM cycles too, where the clocks are known. What is past a threshold and not established is
+INCONCLUSIVE: shown, never red.
+
+The third rule is the strictest where it matters: for unchanged code every order of the processes is as likely as any
+other, so the chance that 6 and 12 separate is 1 in 18,564, also where processes fall into two modes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ci_perf.core.model import Policy, Verdict
+from ci_perf.core.quantity import percent
+from ci_perf.core.stats import Interval, ratio_interval
+
+_ROUNDING = 1 - 1e-9
+"""Two times that are exactly 3 % apart have a quotient that rounding may put just below 1.03."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The verdict on a number alone: what `decide` returns."""
+
+    verdict: Verdict
+    code: str
+    sentence: str
+    change: Interval | None = None
+    detectable: float | None = None
+
+
+def decide(
+    base: Sequence[float],
+    batches: Sequence[Sequence[float]],
+    policy: Policy,
+    *,
+    comparisons: int = 1,
+    clocks: tuple[float, float] | None = None,
+    better: str = "lower",
+) -> Outcome:
+    """Judge medians of processes against the medians of the baseline's processes.
+
+    `batches` are the medians of this run, batch by batch; a change needs at least two. `comparisons` is the number of
+    cases judged in the run. `clocks` are the SM clocks of baseline and run in hertz. `better` says which direction is
+    good. Only ratios count: any unit gives the same verdict.
+
+    >>> base = [1.00, 1.001, 1.002, 1.003, 1.004, 1.005]
+    >>> decide(base, [[1.05] * 6, [1.051] * 6], Policy()).code
+    'slower'
+    >>> decide(base, [[1.05] * 6], Policy()).code
+    'slower-unconfirmed'
+    >>> decide(base, [[1.0] * 6], Policy()).code
+    'within-noise'
+    """
+    head = [value for batch in batches for value in batch]
+    for side, values in (("baseline", base), ("run", head)):
+        if not values:
+            return Outcome(Verdict.INCONCLUSIVE, "no-values", f"the {side} holds no value")
+        if not all(math.isfinite(v) and v > 0 for v in values):
+            return Outcome(
+                Verdict.INCONCLUSIVE, "bad-values", f"the {side} holds a value that is not positive and finite"
+            )
+    if better == "higher":
+        base, batches = [1 / v for v in base], [[1 / v for v in batch] for batch in batches]
+        head = [1 / v for v in head]
+    return _decide_lower(base, head, [b for b in batches if b], policy, comparisons, clocks)
+
+
+def _decide_lower(
+    base: Sequence[float],
+    head: Sequence[float],
+    batches: Sequence[Sequence[float]],
+    policy: Policy,
+    comparisons: int,
+    clocks: tuple[float, float] | None,
+) -> Outcome:
+    plain = ratio_interval(base, head, policy.confidence)
+    points = [plain.point, *(ratio_interval(base, batch, policy.confidence).point for batch in batches)]
+    slow, fast = ((1 + threshold) * _ROUNDING for threshold in (policy.regression, policy.speedup))
+    detectable = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
+    if plain.point >= slow or 1 / plain.point >= fast:
+        verdict, word = (Verdict.REGRESSION, "slower") if plain.point >= slow else (Verdict.SPEEDUP, "faster")
+        beyond = [p >= slow if word == "slower" else 1 / p >= fast for p in points[1:]]
+        doubt = (
+            _doubt_of_batches(beyond)
+            or _doubt_of_overlap(base, head, 1 - (1 - policy.confidence) / max(1, comparisons))
+            or _doubt_of_clock(plain.point, clocks, slow if word == "slower" else fast)
+        )
+        if doubt:
+            code, sentence = doubt
+            text = f"{_size(plain.point)}, but {sentence}"
+            return Outcome(Verdict.INCONCLUSIVE, f"{word}-{code}", text, plain, detectable)
+        return Outcome(verdict, word, f"{_size(plain.point)} in each batch of fresh processes", plain, detectable)
+    if plain.high >= slow or 1 / max(plain.low, 1e-300) >= fast:
+        return Outcome(Verdict.INCONCLUSIVE, "interval-too-wide", _allows(plain), plain, detectable)
+    return Outcome(Verdict.UNCHANGED, "within-noise", _unchanged(plain, detectable), plain, detectable)
+
+
+def _doubt_of_batches(beyond: Sequence[bool]) -> tuple[str, str] | None:
+    if len(beyond) < 2:
+        return "unconfirmed", "not yet measured a second time"
+    return None if all(beyond) else ("not-repeated", "not in each batch of fresh processes")
+
+
+def _doubt_of_overlap(base: Sequence[float], head: Sequence[float], confidence: float) -> tuple[str, str] | None:
+    adjusted = ratio_interval(base, head, confidence)
+    if adjusted.low <= 0:
+        return "too-few-processes", f"{len(base)} and {len(head)} processes are too few to be sure"
+    if adjusted.low <= 1 <= adjusted.high:
+        return "not-significant", "the interval does not exclude no change"
+    if not (max(base) < min(head) or max(head) < min(base)):
+        return "overlapping", "some processes of the baseline took as long as some of this run"
+    return None
+
+
+def confirming_processes(base: int, measured: int, comparisons: int, confidence: float, at_least: int) -> int:
+    """Return how many processes a confirming batch needs, so that its verdict can be sure among so many cases.
+
+    With complete separation the interval of `base` against n processes has the level 1 - 2 / (base + n choose base).
+
+    >>> confirming_processes(6, 6, 12, 0.99, 6), confirming_processes(6, 6, 1000, 0.99, 6)
+    (6, 14)
+    """
+    needed = at_least
+    while 2 / math.comb(base + measured + needed, base) > (1 - confidence) / max(1, comparisons) and needed < 100:
+        needed += 1
+    return needed
+
+
+def _doubt_of_clock(point: float, clocks: tuple[float, float] | None, threshold: float) -> tuple[str, str] | None:
+    """Time x clock is cycles: a change that is not there in cycles is one of the clock."""
+    if clocks is None:
+        return None
+    before, now = clocks
+    cycles = point * now / before
+    if max(cycles, 1 / cycles) >= threshold and (cycles > 1) == (point > 1):
+        return None
+    return "clock", f"the SM clock was {now / 1e6:.0f} MHz, in the baseline {before / 1e6:.0f} MHz"
+
+
+def _size(ratio: float) -> str:
+    """Say a ratio of times as people do: how much slower, or how many times as fast.
+
+    >>> _size(1.05), _size(0.5)
+    ('5.0 % slower', '2.00 times as fast')
+    """
+    return f"{percent(ratio - 1)} slower" if ratio >= 1 else f"{1 / ratio:.2f} times as fast"
+
+
+def _unchanged(interval: Interval, detectable: float) -> str:
+    seen = percent(interval.point - 1, sign=True)
+    return f"{seen}; a change of {percent(detectable)} would have been seen"
+
+
+def _allows(interval: Interval) -> str:
+    if interval.low <= 0:
+        return "too few processes for an interval"
+    return f"the interval allows {percent(interval.low - 1, sign=True)} to {percent(interval.high - 1, sign=True)}"

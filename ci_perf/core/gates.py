@@ -1,0 +1,81 @@
+"""Counters: limits that a kernel must keep, and differences from what was agreed."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ci_perf.core.metrics import BY_NAME, Trust
+from ci_perf.core.model import BaselineCase, Device, Gate, GateState, Measurement, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """A gate, its reading, and whether it was kept."""
+
+    gate: Gate
+    reading: Reading
+    state: GateState
+
+
+@dataclass(frozen=True, slots=True)
+class CounterChange:
+    """A counter that differs from the baseline by more than its repeatability."""
+
+    metric: str
+    unit: str
+    base: float
+    head: float
+
+
+def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
+    """Hold a limit against the worst of the profiled launches; a counter that is not available keeps no gate."""
+    readings = [counters[gate.metric] for counters in measurement.counters if gate.metric in counters]
+    if not readings:
+        return GateFinding(gate, Reading(None, "", "no counters were measured"), GateState.NOT_MEASURED)
+    for reading in readings:
+        if reading.value is None or not math.isfinite(reading.value):
+            return GateFinding(gate, reading, GateState.NOT_MEASURED)
+    values = [r.value for r in readings if r.value is not None]
+    worst = min(values) if gate.operator == ">=" else max(values)
+    kept = worst >= gate.limit if gate.operator == ">=" else worst <= gate.limit
+    return GateFinding(gate, Reading(worst, readings[0].unit), GateState.KEPT if kept else GateState.BROKEN)
+
+
+def counter_changes(
+    base: BaselineCase, agreed_with: tuple[Device, str | None], measurement: Measurement, now: tuple[Device, str | None]
+) -> tuple[CounterChange, ...]:
+    """Compare exact and banded counters; a counter that one side lacks is not compared.
+
+    Both sides come with their device and the version of ncu: on another GPU model, or by an ncu whose definitions may
+    be others, nothing is compared.
+    """
+    (old, old_ncu), (new, new_ncu) = agreed_with, now
+    same = (
+        old.name == new.name and release(old_ncu) == release(new_ncu) and dict(base.params) == dict(measurement.params)
+    )
+    if not same or not measurement.counters:
+        return ()
+    found = (_compare(name, counter.values, measurement) for name, counter in base.counters.items())
+    return tuple(change for change in found if change is not None)
+
+
+def _compare(name: str, agreed: Sequence[float], measurement: Measurement) -> CounterChange | None:
+    metric = BY_NAME.get(name)
+    readings = [launch[name].value for launch in measurement.counters if name in launch]
+    values = [value for value in readings if value is not None]
+    if metric is None or metric.trust is Trust.EXPLAINING or not values or len(values) < len(readings):
+        return None
+    low = min(agreed) * (1 - metric.band) - metric.slack
+    high = max(agreed) * (1 + metric.band) + metric.slack
+    outside = [value for value in values if not low <= value <= high]
+    return CounterChange(name, metric.unit, statistics.median(agreed), outside[0]) if outside else None
+
+
+def release(version: str | None) -> str | None:
+    """Return the part of a version in which definitions may change.
+
+    >>> release("2025.3.1.0"), release(None)
+    ('2025.3', None)
+    """
+    return ".".join(version.split(".")[:2]) if version else None

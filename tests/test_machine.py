@@ -1,0 +1,283 @@
+"""What the edges see: fake folders of small scripts, a fake NVML, and this machine as it is."""
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ci_perf.core.doctor import best, diagnose
+from ci_perf.core.errors import ConfigError, MachineError
+from ci_perf.core.model import Device
+from ci_perf.edge import gpu, machine, tools
+
+NSYS_SAYS = "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'"
+NCU_SAYS = "echo 'NVIDIA (R) Nsight Compute Command Line Profiler'; echo 'Version 2025.3.1.0 (build 36398880)'"
+INNER_NSYS = "opt/nvidia/nsight-compute/2025.3.1/host/target-linux-x64/nsys"
+
+
+def script(path: Path, body: str) -> Path:
+    """Write an executable shell script, with the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def python_script(path: Path, version: str, *, torch: bool) -> Path:
+    return script(path, f"echo 'ci-perf: {version}'; echo 'ci-perf: {torch}'")
+
+
+# --- tools ---
+
+
+def test_every_ncu_is_found_in_order_of_preference(tmp_path):
+    pinned = script(tmp_path / "mine/ncu", NCU_SAYS)
+    on_path = script(tmp_path / "bin/ncu", NCU_SAYS)
+    newer = script(tmp_path / "opt/nvidia/nsight-compute/2025.10.0/ncu", NCU_SAYS)
+    older = script(tmp_path / "opt/nvidia/nsight-compute/2025.9.0/ncu", NCU_SAYS)
+    found = tools.find_ncu({"CI_PERF_NCU": str(pinned), "PATH": str(on_path.parent)}, tmp_path)
+    assert [tool.path for tool in found] == [str(path) for path in (pinned, on_path, newer, older)]
+    assert [tool.version for tool in found] == ["2025.3.1.0"] * 4
+    assert found[0].source == "CI_PERF_NCU"
+
+
+def test_a_tool_behind_two_names_is_found_once(tmp_path):
+    script(tmp_path / "usr/local/cuda-13.0/bin/ncu", NCU_SAYS)
+    (tmp_path / "usr/local/cuda").symlink_to("cuda-13.0")
+    assert len(tools.find_ncu({}, tmp_path)) == 1
+
+
+def test_a_tool_that_does_not_answer_is_kept_with_its_complaint(tmp_path):
+    broken = script(tmp_path / "bin/ncu", "echo 'libstdc++.so.6: not found' >&2; exit 127")
+    working = script(tmp_path / "usr/local/cuda/bin/ncu", NCU_SAYS)
+    found = tools.find_ncu({"CI_PERF_NCU": "/nowhere/ncu", "PATH": str(broken.parent)}, tmp_path)
+    assert [tool.problem for tool in found] == ["no such file or directory", "libstdc++.so.6: not found", ""]
+    assert best(found).path == str(working)
+
+
+def test_a_tool_that_hangs_is_given_up(tmp_path):
+    well, output = tools.probe([str(script(tmp_path / "ncu", "exec sleep 60"))], os.environ, timeout_s=0.05)
+    assert (well, output) == (False, "gave no answer within 0.05 s")
+
+
+def test_the_nsys_inside_nsight_compute_is_found_with_its_misplaced_importer(tmp_path):
+    nsys = script(tmp_path / INNER_NSYS, NSYS_SAYS)
+    elsewhere = nsys.parent.parent / "linux-desktop-glibc_2_11_3-x64"
+    complaint = "QdstrmImporter: error while loading shared libraries: libdw.so.1: cannot open shared object file"
+    script(elsewhere / "QdstrmImporter", f"echo '{complaint}' >&2; exit 127")
+    (tool,) = tools.find_nsys({}, tmp_path)
+    assert tool.version == "2025.3.1.90"
+    assert tool.importer.expected == str(nsys.parent.parent / "host-linux-x64")
+    assert (tool.importer.found, tool.importer.lacks) == (str(elsewhere), "libdw.so.1")
+    assert not tool.complete
+
+
+def test_a_whole_nsight_systems_is_complete(tmp_path):
+    base = tmp_path / "opt/nvidia/nsight-systems/2025.3.1"
+    script(base / "target-linux-x64/nsys", NSYS_SAYS)
+    script(base / "host-linux-x64/QdstrmImporter", "echo 2025.3.1")
+    (base / "bin").mkdir()
+    (base / "bin/nsys").symlink_to("../target-linux-x64/nsys")
+    (tool,) = tools.find_nsys({}, tmp_path)
+    assert tool.complete
+
+
+# --- the interpreter of the kernels ---
+
+
+def test_the_interpreter_with_torch_wins_over_an_earlier_one_without(tmp_path):
+    python_script(tmp_path / "venv/bin/python", "3.12.1", torch=False)
+    with_torch = python_script(tmp_path / "bin/python3", "3.10.2", torch=True)
+    found = tools.find_python(None, {"VIRTUAL_ENV": str(tmp_path / "venv"), "PATH": str(with_torch.parent)})
+    assert (found.path, found.version, found.has_torch) == (str(with_torch), "3.10.2", True)
+
+
+def test_a_real_interpreter_is_asked_without_an_import_of_torch(tmp_path):
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n", encoding="utf-8")
+    (package / "version.py").write_text("__version__ = '9.9+cu130'\ncuda = '13.0'\n", encoding="utf-8")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert tools.find_python(sys.executable, environ).has_torch
+    facts = machine.gather_facts(environ, python=sys.executable, folder=tmp_path, root=tmp_path)
+    assert (facts.torch, facts.torch_cuda) == ("9.9+cu130", "13.0")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("echo 'ci-perf: 3.8.10'; echo 'ci-perf: True'", "is Python 3.8.10"),
+        ("echo 'cannot execute' >&2; exit 126", "does not run: cannot execute"),
+        ("exit 1", "does not run: it printed nothing"),
+    ],
+)
+def test_a_requested_interpreter_that_is_of_no_use_is_refused_with_a_hint(tmp_path, body, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        tools.find_python(str(script(tmp_path / "python", body)), {})
+    assert "Python 3.9 or newer" in refused.value.hint
+
+
+def test_a_requested_interpreter_that_does_not_exist_is_refused():
+    with pytest.raises(ConfigError, match="there is no such program"):
+        tools.find_python("/nowhere/python", {})
+
+
+def test_no_interpreter_at_all_is_the_machines_fault(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    with pytest.raises(MachineError, match=r"Python 3\.9 or newer"):
+        tools.find_python(None, {"PATH": str(tmp_path)})
+
+
+# --- NVML ---
+
+
+@pytest.fixture
+def _new_connection():
+    gpu._connect.cache_clear()
+    yield
+    gpu._connect.cache_clear()
+
+
+class FakeNvml:
+    """A pynvml that knows one H100, split into two instances of which one is ours; it supports nothing else."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
+    nvmlMemory_v2 = 2  # noqa: N815 # NVML's own name
+
+    answers = {  # noqa: RUF012
+        ("nvmlInit",): None,
+        ("nvmlShutdown",): None,
+        ("nvmlDeviceGetCount",): 1,
+        ("nvmlDeviceGetHandleByIndex", 0): "card",
+        ("nvmlDeviceGetHandleByUUID", "MIG-1"): "instance",
+        ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "instance"): "card",
+        ("nvmlDeviceGetMaxMigDeviceCount", "card"): 7,
+        ("nvmlDeviceGetMigDeviceHandleByIndex", "card", 3): "instance",
+        ("nvmlDeviceGetMigMode", "card"): [1, 1],
+        ("nvmlDeviceGetUUID", "card"): "GPU-1",
+        ("nvmlDeviceGetUUID", "instance"): "MIG-1",
+        ("nvmlDeviceGetName", "card"): "NVIDIA H100 80GB HBM3",
+        ("nvmlDeviceGetName", "instance"): "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        ("nvmlDeviceGetAttributes_v2", "instance"): SimpleNamespace(multiprocessorCount=16),
+        ("nvmlDeviceGetMemoryInfo", "instance"): SimpleNamespace(total=10 << 30, used=1 << 30),
+        ("nvmlDeviceGetMemoryBusWidth", "card"): 5120,
+        ("nvmlDeviceGetClockInfo", "card", 1): 1980,
+        ("nvmlDeviceGetTemperature", "card", 0): 61,
+        ("nvmlDeviceGetCurrentClocksThrottleReasons", "card"): 0x44,
+        ("nvmlDeviceGetComputeRunningProcesses", "instance"): [
+            SimpleNamespace(pid=7, usedGpuMemory=None),
+            SimpleNamespace(pid=8, usedGpuMemory=1 << 20),
+            SimpleNamespace(pid=9, usedGpuMemory=1 << 20),
+        ],
+        ("nvmlSystemGetProcessName", 8): "/usr/bin/python3",
+    }
+
+    def __getattr__(self, name):
+        def answer(*args):
+            if (name, *args) not in self.answers:
+                raise self.NVMLError("Not Supported")
+            return self.answers[name, *args]
+
+        return answer
+
+
+@pytest.mark.usefixtures("_new_connection")
+class TestNvml:
+    def test_a_missing_nvidia_ml_py_is_no_gpu(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+        assert gpu.query_gpus() == ()
+        assert gpu.query_driver().problem == "nvidia-ml-py is not installed"
+        assert gpu.query_state("GPU-1") == gpu.State()
+        assert gpu.query_health("GPU-1") == gpu.Health()
+
+    def test_a_missing_driver_is_no_gpu(self, monkeypatch):
+        pynvml = pytest.importorskip("pynvml")
+
+        def refuse():
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+        monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+        assert gpu.query_gpus() == ()
+        assert gpu.query_driver() == gpu.Driver(problem="NVML Shared Library Not Found")
+
+    def test_an_instance_of_a_split_gpu_is_a_device_of_its_own(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+        (instance,) = gpu.query_gpus()
+        assert (instance.index, instance.uuid) == (0, "MIG-1")
+        assert instance.device.slug == "h100-80gb-hbm3-mig-1g-10gb"
+        assert (instance.device.sm_count, instance.device.memory_bytes, instance.device.mig) == (16, 10 << 30, True)
+        assert instance.device.memory_bus_bits is None
+
+    def test_an_instance_has_the_clocks_of_its_card_and_none_where_nvml_is_silent(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+        state = gpu.query_state("MIG-1", ours=frozenset({9}))
+        assert (state.sm_clock_hz, state.temperature_c) == (1.98e9, 61.0)
+        assert state.throttle_reasons == ("sw-power-cap", "hw-thermal")
+        assert (state.memory_clock_hz, state.power_w) == (None, None)
+        assert state.others == (gpu.Process(7, "unknown"), gpu.Process(8, "python3", 1 << 20))
+        assert state.memory_used_bytes == 1 << 30
+
+
+def test_idle_is_no_reason_and_an_unknown_reason_keeps_its_bit():
+    assert gpu.decode_throttle_reasons(0x1) == ()
+    assert gpu.decode_throttle_reasons(0x1001) == ("unknown-0x1000",)
+
+
+@pytest.mark.parametrize(
+    ("value", "indices"),
+    [(None, [0, 1]), ("1", [1]), ("GPU-b,0", [1, 0]), ("1,7,0", [1]), ("-1", []), ("", [])],
+)
+def test_the_visible_gpus_are_those_that_cuda_would_see(value, indices):
+    gpus = tuple(gpu.Gpu(n, uuid, Device("cuda", "L4")) for n, uuid in enumerate(("GPU-aa", "GPU-bb")))
+    environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
+    assert [found.index for found in gpu.visible(gpus, environ)] == indices
+
+
+# --- the machine ---
+
+
+def proc(root: Path, **files: str) -> Path:
+    """Write a fake /proc; `__` in a name is a slash."""
+    for name, text in files.items():
+        path = root / "proc" / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def test_the_permission_to_read_counters_is_read_from_proc(tmp_path):
+    root = proc(
+        tmp_path,
+        driver__nvidia__params="RmMsg: \nRmProfilingAdminOnly: 1\n",
+        self__uid_map="         0          0 4294967295\n",
+        self__status="Name:\tpython\nCapEff:\t0000004000000000\n",
+        version="Linux version 6.6 (root@microsoft-standard-WSL2)",
+    )
+    proc(root, **{"123__comm": "nv-hostengine\n"})
+    facts = machine.gather_facts(os.environ, python=sys.executable, root=root)
+    assert facts.counters_admin_only is True
+    assert (facts.cap_sys_admin, facts.cap_perfmon) == (False, True)
+    assert (facts.wsl, facts.container, facts.dcgm) == (True, False, "nv-hostengine")
+
+
+def test_root_of_a_rootless_container_has_no_say_over_the_driver(tmp_path):
+    root = proc(tmp_path, self__uid_map="0 1000 1", self__status="CapEff:\t000001ffffffffff\n")
+    assert machine._capabilities(root) == 0
+
+
+def test_the_cpu_is_described_by_its_name_and_memory(tmp_path):
+    root = proc(tmp_path, cpuinfo="processor\t: 0\nmodel name\t: Fast CPU\n", meminfo="MemTotal:   2048 kB\n")
+    device = machine.cpu_device(root)
+    assert (device.kind, device.name, device.memory_bytes) == ("cpu", "Fast CPU", 2048 * 1024)
+    assert machine.cpu_device(tmp_path / "none").name
+
+
+def test_this_machine_can_be_diagnosed():
+    checks = diagnose(machine.gather_facts(os.environ, python=sys.executable))
+    assert all(check.sentence and "\n" not in check.sentence for check in checks)

@@ -1,0 +1,58 @@
+import pytest
+
+from ci_perf.core.metrics import BY_NAME, METRICS, Trust, combine_kernels, wanted
+from ci_perf.core.model import Reading
+
+DURATION = BY_NAME["duration_ns"].ncu
+
+
+def combined(name, *kernels):
+    """Combine GPU kernels, each given by its readings of the metric `name` and of its duration."""
+    metric = BY_NAME[name]
+    read = [{metric.ncu: Reading(value), DURATION: Reading(duration)} for value, duration in kernels]
+    return combine_kernels(read, [metric])[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("instructions", 40.0),
+        ("registers_per_thread", 30.0),
+        ("l1_hit_rate_pct", 25.0),
+        ("l1_miss_rate_pct", 75.0),
+    ],
+)
+def test_the_kernels_of_a_launch_become_one_by_sum_maximum_or_weight(name, expected):
+    assert combined(name, (10.0, 1.0), (30.0, 3.0)) == Reading(expected, BY_NAME[name].unit)
+
+
+def test_without_durations_each_kernel_weighs_the_same():
+    assert combined("l1_hit_rate_pct", (10.0, None), (30.0, None)).value == 20.0
+    assert combined("l1_hit_rate_pct", (10.0, 0.0), (30.0, 0.0)).value == 20.0
+
+
+@pytest.mark.parametrize("name", ["instructions", "registers_per_thread", "l1_hit_rate_pct", "l1_miss_rate_pct"])
+def test_what_one_kernel_lacks_the_launch_lacks(name):
+    metric = BY_NAME[name]
+    kernels = [{metric.ncu: Reading(1.0)}, {metric.ncu: Reading(None, "", "ERR_NVGPUCTRPERM")}]
+
+    assert combine_kernels(kernels, [metric]) == {name: Reading(None, metric.unit, "ERR_NVGPUCTRPERM")}
+    assert combine_kernels([{}], [metric]) == {name: Reading(None, metric.unit, "not in the report")}
+    assert combine_kernels([], [metric]) == {name: Reading(None, metric.unit, "no GPU kernel ran")}
+
+
+def test_a_measured_zero_is_a_value():
+    assert combined("local_load_inst", (0.0, 1.0)).value == 0.0
+    assert combined("l1_miss_rate_pct", (100.0, 1.0)).value == 0.0
+
+
+def test_costly_counters_are_asked_for_only_where_a_gate_names_them():
+    cheap = {m.name for m in wanted([])}
+
+    assert cheap == {m.name for m in METRICS} - {"sm_throughput_pct"}
+    assert {m.name for m in wanted(["sm_throughput_pct", "cycles"])} - cheap == {"sm_throughput_pct"}
+
+
+def test_names_are_unique_and_bands_belong_to_banded_counters():
+    assert len(BY_NAME) == len(METRICS)
+    assert all((m.band > 0) == (m.trust is Trust.BANDED) for m in METRICS)

@@ -1,0 +1,295 @@
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ci_perf.core import model
+from ci_perf.core.errors import FormatError
+from ci_perf.core.model import (
+    Baseline,
+    CaseTimeline,
+    Cost,
+    Failure,
+    Gate,
+    Measurement,
+    Note,
+    Policy,
+    Run,
+    TracedKernel,
+    Verification,
+)
+from ci_perf.core.schema import validator
+from ci_perf.core.serial import canonical, dump_baseline, dump_run, load_baseline, load_run
+from ci_perf.core.verdict import is_red, judge
+from tests.builders import (
+    STEADY,
+    a_baseline,
+    a_baseline_case,
+    a_cpu,
+    a_device,
+    a_measurement,
+    a_run,
+    a_spec,
+    agreed,
+    counters,
+    replicates,
+    times,
+)
+
+BASELINE = a_baseline(cases={"s128": a_baseline_case(counters=agreed(registers_per_thread=128, cycles=4096.5))})
+RUN = a_run(
+    a_measurement(
+        STEADY,
+        times(1.01),
+        cost=Cost(1e9, 2e6, "float16"),
+        verification=Verification(0.0, 0.01, "launch"),
+        timeline=CaseTimeline(
+            10,
+            (TracedKernel("flash<float, 128>(…)", 10, 500_000, 5e4, (64, 1, 1), (128, 1, 1), 168, 0),),
+        ),
+        counters=counters(registers_per_thread=128, dram_read_bytes=None),
+    ),
+    a_measurement(device="cpu", target="reference", failure=Failure("time", "timeout", "30 s", "Traceback …")),
+    selection=("sdpa/*",),
+    policy=Policy(fail_on=("regression", "inconclusive")),
+    kernels=(
+        a_spec(
+            cases={"s128": {"seq": 128, "causal": True, "scale": 1.0, "dtype": "float16"}},
+            cpu_cases=("s128",),
+            tolerance={"float16": 0.01},
+            regression=0.05,
+            timeout_s=30,
+            gates=(Gate("sm_throughput_pct", ">=", 85.0),),
+        ),
+    ),
+    devices=(a_device(), a_cpu()),
+    baselines=(BASELINE,),
+    notes=(Note("no-ncu", "ncu is not installed", "install it"),),
+    planted=0.05,
+    gpu_seconds=12.5,
+)
+
+
+def test_what_is_written_is_read_back_equal():
+    assert load_run(dump_run(RUN), "run.json") == RUN
+    assert load_baseline(dump_baseline(BASELINE), "sdpa.json") == BASELINE
+
+
+def test_a_run_that_was_read_is_written_and_judged_alike():
+    again = load_run(dump_run(RUN), "run.json")
+
+    assert dump_run(again) == dump_run(RUN)
+    assert judge(again) == judge(RUN)
+
+
+def test_parameters_keep_their_types():
+    (spec,) = load_run(dump_run(RUN), "run.json").kernels
+
+    assert [type(value) for value in spec.cases["s128"].values()].count(bool) == 1
+    assert {type(value) for value in spec.cases["s128"].values()} == {int, bool, float, str}
+
+
+def test_a_run_with_a_time_of_zero_can_be_replayed():
+    run = a_run(a_measurement(replicates=replicates((0.0, 1e-6))), baselines=(BASELINE,))
+
+    (finding,) = judge(load_run(dump_run(run), "run.json"))
+
+    assert finding.code == "bad-values"
+
+
+@given(seconds=st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=9), text=st.text(max_size=20))
+def test_no_digit_and_no_letter_is_lost(seconds, text):
+    run = a_run(a_measurement(seconds), notes=(Note("odd", text or "-", text),))
+
+    assert load_run(dump_run(run), "run.json") == run
+
+
+json_documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(document=json_documents)
+def test_the_canonical_form_is_a_fixed_point(document):
+    text = canonical(document)
+
+    assert json.loads(text) == document
+    assert canonical(json.loads(text)) == text
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+
+
+def test_the_canonical_form_sorts_indents_by_two_and_keeps_letters():
+    assert canonical({"b": [1.0], "a": "µs"}) == '{\n  "a": "µs",\n  "b": [\n    1.0\n  ]\n}\n'
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_no_json_number_is_not_written(bad):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dump_run(a_run(gpu_seconds=bad))
+
+
+def test_a_baseline_that_could_not_be_read_back_is_not_written():
+    with pytest.raises(FormatError, match=r"^baseline of sdpa: key `cases.s128.time.median`: 0.0 is less than"):
+        dump_baseline(a_baseline([0.0]))
+
+
+def edited(path: str, value: object) -> str:
+    """Return the text of RUN with one value replaced."""
+    document = json.loads(dump_run(RUN))
+    *parents, last = (int(key) if key.isdecimal() else key for key in path.split("."))
+    place = document
+    for key in parents:
+        place = place[key]
+    place[last] = value
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("", "not JSON: Expecting value", "the file is empty"),
+        ("{", "not JSON: Expecting property name", ""),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "not JSON", "run `git lfs pull`"),
+        (edited("gpu_seconds", math.nan), "not JSON: NaN is not a JSON number", ""),
+        (edited("gpu_seconds", -math.inf), "not JSON: -Infinity is not a JSON number", ""),
+        (dump_run(RUN).replace("12.5", "1e999"), "not JSON: 1e999 is too large a number", ""),
+        (dump_run(RUN).replace("12.5", "9" * 400), "not JSON: 99999999999999999999 is too large a number", ""),
+        ("[" * 100_000, "not JSON: maximum recursion depth exceeded", ""),
+        ("[]", "key `schema`: None is not a ci-perf schema", "expected a run file"),
+        (edited("schema", "urn:other:run:1"), "key `schema`: 'urn:other:run:1' is not a ci-perf", "expected a run"),
+        (edited("schema", "urn:ci-perf:run:2"), "written by a newer ci-perf (schema 2, this one reads up to 1)", "up"),
+        (dump_baseline(BASELINE), "this is a baseline file, expected a run file", ""),
+        (edited("extra", 1), "unknown key `extra`", "known keys: baselines"),
+        (edited("measurements.0.replicates.0.seconds.1", "fast"), "key `measurements[0].replicates[0].seconds[1]`", ""),
+        (edited("measurements.0.replicates.0.seconds.1", -1e-6), "key `measurements[0].replicates[0].seconds[1]`", ""),
+        (edited("measurements.0.replicates.0.launches", 0), "key `measurements[0].replicates[0].launches`: 0 is", ""),
+        (edited("measurements.1.failure.code", "boom"), "key `measurements[1].failure.code`: 'boom' is not one", ""),
+        (edited("measurements.1.failure.stage", "lunch"), "key `measurements[1].failure.stage`: 'lunch' is not", ""),
+        (edited("measurements.0.kernel", "gemm"), "key `measurements[0]`: the run lists no such kernel or device", ""),
+        (edited("devices.0.kind", "cpu"), "key `measurements[0]`: the run lists no such kernel or device", ""),
+        (edited("measurements.0.target", "both"), "key `measurements[0].target`: 'both' is not one of", ""),
+        (edited("devices.0.kind", "tpu"), "key `devices[0].kind`: 'tpu' is not one of ['cuda', 'cpu']", ""),
+        (edited("baselines.0.cases.s128.time.median", 0), "key `baselines[0].cases.s128.time.median`: 0 is less", ""),
+        (edited("policy.fail_on.0", "everything"), "key `policy.fail_on[0]`: 'everything' is not one of", ""),
+        (edited("policy.confidence", 1), "key `policy.confidence`: 1 is greater than or equal to", ""),
+        (edited("kernels.0.gates.0.operator", ">"), "key `kernels[0].gates[0].operator`: '>' is not one of", ""),
+    ],
+)
+def test_a_file_that_is_no_run_is_refused_with_file_key_and_remedy(text, message, hint):
+    with pytest.raises(FormatError) as error:
+        load_run(text, "run.json")
+
+    assert str(error.value).startswith(f"run.json: {message}")
+    assert hint in error.value.hint
+
+
+def test_a_run_is_no_baseline():
+    with pytest.raises(FormatError, match=r"^l4/sdpa.json: this is a run file, expected a baseline file$"):
+        load_baseline(dump_run(RUN), "l4/sdpa.json")
+
+
+SCHEMAS = {f"urn:ci-perf:{name}:1": validator(name).schema for name in ("run", "baseline")}
+
+
+def resolve(schema: Mapping[str, Any], home: str) -> tuple[Mapping[str, Any], str]:
+    """Follow `$ref`, and `null or ...`, to the schema that has the keywords; `home` is the document it lies in."""
+    if "anyOf" in schema:
+        schema = next(option for option in schema["anyOf"] if option != {"type": "null"})
+    if "$ref" not in schema:
+        return schema, home
+    document, _, pointer = schema["$ref"].partition("#")
+    home = document or home
+    found = SCHEMAS[home]
+    for key in pointer.strip("/").split("/") if pointer else ():
+        found = found[key]
+    return resolve(found, home)
+
+
+def walk(hint: Any, schema: Mapping[str, Any], home: str, where: str, seen: dict[type, Mapping[str, Any]]) -> None:
+    """Hold a type against its schema, and what it consists of against theirs; `seen` collects the dataclasses."""
+    optional = type(None) in get_args(hint) if get_origin(hint) is UnionType else False
+    nullable = {"type": "null"} in schema.get("anyOf", ()) or "null" in resolve(schema, home)[0].get("type", ())
+    assert optional == nullable, f"{where}: only one of type and schema allows null"
+    schema, home = resolve(schema, home)
+    if optional:
+        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+    kinds = schema.get("type", [])
+    kinds = {kinds} if isinstance(kinds, str) else set(kinds)
+    if dataclasses.is_dataclass(hint):
+        walk_fields(hint, schema, home, where, seen)
+    elif get_origin(hint) is tuple:
+        assert "array" in kinds, where
+        walk(get_args(hint)[0], schema["items"], home, f"{where}[]", seen)
+    elif get_origin(hint) is Mapping:
+        assert "object" in kinds, where
+        assert isinstance(schema["additionalProperties"], dict), f"{where}: a map without a schema for its values"
+        walk(get_args(hint)[1], schema["additionalProperties"], home, f"{where}.*", seen)
+    elif "enum" not in schema:
+        names = {str: "string", int: "integer", float: "number", bool: "boolean"}
+        members = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+        assert kinds - {"null"} == {names[member] for member in members}, where
+
+
+def walk_fields(
+    cls: type, schema: Mapping[str, Any], home: str, where: str, seen: dict[type, Mapping[str, Any]]
+) -> None:
+    if cls in seen:
+        assert seen[cls] is schema, f"{cls.__name__} is described twice"
+        return
+    seen[cls] = schema
+    hints = get_type_hints(cls)
+    fields = dataclasses.fields(cls)
+    required = {f.name for f in fields if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING}
+    assert schema["properties"].keys() - {"schema"} == {f.name for f in fields}, where
+    assert set(schema["required"] if required else schema.get("required", ())) == required, where
+    assert schema["additionalProperties"] is False, where
+    for field in fields:
+        walk(hints[field.name], schema["properties"][field.name], home, f"{where}.{field.name}", seen)
+
+
+@pytest.mark.parametrize("cls", [Run, Baseline])
+def test_the_schema_describes_every_field_and_no_other(cls):
+    home = f"urn:ci-perf:{cls.__name__.lower()}:1"
+
+    walk(cls, SCHEMAS[home], home, cls.__name__, seen={})
+
+
+def test_a_run_consists_of_every_value_of_the_model():
+    """Else the walk above would miss some."""
+    seen: dict[type, Mapping[str, Any]] = {}
+
+    walk(Run, SCHEMAS["urn:ci-perf:run:1"], "urn:ci-perf:run:1", "Run", seen)
+
+    assert seen.keys() == {value for value in vars(model).values() if dataclasses.is_dataclass(value)}
+
+
+def test_the_causes_that_a_run_may_fail_on_are_those_that_are_judged():
+    causes = SCHEMAS["urn:ci-perf:run:1"]["$defs"]["policy"]["properties"]["fail_on"]["items"]["enum"]
+    (finding,) = judge(a_run())
+
+    assert [is_red(finding, [cause]) for cause in causes] == [False] * len(causes)
+    with pytest.raises(KeyError):
+        is_red(finding, ["sheep"])
+
+
+def test_optional_parts_may_be_left_out():
+    document = json.loads(dump_run(RUN))
+    for optional in ("measurements", "baselines", "notes", "planted", "gpu_seconds", "finished"):
+        del document[optional]
+
+    assert load_run(json.dumps(document), "run.json").measurements == ()
+
+
+def test_a_measurement_with_nothing_but_a_name_fits():
+    bare = Measurement("sdpa", "s128", {}, "cuda", "launch")
+
+    assert load_run(dump_run(a_run(bare)), "run.json").measurements == (bare,)

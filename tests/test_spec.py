@@ -1,0 +1,146 @@
+import pytest
+
+from ci_perf.core.errors import ConfigError
+from ci_perf.core.model import Gate
+from ci_perf.core.spec import parse_fraction, parse_kernel
+
+MINIMAL = """
+entry = "kernel.py"
+[cases.small]
+seq = 128
+"""
+
+
+def parse(text, name="sdpa"):
+    return parse_kernel(text, name=name, folder=f"kernels/{name}")
+
+
+def test_a_minimal_file_leaves_the_rest_to_defaults():
+    spec = parse(MINIMAL)
+
+    assert (spec.name, spec.folder, spec.entry) == ("sdpa", "kernels/sdpa", "kernel.py")
+    assert spec.cases == {"small": {"seq": 128}}
+    assert (spec.devices, spec.l2, spec.kernels, spec.cpu_cases) == (("cuda",), "warm", (), None)
+    assert (spec.regression, spec.speedup, spec.timeout_s, spec.gates) == (None, None, None, ())
+
+
+def test_a_full_file_is_read_key_by_key():
+    spec = parse("""
+        entry = "kernel.py"
+        description = "attention"
+        devices = ["cuda", "cpu"]
+        kernels = ["flash", "sdpa"]
+        l2 = "cold"
+        cpu_cases = ["small"]
+        [defaults]
+        heads = 8
+        causal = false
+        [cases.small]
+        seq = 128
+        [cases.masked]
+        seq = 128
+        causal = true
+        [tolerance]
+        float16 = 1e-2
+        [policy]
+        regression = "5%"
+        speedup = 0.2
+        timeout = 30
+        [gates]
+        sm_throughput_pct = ">= 85"
+        l1_miss_rate_pct = " <=1.5e1 "
+    """)
+
+    assert spec.cases == {
+        "small": {"heads": 8, "causal": False, "seq": 128},
+        "masked": {"heads": 8, "causal": True, "seq": 128},
+    }
+    assert (spec.description, spec.l2, spec.cpu_cases) == ("attention", "cold", ("small",))
+    assert (spec.devices, spec.kernels) == (("cuda", "cpu"), ("flash", "sdpa"))
+    assert (spec.tolerance, spec.regression, spec.speedup, spec.timeout_s) == ({"float16": 0.01}, 0.05, 0.2, 30)
+    assert spec.gates == (Gate("sm_throughput_pct", ">=", 85.0), Gate("l1_miss_rate_pct", "<=", 15.0))
+
+
+def test_a_sweep_is_the_product_of_its_lists_named_by_its_values():
+    cases = parse(MINIMAL + '[sweep]\nseq = [256, 512]\ndtype = ["float16", "TF32 x3"]').cases
+
+    assert list(cases) == [
+        "small",
+        "seq256-dtypefloat16",
+        "seq256-dtypetf32-x3",
+        "seq512-dtypefloat16",
+        "seq512-dtypetf32-x3",
+    ]
+    assert cases["seq512-dtypetf32-x3"] == {"seq": 512, "dtype": "TF32 x3"}
+
+
+def test_a_sweep_takes_what_it_does_not_sweep_from_the_defaults_or_else_from_the_first_case():
+    first = 'entry = "kernel.py"\n[cases.a]\nseq = 1\nheads = 8\n[cases.b]\nseq = 2\nheads = 4\n[sweep]\nseq = [3]\n'
+
+    assert parse(first).cases["seq3"] == {"seq": 3, "heads": 8}
+    assert parse(first + "[defaults]\nheads = 16").cases["seq3"] == {"seq": 3, "heads": 16}
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("entry = ", "Invalid value (at end of document)", "only once"),
+        (MINIMAL + "[cases.small]\nseq = 256", "Cannot declare ('cases', 'small') twice", "only once"),
+        (MINIMAL + "[cases.big]\nseq = 1\nseq = 2", "Cannot overwrite a value", "only once"),
+        (MINIMAL + "[sweeps]\nseq = [1]", "unknown key `sweeps`", "sweep"),
+        (MINIMAL + "[policy]\nregresion = '3%'", "key `policy`: unknown key `regresion`", "regression"),
+        ("[cases.small]\nseq = 128", "`entry` is missing but required", ""),
+        ('entry = "kernel.py"', "`cases` is missing but required", ""),
+        ('entry = "../kernel.py"\n[cases.a]', "key `entry`: '../kernel.py' does not match", "beside kernel.toml"),
+        ('entry = "kernel.py"\n[cases]', "key `cases`: {} should be non-empty", "table of parameters"),
+        ('entry = "kernel.py"\n[cases.Big]', "key `cases`: 'Big' does not match", ""),
+        ("kernels = 'flash'" + MINIMAL, "key `kernels`: 'flash' is not of type array", "fnmatch"),
+        ("l2 = 'hot'" + MINIMAL, "key `l2`: 'hot' is not one of ['warm', 'cold']", "L2 cache"),
+        ("devices = ['gpu']" + MINIMAL, "key `devices[0]`: 'gpu' is not one of ['cpu', 'cuda']", ""),
+        (MINIMAL + "dim = [1, 2]", "key `cases.small.dim`: [1, 2] is not of type string or integer", ""),
+        (MINIMAL + "day = 2026-11-27", "key `cases.small.day`: datetime.date(2026, 11, 27) is not of type", ""),
+        (MINIMAL + "scale = nan", "`nan` is not a finite number", "JSON"),
+        (MINIMAL + "[tolerance]\nfloat16 = inf", "`inf` is not a finite number", "JSON"),
+        (MINIMAL + "[tolerance]\nfloat16 = -1", "key `tolerance.float16`: -1 is less than the minimum", ""),
+        (MINIMAL + "[cases.twin]\nseq = 128", "key `cases.twin`: the same parameters as case `small`", "remove one"),
+        (MINIMAL + "[sweep]\nseq = [128]", "key `sweep.seq128`: the same parameters as case `small`", "remove one"),
+        (MINIMAL + "[sweep]\nseq = [1, 1]", "key `sweep`: case `seq1` repeats", "drop the value"),
+        (MINIMAL + "[cases.seq1]\nseq = 2\n[sweep]\nseq = [1]", "key `sweep`: case `seq1` repeats", "rename the case"),
+        (MINIMAL + "[sweep]\nseq = []", "key `sweep.seq`: [] should be non-empty", ""),
+        ("cpu_cases = ['smal']" + MINIMAL, "key `cpu_cases`: no case is called `smal`", "did you mean small?"),
+        (MINIMAL + "[policy]\nregression = 3", "key `policy.regression`: 3 is not between 0 and 1", "did you mean 3%?"),
+        (MINIMAL + "[policy]\nspeedup = '-3%'", "key `policy.speedup`: '-3%' is not between 0 and 1", "write 3%"),
+        (MINIMAL + "[policy]\nregression = 'few'", "key `policy.regression`: 'few' is not a fraction", "write 3%"),
+        (MINIMAL + "[policy]\nregression = true", "key `policy.regression`: True is not of type string or number", ""),
+        (MINIMAL + "[policy]\ntimeout = 0", "key `policy.timeout`: 0 is less than or equal to the minimum of 0", ""),
+        (MINIMAL + "[gates]\nl1_mis_rate_pct = '<= 1'", "key `gates.l1_mis_rate_pct`: no counter", "l1_miss_rate_pct"),
+        (MINIMAL + "[gates]\ncycles = '< 9'", "key `gates.cycles`: '< 9' does not match", ""),
+        (MINIMAL + "[gates]\ncycles = '<= 1.2.3'", "key `gates.cycles`: '<= 1.2.3' does not match", ""),
+        (MINIMAL + "[gates]\ncycles = 9", "key `gates.cycles`: 9 is not of type string", ""),
+    ],
+)
+def test_an_error_names_the_file_the_key_and_the_remedy(text, message, hint):
+    with pytest.raises(ConfigError) as error:
+        parse(text)
+
+    assert str(error.value).startswith(f"kernels/sdpa/kernel.toml: {message}")
+    assert hint in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a b", "-flag", "a/b", "naïve"])
+def test_a_folder_whose_name_cannot_be_typed_is_refused(name):
+    with pytest.raises(ConfigError, match="cannot be a kernel's name"):
+        parse(MINIMAL, name=name)
+
+
+@pytest.mark.parametrize(
+    ("text", "fraction"), [("3%", 0.03), (" 10 % ", 0.1), ("150%", 1.5), ("2.9%", 0.029), (0.03, 0.03), ("0.25", 0.25)]
+)
+def test_a_threshold_is_a_percentage_or_a_fraction(text, fraction):
+    assert parse_fraction(text, "regression") == fraction
+
+
+@pytest.mark.parametrize("text", ["3", 3, 1, 0, "0%", "-1%", "nan", "inf", "inf%", "nan%", "", "%"])
+def test_what_could_be_read_in_two_ways_or_none_is_no_threshold(text):
+    with pytest.raises(ConfigError, match=r"^regression: "):
+        parse_fraction(text, "regression")
