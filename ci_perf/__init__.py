@@ -1,3 +1,78 @@
-"""CI for GPU kernels: check, time, profile and judge each kernel, and explain the verdict."""
+"""CI for GPU kernels: check, time, profile and judge each kernel, and explain the verdict.
+
+The map. Data walks through these rooms once, front to back, and nothing imports from a room above its own:
+
+    kernel.toml --> core.spec --> core.plan --+
+    settings -----> core.settings ------------+--> flow --> run.json --> core.verdict --> core.report --> render
+    machine ------> edge.preflight -----------+     |
+                                                    +--> edge.lab --> worker (user's interpreter), nsys, ncu
+
+cli             the command line: each command parses, calls, prints, exits
+  program       the commands together; where errors become exit statuses
+  run           `run`: the main job
+  report        `report` and `replay`: a recorded run as text
+  baseline      `baseline accept`, `check`, `diff`
+  listing       `list`
+  doctor        `doctor`
+  options       flags made from the table of settings
+  output        the report on a terminal, progress bars
+edge            one module for each kind of outside world
+  preflight     what is settled before the first measurement: interpreter, devices, profilers
+  lab           the machine as the flow sees it: verify, time, profile
+  worker_process  a worker from outside: asks, waits, turns every death into a Failure
+  profile       one session of nsys or ncu for all cases
+  gpu           NVML: which GPUs, and how they are just now
+  machine       the facts that `doctor` judges; the CPU as a device
+  tools         finds nsys, ncu and the Python with torch
+  store         files: kernels, settings, runs, baselines
+  git           commit and user
+  proc          starts programs, with a time limit
+flow            the order of the main job: verify, time, confirm, profile
+render          a report as text
+  markdown      the pull request comment
+  terminal      tables for people
+  html          the comment as a page
+  tabular       CSV
+  junit         JUnit XML
+  json_text     JSON for programs
+  cells         the words of a row, shared by all of them
+  escape        names from users' code made harmless
+profilers       nsys and ncu as pure functions: command, reader, diagnosis
+  nsys          Nsight Systems: command, complaints
+  nsys_sqlite   reads its exported database
+  nsys_schema   gives every version's tables one shape
+  timeline      what a trace holds
+  ncu           Nsight Compute: command, complaints
+  ncu_report_file  reads .ncu-rep
+  ncu_csv       reads its CSV pages and logs
+  counters      what a report holds
+  attribution   which kernels and counters belong to which case
+  printed       numbers of any locale
+  units         every unit to its base unit
+  diagnosis     a profiler's complaint as a value
+  filetype      what a file that cannot be read looks like
+core            pure: values in, values out
+  model         the values and the glossary
+  spec          kernel.toml
+  settings      every setting once
+  plan          which cases run where
+  stats         summaries and intervals
+  decision      the verdict on one number
+  gates         counters: limits and differences
+  verdict       the verdict on each case
+  baseline      made from a run, checked, compared
+  metrics       the counters by name
+  roofline      how near a time is to the device's best
+  report        findings and numbers in order
+  doctor        what a machine lacks, and what mends it
+  schema        JSON Schemas and errors that name the key
+  serial        runs and baselines as canonical JSON
+  secrets       what must not reach the processes that run kernels
+  quantity      numbers as text
+  errors        errors that users see, and exit statuses
+schemas         JSON Schema 2020-12 of kernel.toml, runs and baselines
+worker          runs kernels under the user's interpreter; standard library only, stands alone
+cuda            compiles and launches the .cu files beside a kernel.py; under the user's interpreter too
+"""
 
 __version__ = "0.1.0"

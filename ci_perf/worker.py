@@ -143,7 +143,24 @@ class Case:
     def cost(self) -> Any:
         """Return what `cost()` of the entry says, or None."""
         function = getattr(self.module, "cost", None)
-        return function(**self.request["params"]) if callable(function) else None
+        return checked_cost(function(**self.request["params"])) if callable(function) else None
+
+
+def checked_cost(cost: Any) -> Any:
+    """Return what `cost()` gave as plain numbers, or say what is wrong with it."""
+    if cost is None:
+        return None
+    if not isinstance(cost, dict) or not {"flop", "bytes"} <= cost.keys() <= {"flop", "bytes", "dtype"}:
+        raise Wrong("raised", f"cost() returned {cost!r:.80}, not a dictionary of `flop`, `bytes` and perhaps `dtype`")
+    checked = {"flop": cost["flop"], "bytes": cost["bytes"], "dtype": cost.get("dtype")}
+    for name in ("flop", "bytes"):
+        value = cost[name]
+        if isinstance(value, str) or not 0 <= float(value) < math.inf:
+            raise Wrong("raised", f"cost(): `{name}` is {value!r:.80}, not a finite number from 0 up")
+        checked[name] = float(value)
+    if not isinstance(checked["dtype"], (str, type(None))):
+        raise Wrong("raised", f"cost(): `dtype` is {checked['dtype']!r:.80}, not the name of a type")
+    return checked
 
 
 # --- verify ----------------------------------------------------------------------------------------------------------
@@ -153,6 +170,8 @@ def verify(request: Request) -> Answer:
     """Hold the output against the reference, computed first so that a kernel that works in place cannot spoil it."""
     case = Case(request)
     reference = case.module.reference(case.inputs)
+    if not leaves(reference):
+        raise Wrong("wrong-output", "the reference returns no output: there is nothing to hold against it")
     if request["target"] == "reference":
         for leaf in leaves(reference):
             if float_error(leaf, leaf) != 0.0:
@@ -218,8 +237,11 @@ def float_error(out: Any, ref: Any) -> float:
         out = out.detach().to(device=ref.device, dtype=torch.float64)
         if ref.numel() == 0:
             return 0.0
-    elif getattr(ref, "size", 1) == 0:
-        return 0.0
+    elif hasattr(ref, "astype"):
+        # In a narrow type the squares below run over, and every error divided by infinity is 0.
+        out, ref = out.astype("float64"), ref.astype("float64")
+        if ref.size == 0:
+            return 0.0
     scale = abs(ref) + (ref * ref).mean() ** 0.5 + TINY if hasattr(ref, "mean") else abs(ref) + TINY
     error = abs(out - ref) / scale
     return float(error.max() if hasattr(error, "max") else error)
@@ -486,8 +508,8 @@ def answer_to(line: str) -> Answer:
         return {
             "ok": False,
             "code": code_of(error),
-            "message": message_of(error),
-            "detail": traceback.format_exc()[-6000:],
+            "message": encodable(message_of(error)),
+            "detail": encodable(traceback.format_exc()[-6000:]),
         }
 
 
@@ -510,6 +532,11 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the kernel called exit({first})"
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates, as in a file name that is not UTF-8: no file could take them."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def printed_bytes() -> int:
@@ -566,7 +593,8 @@ def cause_of_death(status: int) -> Answer:
     if number == signal.SIGKILL:
         message = "the process was killed by SIGKILL: most often the system ran out of memory"
         return {"code": "out-of-memory", "message": message}
-    return {"code": "crashed", "message": f"the process ended with {signal.Signals(number).name}"}
+    names = {int(known): known.name for known in signal.Signals}  # real-time signals have none
+    return {"code": "crashed", "message": f"the process ended with {names.get(number, f'signal {number}')}"}
 
 
 def serve(requests: Any, answers: Any) -> None:

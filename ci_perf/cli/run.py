@@ -18,7 +18,7 @@ from ci_perf.core.report import Report, build_report
 from ci_perf.core.settings import Settings, policy_from
 from ci_perf.edge import git, store
 from ci_perf.edge.lab import MachineLab
-from ci_perf.edge.machine_room import Room, prepare
+from ci_perf.edge.preflight import Room, prepare
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment

@@ -1,5 +1,7 @@
 """The report as a table for a terminal; rich leaves the colours out where there is none."""
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -26,7 +28,7 @@ def render_terminal(report: Report) -> RenderableType:
     """Return what `ci-perf run` shows: verdicts, numbers, then what was not done."""
     parts: list[RenderableType] = [_verdicts(report)]
     if any(row.summary for row in report.rows):
-        parts.append(_numbers(report))
+        parts += [_numbers(report, cells.STATISTICS[:5]), _numbers(report, cells.STATISTICS[5:])]
     parts += [Text(line, style="bold red") for line in _broken(report)]
     parts += [Text(line) for line in _counters(report)]
     parts += [Text(f"warning: {row.finding.id}: {w}", style="yellow") for row in report.rows for w in row.warnings]
@@ -63,18 +65,19 @@ def _verdict_cells(row: Row, several: bool) -> list[RenderableType]:
     ]
 
 
-def _numbers(report: Report) -> Table:
+def _numbers(report: Report, columns: Sequence[str]) -> Table:
+    """Return some of the statistics as a table of their own: all of them side by side fit no terminal."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     several = len(report.devices) > 1
-    table.add_column("\ncase", no_wrap=True)
-    if several:
-        table.add_column("\ndevice", no_wrap=True)
-    for name in cells.STATISTICS:
-        table.add_column(f"\n{name}", justify="right", overflow="fold")
+    for name in ("case", *(["device"] if several else [])):
+        table.add_column(f"\n{name}", no_wrap=True)
+    for name in columns:
+        table.add_column(f"\n{name}", justify="right", no_wrap=True)
     for row in report.rows:
         if row.summary:
             device = [row.finding.device] if several else []
-            table.add_row(Text(clean(row.finding.id)), *device, *(Text(cell) for cell in cells.statistics(row)))
+            values = dict(zip(cells.STATISTICS, cells.statistics(row), strict=True))
+            table.add_row(Text(clean(row.finding.id)), *device, *(Text(values[name]) for name in columns))
     return table
 
 

@@ -1,0 +1,29 @@
+"""Golden files: expected output of whole-program runs, beside the tests."""
+
+import difflib
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write the golden files anew; review the diff")
+
+
+@pytest.fixture
+def golden(request):
+    """Compare a text with a file of tests/golden, and show what differs."""
+
+    def compare(name, text):
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        expected = path.read_text(encoding="utf-8")
+        if text != expected:
+            lines = difflib.unified_diff(expected.splitlines(), text.splitlines(), name, "now", lineterm="")
+            pytest.fail("\n".join(lines))
+
+    return compare

@@ -1,0 +1,83 @@
+"""Everything that the README shows is run."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ci_perf.core.errors import EXIT_BUG
+from ci_perf.core.settings import SETTINGS
+from tests.test_project import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A user's repository: the kernels and baselines of this one, and the kernel that the README shows."""
+    root = tmp_path_factory.mktemp("repository")
+    for folder in ("kernels", "baselines"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for block in blocks("toml") + blocks("python"):
+        path = root / block.splitlines()[0].removeprefix("# ")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block, encoding="utf-8")
+    return root
+
+
+def shell(command, cwd):
+    return subprocess.run(["bash", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_the_kernel_of_the_readme_runs(repository):
+    ran = shell("ci-perf run row_sum --processes 2 --output row-sum", repository)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "row_sum/n1024" in ran.stdout
+
+
+def test_the_commands_of_the_readme_run_in_their_order(repository):
+    commands = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
+    assert len(commands) >= 10
+
+    for command in commands:
+        ran = shell(command, repository)
+        assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
+        assert ran.stdout
+
+
+def test_the_first_command_of_the_readme_runs_the_main_job(tmp_path):
+    first, second = (line.split("#")[0].strip() for line in blocks("sh")[0].splitlines())
+
+    ran = shell(f"{first} --processes 2 --output {tmp_path}", ROOT)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "trajectory_resample/b8-s250" in ran.stdout
+    assert (tmp_path / "run.json").is_file()
+    assert (ROOT / second).is_file()
+
+
+def test_the_completion_line_of_the_readme_completes():
+    ran = shell("_CI_PERF_COMPLETE=bash_complete COMP_WORDS='ci-perf run sdp' COMP_CWORD=2 ci-perf", ROOT)
+
+    assert "_CI_PERF_COMPLETE=bash_source ci-perf" in README
+    assert "sdpa/s512" in ran.stdout
+
+
+def test_every_flag_that_the_readme_names_exists():
+    flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", README))
+    known = {setting.name for setting in SETTINGS} | {"csv", "show-settings"}
+
+    assert flags - known == set()
+
+
+def test_the_files_and_exit_statuses_that_the_readme_names_exist():
+    for path in re.findall(r"\]\(((?!http)[^)]+)\)", README):
+        assert (ROOT / Path(path)).exists(), path
+    assert f"| {EXIT_BUG} | a bug" in README

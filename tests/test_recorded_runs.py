@@ -1,0 +1,45 @@
+"""Runs recorded on real GPUs, judged again: the same report byte for byte, anywhere."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ci_perf.cli import program
+
+RUNS = sorted((Path(__file__).parent / "data/runs").iterdir())
+NAMES = [run.name for run in RUNS]
+
+
+def ci_perf(*arguments):
+    return CliRunner().invoke(program, [str(a) for a in arguments])
+
+
+@pytest.mark.parametrize("run", RUNS, ids=NAMES)
+@pytest.mark.parametrize(("form", "suffix"), [("--text", "txt"), ("--markdown", "md"), ("--csv", "csv"), ("--json", "json")])
+def test_a_recorded_run_gives_the_same_report_again(run, form, suffix, golden):
+    replayed = ci_perf("replay", run, form)
+
+    golden(f"{run.name}.{suffix}", replayed.stdout)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=NAMES)
+def test_the_comment_is_the_one_that_the_run_itself_wrote(run):
+    """`report.md` came from the GPU machine, with the run."""
+    assert ci_perf("replay", run, "--markdown").stdout == (run / "report.md").read_text(encoding="utf-8")
+
+
+def test_unchanged_code_right_after_its_baseline_has_no_change():
+    replayed = ci_perf("replay", Path(__file__).parent / "data/runs/h100-unchanged", "--csv")
+
+    assert replayed.exit_code == 0
+    assert "REGRESSION" not in replayed.stdout
+    assert "SPEEDUP" not in replayed.stdout
+
+
+def test_a_planted_slowdown_of_5_percent_is_a_regression_of_every_case():
+    replayed = ci_perf("replay", Path(__file__).parent / "data/runs/h100-planted-5-percent", "--csv")
+
+    verdicts = [line.split(",")[3] for line in replayed.stdout.splitlines()[1:]]
+    assert replayed.exit_code == 1
+    assert verdicts == ["REGRESSION"] * 12
