@@ -233,17 +233,20 @@ def float_error(out: Any, ref: Any) -> float:
     if hasattr(ref, "detach"):
         import torch
 
-        ref = ref.detach().to(torch.float64)
-        out = out.detach().to(device=ref.device, dtype=torch.float64)
-        if ref.numel() == 0:
-            return 0.0
+        wide = torch.complex128 if ref.is_complex() or out.is_complex() else torch.float64
+        ref = ref.detach().to(wide)
+        out = out.detach().to(device=ref.device, dtype=wide)
     elif hasattr(ref, "astype"):
         # In a narrow type the squares below run over, and every error divided by infinity is 0.
-        out, ref = out.astype("float64"), ref.astype("float64")
-        if ref.size == 0:
-            return 0.0
-    scale = abs(ref) + (ref * ref).mean() ** 0.5 + TINY if hasattr(ref, "mean") else abs(ref) + TINY
-    error = abs(out - ref) / scale
+        name = "complex128" if "c" in (ref.dtype.kind, getattr(out, "dtype", ref.dtype).kind) else "float64"
+        ref = ref.astype(name)
+        out = out.astype(name) if hasattr(out, "astype") else out
+    size, error = abs(ref), abs(out - ref)
+    if 0 in shape(ref):
+        return 0.0
+    if hasattr(size, "mean"):
+        size = size + (size * size).mean() ** 0.5
+    error = error / (size + TINY)
     return float(error.max() if hasattr(error, "max") else error)
 
 

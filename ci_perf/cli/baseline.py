@@ -28,7 +28,8 @@ def baseline() -> None:
 @_RUN
 @_KERNELS
 @setting_options("baselines")
-def accept(run_file: Path, kernels: tuple[str, ...], **flags: object) -> None:
+@click.option("--by", metavar="NAME", default=None, help="Who accepts it.  [default: git's user.name]")
+def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, **flags: object) -> None:
     """Make RUN (a run.json or its folder) the baseline of its kernels, or of those named.
 
     The only writer of baselines. Whole kernels at a time; a run that failed, was cut short or was slowed down on
@@ -36,7 +37,7 @@ def accept(run_file: Path, kernels: tuple[str, ...], **flags: object) -> None:
     """
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
-    for new in _from_run(run_file, kernels, root):
+    for new in make_baselines(store.read_run(run_file), kernels, by or git.query_user(root), str(run_file)):
         path = store.write_baseline(new, folder)
         click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
     click.echo("Commit these files and say why.", err=True)
@@ -80,7 +81,8 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
     """Show what accepting RUN would change in the baselines; nothing is written."""
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
-    rows = [row for new in _from_run(run_file, kernels, root) for row in diff_baselines(_current(new, folder), new)]
+    proposed = make_baselines(store.read_run(run_file), kernels, None, str(run_file))
+    rows = [row for new in proposed for row in diff_baselines(_current(new, folder), new)]
     if as_json:
         keys = ("kernel", "case", "device", "what", "old", "new")
         click.echo(json.dumps([{key: getattr(row, key) for key in keys} for row in rows], indent=2))
@@ -88,10 +90,6 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
     headers = ("case", "device", "what", "old", "new", "change")
     click.echo(tabulate([_line(row) for row in rows], headers=headers, tablefmt="simple", disable_numparse=True))
     click.echo(f"{len(rows)} differences", err=True)
-
-
-def _from_run(run_file: Path, kernels: tuple[str, ...], root: Path) -> tuple[Baseline, ...]:
-    return make_baselines(store.read_run(run_file), kernels, git.query_user(root), str(run_file))
 
 
 def _current(new: Baseline, folder: Path) -> Baseline | None:

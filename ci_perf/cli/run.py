@@ -77,7 +77,7 @@ def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings,
         tool=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=shlex.join(["ci-perf", "run", *patterns]),
-        commit=git.query_commit(root),
+        commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
     notes = room.notes
