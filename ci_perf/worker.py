@@ -12,7 +12,7 @@ profiler needs it, one process answers all.
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
   verify    -> error against the reference, and the cost
-  time      -> samples in seconds per launch, and the method id
+  time      -> samples in seconds per launch, the method id, and from when to when (CLOCK_MONOTONIC) they were taken
   profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
 All but hello name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`.
 An answer holds `ok`; where that is false, also `code`, `message` and `detail`.
@@ -45,6 +45,8 @@ SAMPLE_S = {"cuda": 4e-3, "cpu": 5e-3}
 """A sample lasts at least this long, so that the ends of the measurement (some us) do not count."""
 WARM_UP_S = {"cuda": 0.25, "cpu": 0.1}
 """An idle GPU runs at a fraction of its clock; it is under load this long before the first sample."""
+ESTIMATE_S = {"cuda": 0.05, "cpu": 0.02}
+"""For so long the launches run whose time only sets how many make a sample."""
 STEADY = 0.005
 """Warming up ends when two groups of launches differ by less than this fraction, or after four times WARM_UP_S."""
 BUDGET_S = {"cuda": 4.0, "cpu": 1.5}
@@ -260,20 +262,20 @@ def measure(request: Request) -> Answer:
     case.synchronize()
     printed = printed_bytes()
     timer: Any = cuda_timer(case) if case.device == "cuda" else CpuTimer(case)
-    warm_up(timer, WARM_UP_S[case.device])
+    warm_up(timer, ESTIMATE_S[case.device])
     per_launch = timer.seconds(1)
-    count = min(c for c in LADDER if c * per_launch >= SAMPLE_S[case.device] or c == LADDER[-1])
+    count = min(c for c in LADDER if c * per_launch >= SAMPLE_S[case.device] or c == timer.most)
     planted = request.get("planted") or 0.0
     if planted:
         count = max(count, math.ceil(1 / planted))
-    if not timer.repeats:
-        count = 1
     timer.prepare(round(count * (1 + planted)))
     samples = request.get("samples", 30)
     samples = max(5, min(samples, int(BUDGET_S[case.device] / max(count * per_launch, TINY))))
     warm_up(timer, WARM_UP_S[case.device], batches=True)
+    started = time.monotonic()
     seconds = timer.samples(samples)
     case.synchronize()
+    ended = time.monotonic()
     if printed_bytes() > printed:
         raise Wrong("printed", "the kernel printed to stdout while it was timed: the time would be that of printing")
     return {
@@ -281,6 +283,7 @@ def measure(request: Request) -> Answer:
         "launches": count,
         "method": timer.method if request["target"] == "launch" else timer.method + "/reference",
         "planted": round(count * (1 + planted)) / count - 1,
+        "window": [started, ended],
     }
 
 
@@ -301,7 +304,7 @@ class CpuTimer:
     """perf_counter around a loop of launches."""
 
     method = "perf-counter"
-    repeats = True
+    most = LADDER[-1]
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -328,7 +331,8 @@ class EventTimer:
     """CUDA events around launches; the inputs stay in the L2 cache."""
 
     method = "cuda-events"
-    repeats = True
+    most = LADDER[-1]
+    """Launches in one sample at most."""
 
     def __init__(self, case: Case) -> None:
         import torch
@@ -360,14 +364,10 @@ class EventTimer:
         for _ in range(self.count):
             self.case.launch()
 
-    def before(self) -> None:
-        """Do what must happen before a sample, outside its time."""
-
     def samples(self, number: int) -> list[float]:
         """Return the time of the launches of each sample; all are queued before the first is read."""
         events = [(self.event(), self.event()) for _ in range(number)]
         for start, stop in events:
-            self.before()
             start.record()
             self.one()
             stop.record()
@@ -415,20 +415,30 @@ class ColdTimer(EventTimer):
     """CUDA events around single launches, the L2 cache overwritten before each."""
 
     method = "cuda-events-cold"
-    repeats = False
+    most = 20
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         cache = getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
         self.flush = self.torch.empty(2 * cache, dtype=self.torch.int8, device="cuda")
 
-    def before(self) -> None:
-        """Overwrite twice the size of the L2 cache."""
-        self.flush.zero_()
-
     def seconds(self, launches: int) -> float:
         """Return the time of one cold launch."""
-        return statistics.median(EventTimer.samples(self, launches))
+        return statistics.median(self.one_cold() for _ in range(launches))
+
+    def samples(self, number: int) -> list[float]:
+        """Return the time of the launches of each sample, without that of the overwriting."""
+        return [sum(self.one_cold() for _ in range(self.count)) for _ in range(number)]
+
+    def one_cold(self) -> float:
+        """Overwrite twice the size of the L2 cache, then time one launch; both are queued before either runs."""
+        start, stop = self.event(), self.event()
+        self.flush.zero_()
+        start.record()
+        self.case.launch()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) / 1e3
 
 
 def cuda_timer(case: Case) -> EventTimer:
@@ -555,13 +565,14 @@ def printed_bytes() -> int:
 class Fork:
     """A process that answers one request and then waits to be let go."""
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, line: str, not_its_own: tuple[int, ...]) -> None:
         answer_in, answer_out = os.pipe()
         hold_in, self._hold = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(answer_in)
-            os.close(self._hold)
+            # Held here, the worker's own stream would stay open when the worker dies, and ci-perf would wait for it.
+            for stream in (answer_in, self._hold, *not_its_own):
+                os.close(stream)
             with os.fdopen(answer_out, "w") as pipe:
                 pipe.write(json.dumps(answer_to(line)) + "\n")
             os.read(hold_in, 1)
@@ -607,7 +618,7 @@ def serve(requests: Any, answers: Any) -> None:
     for line in requests:
         if fork is not None:
             fork.release()
-        fork = Fork(line)
+        fork = Fork(line, (requests.fileno(), answers.fileno()))
         answers.write(fork.answer())
         answers.flush()
     if fork is not None:

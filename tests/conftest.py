@@ -1,6 +1,7 @@
-"""Golden files: expected output of whole-program runs, beside the tests."""
+"""Golden files: expected output of whole-program runs, beside the tests; and an interpreter for kernels."""
 
 import difflib
+import venv
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,11 @@ def golden(request):
             pytest.fail("\n".join(lines))
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory):
+    """Return an interpreter without any package: a worker starts in no time, and its kernels run on the CPU."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, symlinks=True)
+    return str(folder / "bin" / "python")

@@ -1,8 +1,10 @@
 """Everything that the README shows is run."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,7 +34,10 @@ def repository(tmp_path_factory):
 
 
 def shell(command, cwd):
-    return subprocess.run(["bash", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=300)
+    """Run a line as a user would who has activated the virtual environment."""
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    argv = ["bash", "-c", command]
+    return subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_kernel_of_the_readme_runs(repository):

@@ -12,7 +12,7 @@ from ci_perf.cli.doctor import doctor
 from ci_perf.cli.listing import list_cases
 from ci_perf.cli.report import replay, report
 from ci_perf.cli.run import run
-from ci_perf.core.errors import EXIT_BUG, CiPerfError
+from ci_perf.core.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
 
 
 class Program(click.Group):
@@ -27,7 +27,10 @@ class Program(click.Group):
             if error.hint:
                 click.echo(f"hint: {error.hint}", err=True)
             ctx.exit(error.exit_status)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, BrokenPipeError):
+        except KeyboardInterrupt:
+            click.echo("stopped; what was finished is in the output folder", err=True)
+            ctx.exit(EXIT_STOPPED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception:
             traceback.print_exc()

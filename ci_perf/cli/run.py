@@ -48,8 +48,9 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         return
     make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root)
-    jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
-    found = _measure(_blank(patterns, jobs, settings, room, root), jobs, settings, room)
+    with room.worker:
+        jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
+        found = _measure(_blank(patterns, jobs, settings, room, root), jobs, settings, room)
     report = build_report(found)
     comment = render_comment(report)
     store.write_text(room.folder / "report.md", comment)
@@ -60,7 +61,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
 
 def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room) -> Run:
     lab = MachineLab(room.bench, room.worker, room.profilers)
-    with Bars() as bars, room.worker:
+    with Bars() as bars:
         return execute(
             blank,
             jobs,
@@ -125,8 +126,11 @@ def _print(report: Report, comment: str, room: Room, *, as_json: bool) -> None:
         click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(comment)
+        try:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(comment)
+        except OSError as error:
+            click.echo(f"warning: the step summary {summary} was not written: {error.strerror}", err=True)
 
 
 def _settings_table(settings: Settings, specs: tuple[KernelSpec, ...]) -> str:

@@ -12,6 +12,8 @@ EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
 EXIT_BUG = 70
 """EX_SOFTWARE of sysexits.h."""
+EXIT_STOPPED = 130
+"""Stopped with Ctrl-C: 128 + SIGINT, as shells report it."""
 
 
 class CiPerfError(Exception):

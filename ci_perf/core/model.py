@@ -175,8 +175,12 @@ class Replicate:
     """The method id: numbers of different methods are never compared."""
     batch: int = 0
     temperature_c: float | None = None
+    """The highest while the samples were taken."""
     sm_clock_hz: float | None = None
+    """The mean while the samples were taken; None where the GPU does not tell."""
     power_w: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    """Why the GPU held its clock down while the samples were taken, as NVML names it."""
 
 
 @dataclass(frozen=True, slots=True)

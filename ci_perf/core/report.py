@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ci_perf.core.errors import EXIT_OK, EXIT_RED
+from ci_perf.core.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.core.model import Device, Measurement, Note, Provenance, Run, Toolchain, Verdict
 from ci_perf.core.quantity import percent
 from ci_perf.core.roofline import Roofline, roofline
@@ -95,14 +95,14 @@ def build_report(run: Run) -> Report:
     red = any(row.red for row in rows)
     return Report(
         headline=_headline(verdicts, sum(len(row.finding.broken_gates) for row in rows)),
-        next_step=_next_step(rows, compared),
+        next_step=_next_step(rows, compared) if run.finished else "This run was cut short: run it again.",
         rows=tuple(rows),
         notes=run.notes,
         devices=run.devices,
         toolchain=run.toolchain,
         provenance=run.provenance,
         compared=compared,
-        exit_status=EXIT_RED if red else EXIT_OK,
+        exit_status=EXIT_RED if red else EXIT_OK if run.finished else EXIT_ENVIRONMENT,
         gpu_seconds=run.gpu_seconds,
         planted=run.planted,
         patterns=run.selection,

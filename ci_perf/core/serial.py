@@ -76,6 +76,8 @@ def _document(value: Run | Baseline, kind: str) -> dict[str, object]:
 def _load(text: str, source: str, kind: str, cls: type[_T]) -> _T:
     try:
         document = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_finite_int)
+        if re.search(r"\\u[dD][89a-fA-F]", text):
+            canonical(document).encode()  # half a surrogate pair is no character: nothing that holds one can be printed
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{source}: not JSON: {error}", hint=_looks_like(text)) from None
     _check_version(document, kind, source)

@@ -5,11 +5,14 @@ or None. Nothing here creates a CUDA context, so asking disturbs no measurement.
 """
 
 import atexit
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import PurePath
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from ci_perf.core.model import Device
 
@@ -154,6 +157,37 @@ def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
         others=_others(nvml, handle, ours),
         memory_used_bytes=_memory(nvml, handle, "used"),
     )
+
+
+class Watch:
+    """Reads a GPU's state over and over while something else runs; a thread that costs a per cent of one core."""
+
+    def __init__(self, uuid: str | None, interval_s: float = 0.01) -> None:
+        self._uuid = uuid
+        self._interval_s = interval_s
+        self._states: list[tuple[float, State]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._uuid:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._uuid:
+            self._thread.join()
+
+    def between(self, start: float, end: float) -> tuple[State, ...]:
+        """Return the states read in this stretch of time.monotonic(), which is the same clock in all processes."""
+        return tuple(state for when, state in self._states if start <= when <= end)
+
+    def _read(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._states.append((time.monotonic(), query_state(self._uuid or "")))
 
 
 def query_health(uuid: str) -> Health:

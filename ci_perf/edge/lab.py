@@ -1,5 +1,6 @@
 """The real machine: workers that verify and time, one session of each profiler for all cases."""
 
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,9 @@ class MachineLab:
         first = turn % max(1, len(jobs))
         for job in (*jobs[first:], *jobs[:first]):
             request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
-            answer = self._ask(job, {**request, "planted": self._bench.planted})
-            yield job, answer if isinstance(answer, Failure) else self._replicate(answer, batch, job)
+            with gpu.Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch:
+                answer = self._ask(job, {**request, "planted": self._bench.planted})
+            yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run all jobs under each profiler, one session each."""
@@ -73,20 +75,6 @@ class MachineLab:
             self._gpu_seconds += time.monotonic() - started
         return answer
 
-    def _replicate(self, answer: Mapping[str, Any], batch: int, job: Job) -> Replicate:
-        """Join the samples with the state of the GPU, read while the process still holds it."""
-        on_gpu = job.device == "cuda" and self._bench.gpu_uuid
-        state = gpu.query_state(self._bench.gpu_uuid or "") if on_gpu else gpu.State()
-        return Replicate(
-            seconds=tuple(answer["seconds"]),
-            launches=answer["launches"],
-            method=answer["method"],
-            batch=batch,
-            temperature_c=state.temperature_c,
-            sm_clock_hz=state.sm_clock_hz,
-            power_w=state.power_w,
-        )
-
 
 def query_interpreter(worker: Worker) -> dict[str, Any] | Failure:
     """Ask the user's interpreter what it is: versions, and the GPU that torch sees."""
@@ -102,6 +90,28 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
         "target": job.target,
         "seed": 0,
     }
+
+
+def _replicate(answer: Mapping[str, Any], batch: int, watch: gpu.Watch) -> Replicate:
+    """Join the samples with the states of the GPU that were read while they were taken."""
+    states = watch.between(*answer["window"])
+    reasons = {reason for state in states for reason in state.throttle_reasons or ()}
+    return Replicate(
+        seconds=tuple(answer["seconds"]),
+        launches=answer["launches"],
+        method=answer["method"],
+        batch=batch,
+        temperature_c=max((s.temperature_c for s in states if s.temperature_c is not None), default=None),
+        sm_clock_hz=_mean([s.sm_clock_hz for s in states]),
+        power_w=_mean([s.power_w for s in states]),
+        throttle_reasons=tuple(sorted(reasons)),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of what was read, to 6 digits; NVML's zeros mean that it does not know."""
+    known = [value for value in values if value]
+    return float(f"{statistics.fmean(known):.6g}") if known else None
 
 
 def _verified(answer: Mapping[str, Any]) -> tuple[Verification, Cost | None]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,36 +47,39 @@ def prepare(settings: Settings, root: Path) -> Room:
     env = without_secrets(os.environ)
     folder = root / settings["output"]
     python = tools.find_python(settings["python"] or None, env)
-    store.clear_run(folder)
+    store.claim_run_folder(folder)
     worker = Worker(str(python.path), env, folder / "logs")
-    seen = query_interpreter(worker)
-    if isinstance(seen, Failure):
-        raise MachineError(
-            f"{python.path}: {seen.message}", hint=seen.detail.splitlines()[-1] if seen.detail else "see --python"
+    with ExitStack() as on_error:
+        on_error.enter_context(worker)
+        seen = query_interpreter(worker)
+        if isinstance(seen, Failure):
+            raise MachineError(
+                f"{python.path}: {seen.message}", hint=seen.detail.splitlines()[-1] if seen.detail else "see --python"
+            )
+        devices, notes = _devices(settings["device"], seen, str(python.path))
+        store.clear_run_folder(folder)
+        bench = Bench(
+            python=str(python.path),
+            root=root,
+            env=env,
+            samples=settings["samples"],
+            timeout_s=settings["timeout"],
+            planted=settings["plant-slowdown"],
+            gpu_uuid=_uuid(seen),
         )
-    devices, notes = _devices(settings["device"], seen, str(python.path))
-    uuid = _uuid(seen)
-    bench = Bench(
-        python=str(python.path),
-        root=root,
-        env=env,
-        samples=settings["samples"],
-        timeout_s=settings["timeout"],
-        planted=settings["plant-slowdown"],
-        gpu_uuid=uuid,
-    )
-    on_gpu = any(device.kind == "cuda" for device in devices)
-    profilers, missing = _profilers(settings, bench, folder) if on_gpu else ((), ())
-    versions = {session.tool: version for session, version in profilers}
-    toolchain = Toolchain(
-        python=seen["python"],
-        torch=seen["torch"],
-        cuda=seen["cuda"],
-        packages=seen["packages"],
-        nsys=versions.get("nsys"),
-        ncu=versions.get("ncu"),
-    )
-    sessions = tuple(session for session, _ in profilers)
+        on_gpu = any(device.kind == "cuda" for device in devices)
+        profilers, missing = _profilers(settings, bench, folder) if on_gpu else ((), ())
+        versions = {session.tool: version for session, version in profilers}
+        toolchain = Toolchain(
+            python=seen["python"],
+            torch=seen["torch"],
+            cuda=seen["cuda"],
+            packages=seen["packages"],
+            nsys=versions.get("nsys"),
+            ncu=versions.get("ncu"),
+        )
+        sessions = tuple(session for session, _ in profilers)
+        on_error.pop_all()
     return Room(bench, worker, devices, toolchain, sessions, (*notes, *missing), folder)
 
 

@@ -3,6 +3,7 @@
 import tempfile
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -70,6 +71,9 @@ def read_run(path: Path) -> Run:
         raise ConfigError(f"{path}: there is no run", hint="`ci-perf run` writes one") from None
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: cannot be read: {error}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        # The last two: packed in a way that Python cannot unpack, or encrypted.
+        raise FormatError(f"{path}: the archive cannot be unpacked: {error}") from None
     return load_run(text, str(path))
 
 
@@ -86,18 +90,27 @@ def _unzip(file: Path) -> str:
     return content.decode("utf-8")
 
 
-OWN_FILES = ("run.json", "report.md", "key_metrics.csv", "timeline.*", "kernels.ncu-rep", "logs/*")
+OWN_FILES = ("run.json", "report.md", "key_metrics.csv", "timeline.*", "kernels.ncu-rep", "logs/n*")
 
 
-def clear_run(folder: Path) -> None:
-    """Make the folder of a new run, without what an earlier run left there; other files stay."""
+def claim_run_folder(folder: Path) -> None:
+    """Make the folder of a run; one that holds files and no run.json is somebody else's."""
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").is_file():
+        raise ConfigError(f"{folder}: holds files that are no run", hint="name a new folder with --output")
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
-        for pattern in OWN_FILES:
-            for file in folder.glob(pattern):
-                file.unlink()
+        (folder / "run.json").touch()
+        for log in folder.glob("logs/worker.*"):
+            log.unlink()
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be used: {error}", hint="name another folder with --output") from None
+
+
+def clear_run_folder(folder: Path) -> None:
+    """Remove what an earlier run left in its folder; files of other names stay."""
+    for pattern in OWN_FILES:
+        for file in folder.glob(pattern):
+            file.unlink()
 
 
 def write_run(run: Run, folder: Path) -> Path:

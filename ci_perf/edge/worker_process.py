@@ -59,7 +59,8 @@ class Worker:
         if answer is not None and answer["ok"]:
             return answer
         if answer is not None:
-            return Failure(stage, answer["code"], answer["message"], answer["detail"] or self._tail())
+            detail = "\n".join(part for part in (answer["detail"], self._tail()) if part)
+            return Failure(stage, answer["code"], answer["message"], detail)
         failure = self._died(process, stage, timeout_s)
         self.close()
         return failure

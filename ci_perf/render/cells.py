@@ -1,6 +1,8 @@
 """The words of a row, shared by all renderers, so that the terminal and the comment never disagree."""
 
 import math
+import re
+import shlex
 
 from ci_perf.core.gates import GateFinding
 from ci_perf.core.model import GateState
@@ -118,6 +120,9 @@ def device_line(report: Report, index: int) -> str:
 
 
 def reproduce(report: Report) -> str:
-    """Return the command that measures the flagged cases again, or all where none is flagged."""
-    cases = sorted({row.finding.id for row in report.rows if row.flagged}) or list(report.patterns)
-    return " ".join(["ci-perf run", *cases])
+    """Return the command that measures the flagged cases again, or all where none is flagged.
+
+    People paste it into a shell, so a character that no ordinary name holds becomes a wildcard.
+    """
+    cases = sorted({row.finding.id for row in report.rows if row.flagged}) or report.patterns
+    return shlex.join(["ci-perf", "run", *(re.sub(r"[^A-Za-z0-9_./*?!\[\]-]", "?", case) for case in cases)])

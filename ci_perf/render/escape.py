@@ -44,6 +44,9 @@ def entities(text: str) -> str:
 
 def prose(text: str, longest: int = 400) -> str:
     """Write a sentence that may quote users' code, such as an error message, so that nothing in it is markup."""
-    return re.sub(
-        r"[^A-Za-z0-9 .,:;()%+/=\x80-\U0010ffff-]", lambda c: f"&#{ord(c[0])};", clean(text, longest)
-    ).replace("www.", "www&#46;")
+    harmless = re.sub(r"[^A-Za-z0-9 .,:;()%+/=\x80-\U0010ffff-]", lambda c: f"&#{ord(c[0])};", clean(text, longest))
+    # GitHub looks for mentions, issues and addresses in the text, where an entity is the character that it stands for.
+    unlinked = re.sub(r"&#(64|35);", r"<code>\g<0></code>", harmless)
+    # What begins a list or a rule, where the sentence begins a line.
+    unlinked = re.sub(r"^([-+]|[0-9]+[.)](?= |$))", lambda c: f"{c[0][:-1]}&#{ord(c[0][-1])};", unlinked)
+    return unlinked.replace("www.", "www&#46;").replace("://", "&#58;//")

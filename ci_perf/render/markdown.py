@@ -144,7 +144,7 @@ def _shape(dimensions: tuple[int, int, int]) -> str:
 
 
 def _environment(report: Report) -> str:
-    lines = [[name, prose(value)] for name, value in cells.environment(report)]
+    lines = [[prose(name), prose(value)] for name, value in cells.environment(report)]
     if report.gpu_seconds:
         lines.append(["GPU time of this run", f"{report.gpu_seconds:.0f} s"])
     return table(["what", "which"], lines)

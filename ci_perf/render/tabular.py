@@ -33,10 +33,18 @@ COLUMNS = (
 )
 
 
+class _Lines(io.StringIO):
+    """Ends each line with a newline alone; csv quotes a carriage return in a name only where it ends lines with one."""
+
+    def write(self, line: str) -> int:
+        """Add a line as csv ends it."""
+        return super().write(line.removesuffix("\r\n") + "\n")
+
+
 def render_csv(report: Report) -> str:
     """Return the table; what is not available is an empty cell, never a zero."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    text = _Lines()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\r\n")
     writer.writeheader()
     for row in report.rows:
         finding, summary, roof = row.finding, row.summary, row.roofline

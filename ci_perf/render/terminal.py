@@ -29,14 +29,20 @@ def render_terminal(report: Report) -> RenderableType:
     parts: list[RenderableType] = [_verdicts(report)]
     if any(row.summary for row in report.rows):
         parts += [_numbers(report, cells.STATISTICS[:5]), _numbers(report, cells.STATISTICS[5:])]
-    parts += [Text(line, style="bold red") for line in _broken(report)]
-    parts += [Text(line) for line in _counters(report)]
-    parts += [Text(f"warning: {row.finding.id}: {w}", style="yellow") for row in report.rows for w in row.warnings]
+    parts += [_line(line, "bold red") for line in _broken(report)]
+    parts += [_line(line, "") for line in _counters(report)]
+    parts += [_line(f"warning: {row.finding.id}: {w}", "yellow") for row in report.rows for w in row.warnings]
     for note in report.notes:
-        parts.append(Text(f"note: {note.message}" + (f"\n      {note.hint}" if note.hint else ""), style="dim"))
+        parts.append(_line(f"note: {note.message}", "dim"))
+        parts += [_line(f"hint: {note.hint}", "dim")] if note.hint else []
     parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
     parts.append(Text(report.next_step))
     return Group(*parts)
+
+
+def _line(text: str, style: str) -> Text:
+    """Return a line that may quote users' code, so that it cannot move the cursor or colour the screen."""
+    return Text(clean(text, 600), style=style)
 
 
 def _verdicts(report: Report) -> Table:

@@ -1,0 +1,230 @@
+"""The order of the main job, on a machine that follows a script."""
+
+from dataclasses import replace
+
+import pytest
+
+from ci_perf.core.model import CaseTimeline, Cost, Failure, Note, Reading, Replicate, Verdict, Verification
+from ci_perf.core.plan import make_plan
+from ci_perf.core.serial import dump_run, load_run
+from ci_perf.core.verdict import judge
+from ci_perf.flow import Profiled, execute
+from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_run, a_spec
+
+SOUND = (Verification(0.0, 0.01, "launch"), Cost(1e9, 2e6))
+WRONG = Failure("verify", "wrong-output", "largest error against the reference is 1")
+SPECS = (a_spec("gemm", devices=("cpu", "cuda")), a_spec("sdpa"))
+
+
+class ScriptedLab:
+    """A machine on which each case takes as long as `factor` says, and fails where `failures` says."""
+
+    def __init__(self, *, factor=None, failures=None, profiled=()):
+        self.factor = factor or {}
+        self.failures = failures or {}
+        self.profiled = profiled
+        self.log = []
+
+    def verify(self, jobs):
+        for job in jobs:
+            self.log.append(("verify", job.id, job.device))
+            yield job, self.failures.get(("verify", job.id), SOUND)
+
+    def time(self, jobs, *, batch, turn):
+        self.log.append(("turn", batch, turn))
+        for job in reversed(jobs):
+            self.log.append(("time", job.id, job.device))
+            seconds = STEADY[turn % len(STEADY)] * self.factor.get(job.id, 1.0)
+            failure = self.failures.get(("time", job.id, batch, turn))
+            yield job, failure or Replicate((seconds,), 100, "cuda-graph", batch)
+
+    def profile(self, jobs):
+        self.log.append(("profile", *((job.id, job.device) for job in jobs)))
+        yield from self.profiled
+
+    def seconds_used(self):
+        return 1.25 * len(self.log)
+
+    def timed(self, case):
+        return sum(1 for entry in self.log if entry[:2] == ("time", case))
+
+
+class Quiet:
+    """Progress that counts the stages and draws nothing."""
+
+    def __init__(self):
+        self.stages = []
+
+    def begin(self, stage, steps):
+        self.stages.append((stage, steps, 0))
+
+    def step(self, what):
+        del what
+        stage, steps, done = self.stages[-1]
+        self.stages[-1] = (stage, steps, done + 1)
+
+
+class Disk:
+    """Takes every run that is saved."""
+
+    def __init__(self):
+        self.runs = []
+
+    def save(self, run):
+        self.runs.append(run)
+
+
+def go(lab, *, processes=2, devices=None, baselines=(), disk=None, progress=None, specs=SPECS):
+    devices = devices or (a_device(),)
+    run = a_run(kernels=specs, devices=devices, baselines=baselines, finished=False)
+    jobs = make_plan(specs, [], [device.kind for device in devices])
+    disk, progress = disk or Disk(), progress or Quiet()
+    return execute(run, jobs, lab, processes=processes, save=disk.save, progress=progress)
+
+
+def of(run, kernel, device="cuda"):
+    return next(m for m in run.measurements if (m.kernel, m.device) == (kernel, device))
+
+
+def test_every_case_is_verified_before_any_is_timed_and_all_are_timed_before_any_is_profiled():
+    lab = ScriptedLab()
+    run = go(lab)
+
+    assert lab.log == [
+        ("verify", "gemm/s128", "cuda"),
+        ("verify", "sdpa/s128", "cuda"),
+        ("turn", 0, 0),
+        ("time", "sdpa/s128", "cuda"),
+        ("time", "gemm/s128", "cuda"),
+        ("turn", 0, 1),
+        ("time", "sdpa/s128", "cuda"),
+        ("time", "gemm/s128", "cuda"),
+        ("profile", ("gemm/s128", "cuda"), ("sdpa/s128", "cuda")),
+    ]
+    assert run.finished
+    assert [(m.id, len(m.replicates), m.verification) for m in run.measurements] == [
+        ("gemm/s128", 2, SOUND[0]),
+        ("sdpa/s128", 2, SOUND[0]),
+    ]
+
+
+def test_a_case_with_a_wrong_output_is_neither_timed_nor_profiled_and_costs_the_others_nothing():
+    lab = ScriptedLab(failures={("verify", "sdpa/s128"): WRONG})
+    run = go(lab)
+
+    assert (lab.timed("sdpa/s128"), lab.timed("gemm/s128")) == (0, 2)
+    assert lab.log[-1] == ("profile", ("gemm/s128", "cuda"))
+    assert of(run, "sdpa").failure == WRONG
+    assert of(run, "gemm").failure is None
+
+
+def test_a_case_that_fails_while_it_is_timed_is_not_started_again():
+    hung = Failure("time", "timeout", "no answer within 120 s")
+    lab = ScriptedLab(failures={("time", "gemm/s128", 0, 1): hung})
+    run = go(lab, processes=4)
+
+    assert (lab.timed("gemm/s128"), lab.timed("sdpa/s128")) == (2, 4)
+    assert of(run, "gemm").failure == hung
+    assert lab.log[-1] == ("profile", ("sdpa/s128", "cuda"))
+
+
+def test_nothing_is_timed_where_every_case_is_wrong():
+    lab = ScriptedLab(failures={("verify", "gemm/s128"): WRONG, ("verify", "sdpa/s128"): WRONG})
+    progress = Quiet()
+    run = go(lab, progress=progress)
+
+    assert lab.log[2:] == [("profile",)]
+    assert [stage for stage, _, _ in progress.stages] == ["verify"]
+    assert run.finished
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.08, Verdict.REGRESSION), (0.8, Verdict.SPEEDUP)])
+def test_a_candidate_is_measured_again_in_another_batch_and_only_then_decided(factor, verdict):
+    lab = ScriptedLab(factor={"sdpa/s128": factor})
+    run = go(lab, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")))
+
+    assert (lab.timed("gemm/s128"), lab.timed("sdpa/s128")) == (6, 12)
+    assert [r.batch for r in of(run, "sdpa").replicates] == [0] * 6 + [1] * 6
+    verdicts = {f.kernel: f.verdict for f in judge(run)}
+    assert verdicts == {"gemm": Verdict.UNCHANGED, "sdpa": verdict}
+
+
+def test_unchanged_cases_are_measured_once():
+    lab = ScriptedLab()
+    go(lab, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")))
+
+    assert (lab.timed("gemm/s128"), lab.timed("sdpa/s128")) == (6, 6)
+
+
+def test_a_candidate_is_confirmed_on_its_own_device_only():
+    lab = ScriptedLab(factor={"gemm/s128": 1.5})
+    run = go(lab, processes=6, devices=(a_cpu(), a_device()), baselines=(a_baseline(kernel="gemm"),))
+
+    assert len(of(run, "gemm", "cuda").replicates) == 12
+    assert len(of(run, "gemm", "cpu").replicates) == 6
+
+
+def test_profilers_see_only_sound_cases_on_a_gpu():
+    lab = ScriptedLab(failures={("verify", "gemm/s128"): WRONG})
+    go(lab, devices=(a_cpu(), a_device()))
+
+    assert lab.log[-1] == ("profile", ("sdpa/s128", "cuda"))
+
+
+def test_what_profilers_find_and_what_they_could_not_do_is_kept():
+    registers = ({"registers_per_thread": Reading(64.0)},) * 2
+    timeline = CaseTimeline(10, ())
+    lab = ScriptedLab(
+        profiled=(
+            Profiled(timelines={"ci-perf:sdpa/s128": timeline}, notes=(Note("nsys-warning", "one event was lost"),)),
+            Profiled(counters={"ci-perf:gemm/s128": registers}, notes=(Note("ncu-no-range", "saw no GPU kernel"),)),
+        )
+    )
+    run = go(lab)
+
+    assert (of(run, "sdpa").timeline, of(run, "sdpa").counters) == (timeline, ())
+    assert (of(run, "gemm").timeline, of(run, "gemm").counters) == (None, registers)
+    assert [note.code for note in run.notes] == ["nsys-warning", "ncu-no-range"]
+
+
+def test_the_run_is_saved_after_every_step_and_finished_only_at_the_end():
+    disk, lab = Disk(), ScriptedLab(profiled=(Profiled(),))
+    last = go(lab, disk=disk)
+
+    # The blank, two verified, four timed, one profiler, the end.
+    assert len(disk.runs) == 9
+    assert [run.finished for run in disk.runs] == [False] * 8 + [True]
+    assert [sum(len(m.replicates) for m in run.measurements) for run in disk.runs] == [0, 0, 0, 1, 2, 3, 4, 4, 4]
+    assert all(load_run(dump_run(run), "run.json") == run for run in disk.runs)
+    assert last == disk.runs[-1]
+    assert last.gpu_seconds == round(lab.seconds_used(), 1)
+
+
+def test_what_was_measured_before_an_interruption_is_saved():
+    class Interrupted(ScriptedLab):
+        def time(self, jobs, *, batch, turn):
+            if turn == 1:
+                raise KeyboardInterrupt
+            yield from super().time(jobs, batch=batch, turn=turn)
+
+    disk = Disk()
+    with pytest.raises(KeyboardInterrupt):
+        go(Interrupted(), disk=disk)
+
+    assert [len(m.replicates) for m in disk.runs[-1].measurements] == [1, 1]
+    assert not disk.runs[-1].finished
+
+
+def test_each_stage_says_how_many_steps_it_takes():
+    progress = Quiet()
+    lab = ScriptedLab(factor={"sdpa/s128": 1.08}, profiled=(Profiled(), Profiled()))
+    go(lab, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")), progress=progress)
+
+    assert progress.stages == [("verify", 2, 2), ("time", 12, 12), ("confirm", 6, 6), ("profile", 2, 2)]
+
+
+def test_a_kernel_without_cases_to_run_finishes_empty():
+    spec = replace(SPECS[0], cpu_cases=())
+    run = go(ScriptedLab(), devices=(a_cpu(),), specs=(spec,))
+
+    assert (run.measurements, run.finished) == ((), True)

@@ -1,0 +1,278 @@
+"""Names and messages come from users' code: whatever they hold, a report keeps its shape."""
+
+import csv
+import html
+import io
+import json
+import re
+import unicodedata
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from ci_perf.core.errors import FormatError
+from ci_perf.core.model import CaseTimeline, Failure, Gate, Note, Reading, TracedKernel, Verdict
+from ci_perf.core.report import build_report
+from ci_perf.core.serial import dump_run, load_run
+from ci_perf.render.cells import reproduce
+from ci_perf.render.escape import LONGEST, clean, code, prose
+from ci_perf.render.html import render_html
+from ci_perf.render.json_text import render_json
+from ci_perf.render.junit import render_junit
+from ci_perf.render.markdown import MARKER, render_comment
+from ci_perf.render.tabular import COLUMNS, render_csv
+from ci_perf.render.terminal import render_terminal
+from tests.builders import STEADY, a_baseline, a_baseline_case, a_measurement, a_run, a_spec, a_toolchain, times
+
+NASTY = (
+    "a|b\n| c | d |\n|---|---|",
+    "`` ` ``` x",
+    "<script>alert(1)</script><img src=x onerror=alert(1)>",
+    "@torvalds @octo/team see #1 and GH-2",
+    "--> <!-- ci-perf:default -->",
+    "</summary></details>\n\n# heading",
+    "[link](https://evil.example) ![i](http://x/y.png) www.evil.example me@evil.example",
+    "\u202egnp.exe\u2066\u200b\ufeff\x1b[31mred\x07\x00",
+    "'; rm -rf / #",
+    "=cmd|' /C calc'!A0",
+    "{body} {} {{}} %s \\",
+    "]]> &amp; &#60; \ud800 \udfff",
+    "void f<int, (x)1>(T const&, ...) [with T = float]",
+    "-",
+    "1. one",
+    "\r\rcarriage\r\nreturn\x85\u2028\u2029",
+)
+fragments = st.one_of(st.sampled_from(NASTY), st.text(st.characters(), max_size=12))
+texts = st.lists(fragments, min_size=1, max_size=3).map("".join)
+names = texts.map(lambda text: text.encode("utf-8", "replace").decode()).filter(bool)
+"""Without lone surrogates, which no run.json can hold."""
+
+
+def for_any(function):
+    """Try every nasty text by itself, then mixtures of them."""
+    for text in NASTY:
+        function = example(text)(function)
+    return settings(deadline=None)(given(texts)(function))
+
+
+def without_own_markup(markdown):
+    """Drop the <code> elements that escaping itself writes, and what they hold is checked as entities."""
+    return re.sub(r"</?code>", "", markdown)
+
+
+@for_any
+def test_code_is_one_cell_of_one_line_without_markup(text):
+    written = without_own_markup(code(text))
+
+    assert not set(written) & set("|\n\r<>@*_[]\\") - set("_" if written.startswith("`") else "")
+    assert written.count("`") == (2 if written.startswith("`") else 0)
+    assert not [c for c in written if unicodedata.category(c)[0] == "C" or c in "\u2028\u2029"]
+
+
+@for_any
+def test_prose_is_one_cell_of_one_line_without_markup(text):
+    written = without_own_markup(prose(text))
+
+    assert not set(written) & set("|\n\r<>@`*_[]\\!~$")
+    assert "://" not in written
+    assert "www." not in written
+    assert not [c for c in written if unicodedata.category(c)[0] == "C" or c in "\u2028\u2029"]
+
+
+@for_any
+def test_a_reader_sees_the_text_itself(text):
+    """Nothing is lost but control characters, repeated spaces, and what is too long."""
+    for write, longest in ((code, LONGEST), (prose, 400)):
+        shown = plain(MarkdownIt("commonmark").renderInline(write(text)))
+        assert shown == (clean(text, longest) or ("?" if write is code else ""))
+
+
+@for_any
+def test_mentions_and_issues_stay_inside_code_where_github_does_not_link_them(text):
+    for write in (code, prose):
+        outside = re.sub(r"<code>.*?</code>", "", MarkdownIt("commonmark").renderInline(write(text)))
+        assert "@" not in html.unescape(outside)
+        assert "#" not in html.unescape(outside)
+
+
+def plain(page):
+    """Return the text that a browser shows."""
+    shown = []
+    parser = HTMLParser(convert_charrefs=True)
+    parser.handle_data = shown.append
+    parser.feed(page)
+    parser.close()
+    return "".join(shown)
+
+
+def a_hostile_run(name, message):
+    """Two flagged cases, a new one and a missing one, with `name` and `message` wherever a run takes text."""
+    kernel = TracedKernel(name, 10, 500_000, 5e4, (64, 1, 1), (128, 1, 1))
+    spec = a_spec(name, cases={name: {}, "slow": {}, "new": {}}, gates=(Gate(name, ">=", 85.0),))
+    slow = (times(1.2), times(1.2))
+    old = {"slow": a_baseline_case(), name + "gone": a_baseline_case()}
+    return a_run(
+        a_measurement(kernel=name, case=name, failure=Failure("verify", "raised", message, message)),
+        a_measurement(*slow, kernel=name, case="slow", timeline=CaseTimeline(10, (kernel, kernel))),
+        a_measurement(STEADY, kernel=name, case="new", counters=({name: Reading(None, name, message)},)),
+        kernels=(spec,),
+        baselines=(a_baseline(kernel=name, cases=old),),
+        notes=(Note("no-ncu", message, message),),
+        toolchain=a_toolchain(packages={name: message}),
+    )
+
+
+def hostile(check):
+    for text in NASTY:
+        readable = text.encode("utf-8", "replace").decode()
+        check = example(name=readable, message=readable)(check)
+    return settings(max_examples=50, deadline=None)(given(name=names, message=names)(check))
+
+
+def tables(markdown):
+    """Return the shape of every table: its number of cells, row by row."""
+    shapes = []
+    for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+        if token.type == "table_open":
+            shapes.append([])
+        elif token.type == "tr_open":
+            shapes[-1].append(0)
+        elif token.type in ("td_open", "th_open"):
+            shapes[-1][-1] += 1
+    return shapes
+
+
+ORDINARY = render_comment(build_report(a_hostile_run("sdpa", "it failed")))
+
+
+@hostile
+def test_a_comment_keeps_its_shape_whatever_names_and_messages_hold(name, message):
+    comment = render_comment(build_report(a_hostile_run(name, message)))
+
+    assert tables(comment) == tables(ORDINARY)
+    assert headings(comment) == headings(ORDINARY)
+    assert tags(comment) == tags(ORDINARY)
+
+
+def headings(markdown):
+    """Return the text of each heading, and how often parts are folded."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
+    titles = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
+    return titles, markdown.count("<details>"), markdown.count("</details>"), markdown.count("```")
+
+
+def tags(markdown):
+    """Return the names of the elements of the page, without the <code> that escaping writes."""
+    found = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: found.append((tag, attributes))
+    parser.feed(MarkdownIt("commonmark").enable("table").render(markdown))
+    return [(tag, attributes) for tag, attributes in found if tag != "code"]
+
+
+@hostile
+def test_a_comment_holds_one_html_comment_its_marker(name, message):
+    comment = render_comment(build_report(a_hostile_run(name, message)))
+
+    assert comment.startswith(MARKER.format(key="default"))
+    assert comment.count("<!--") == comment.count("-->") == 1
+
+
+@hostile
+def test_a_page_holds_no_script_and_no_address(name, message):
+    page = render_html(build_report(a_hostile_run(name, message)))
+
+    assert tags(page) == tags(render_html(build_report(a_hostile_run("sdpa", "it failed"))))
+    assert not re.search(r"<(script|img|a|link|iframe)\b", page)
+
+
+@hostile
+def test_junit_is_xml_with_a_case_for_each_row(name, message):
+    report = build_report(a_hostile_run(name, message))
+    suite = ElementTree.fromstring(render_junit(report))
+
+    assert len(suite.findall("testcase")) == int(suite.get("tests")) == 4
+    assert len(suite.findall("testcase/failure")) == int(suite.get("failures")) == 3
+    assert len(suite.findall("testcase/skipped")) == int(suite.get("skipped")) == 1
+
+
+@hostile
+def test_csv_reads_back_as_it_was_written(name, message):
+    report = build_report(a_hostile_run(name, message))
+    lines = list(csv.DictReader(io.StringIO(render_csv(report), newline="")))
+
+    assert [(line["kernel"], line["case"]) for line in lines] == [
+        (r.finding.kernel, r.finding.case) for r in report.rows
+    ]
+    assert all(tuple(line) == COLUMNS for line in lines)
+    assert all(None not in line.values() for line in lines)
+
+
+@hostile
+def test_json_takes_any_name(name, message):
+    report = build_report(a_hostile_run(name, message))
+
+    assert json.loads(render_json(report))["cases"][0]["kernel"] == report.rows[0].finding.kernel
+
+
+@hostile
+def test_no_name_controls_the_terminal(name, message):
+    del message
+    assert not control_characters(a_hostile_run(name, "it failed"))
+
+
+@hostile
+def test_no_message_controls_the_terminal(name, message):
+    assert not control_characters(a_hostile_run(name, message))
+
+
+def control_characters(run):
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    console.print(render_terminal(build_report(run)))
+    return [c for c in console.file.getvalue() if unicodedata.category(c)[0] == "C" and c != "\n"]
+
+
+@hostile
+def test_a_command_to_paste_names_its_cases_and_runs_nothing_else(name, message):
+    command = reproduce(build_report(a_hostile_run(name, message)))
+
+    assert re.fullmatch(r"ci-perf run( [\w./-]+| '[\w./*?!\[\]-]+')+", command, re.ASCII)
+
+
+def test_a_name_that_no_run_file_can_hold_never_gets_this_far():
+    text = dump_run(a_hostile_run("sdpa", "broken"))
+
+    assert load_run(text.replace('"broken"', r'"\ud83d\ude00"'), "run.json").notes[0].message == "\U0001f600"
+    with pytest.raises(FormatError, match=r"run\.json: not JSON: .*surrogates not allowed"):
+        load_run(text.replace('"broken"', r'"\ud83d"'), "run.json")
+
+
+def test_csv_leaves_empty_what_is_not_known():
+    failed = a_measurement(failure=Failure("verify", "raised", "ValueError"), replicates=())
+    (line,) = csv.DictReader(io.StringIO(render_csv(build_report(a_run(failed)))))
+
+    assert line["verdict"] == "FAILED"
+    assert {line[c] for c in COLUMNS[5:]} == {""}
+
+
+def test_the_numbers_of_csv_and_json_are_the_same():
+    report = build_report(a_run(a_measurement(times(1.2), times(1.2)), baselines=(a_baseline(),)))
+    (line,) = csv.DictReader(io.StringIO(render_csv(report)))
+    (case,) = json.loads(render_json(report))["cases"]
+
+    assert (line["verdict"], case["verdict"]) == (Verdict.REGRESSION, Verdict.REGRESSION)
+    for column, value in (("ratio", case["change"]["ratio"]), ("p99_s", case["p99_s"]), ("mean_s", case["mean_s"])):
+        assert float(line[column]) == pytest.approx(value, rel=1e-6)
+
+
+def test_a_planted_slowdown_is_said_first():
+    planted = replace(a_run(), planted=0.05)
+
+    assert "A slowdown of 5.0 % was planted" in render_comment(build_report(planted)).split("\n\n")[2]
