@@ -66,6 +66,8 @@ class Report:
     provenance: Provenance
     compared: int
     """How many cases were held against a baseline; with none, nothing was shown to be fine."""
+    agreed: tuple[str, ...]
+    """Which baselines those were: date and commit of each."""
     exit_status: int
     gpu_seconds: float
     planted: float | None
@@ -102,11 +104,18 @@ def build_report(run: Run) -> Report:
         toolchain=run.toolchain,
         provenance=run.provenance,
         compared=compared,
+        agreed=_agreed(run),
         exit_status=EXIT_RED if red else EXIT_OK if run.finished else EXIT_ENVIRONMENT,
         gpu_seconds=run.gpu_seconds,
         planted=run.planted,
         patterns=run.selection,
     )
+
+
+def _agreed(run: Run) -> tuple[str, ...]:
+    judged = {(m.kernel, m.device) for m in run.measurements}
+    used = [b.provenance for b in run.baselines if (b.kernel, b.device.kind) in judged]
+    return tuple(sorted({f"{p.date[:10]} at commit {p.commit[:8] if p.commit else 'unknown'}" for p in used}))
 
 
 def _row(finding: Finding, measurement: Measurement | None, device: Device, run: Run) -> Row:

@@ -97,8 +97,8 @@ def environment(report: Report) -> list[tuple[str, str]]:
         ("python", tools.python or "unknown"),
         ("torch", f"{tools.torch or 'none'} (CUDA {tools.cuda or 'none'})"),
         *((name, version) for name, version in sorted(tools.packages.items())),
-        ("nsys", tools.nsys or "none"),
-        ("ncu", tools.ncu or "none"),
+        ("nsys", tools.nsys or "not used"),
+        ("ncu", tools.ncu or "not used"),
         ("ci-perf", report.provenance.tool),
         ("commit", report.provenance.commit or "unknown"),
         ("date", report.provenance.date),
@@ -117,6 +117,15 @@ def device_line(report: Report, index: int) -> str:
     if device.mig:
         parts.append("MIG")
     return ", ".join(parts)
+
+
+def held_against(report: Report) -> str:
+    """Say in one sentence what was compared with what."""
+    devices = " and ".join(device.name for device in report.devices)
+    if not report.compared:
+        return f"{devices}: no case was compared with a baseline."
+    cases = "1 case" if report.compared == 1 else f"{report.compared} cases"
+    return f"{devices}: {cases} compared with the baseline of {' and '.join(report.agreed)}."
 
 
 def reproduce(report: Report) -> str:

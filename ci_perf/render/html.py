@@ -13,7 +13,7 @@ _PAGE = """<!doctype html>
 <title>ci-perf report</title>
 <style>
 body {{ font: 14px/1.5 -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif; color: #1f2328;
-  max-width: 1100px; margin: 24px auto; padding: 0 16px; }}
+  max-width: 1140px; margin: 24px auto; padding: 0 16px; }}
 h3 {{ font-size: 20px; margin: 16px 0; }} h4 {{ font-size: 16px; margin: 16px 0; }}
 table {{ border-collapse: collapse; margin: 0 0 16px; display: block; overflow-x: auto; }}
 th, td {{ border: 1px solid #d1d9e0; padding: 6px 13px; }} tr:nth-child(even) td {{ background: #f6f8fa; }}

@@ -12,6 +12,7 @@ from ci_perf.render.escape import code, prose
 
 MARKER = "<!-- ci-perf:{key} -->"
 """First line of a comment, by which the next run finds it."""
+_NO_BREAK = "\u00a0"
 
 
 def render_comment(report: Report, key: str = "default") -> str:
@@ -38,14 +39,16 @@ def render_comment(report: Report, key: str = "default") -> str:
 
 
 def _lead(report: Report) -> str:
-    lines = []
+    paragraphs = [prose(cells.held_against(report))]
     if report.planted is not None:
-        lines.append(f"**A slowdown of {percent(report.planted)} was planted in this run on purpose.**")
-    lines += [
-        f"**{code(row.finding.id)}: {prose(row.finding.sentence)}.**" for row in report.of(Verdict.REGRESSION)[:3]
-    ]
-    lines.append(report.next_step)
-    return "\n".join(lines)
+        paragraphs.append(f"**A slowdown of {percent(report.planted)} was planted in this run on purpose.**")
+    worst = sorted(
+        report.of(Verdict.REGRESSION), key=lambda row: -row.finding.change.point if row.finding.change else 0.0
+    )
+    if worst:
+        paragraphs.append(f"**Worst: {code(worst[0].finding.id)}, {prose(worst[0].finding.sentence)}.**")
+    paragraphs.append(report.next_step)
+    return "\n\n".join(paragraphs)
 
 
 def _undecided(report: Report) -> list[Row]:
@@ -83,9 +86,11 @@ def _plain_table(rows: Sequence[Row], report: Report) -> str:
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Iterable[str] = ()) -> str:
-    """Return a GitHub table; the columns named in `right` hold numbers."""
-    align = ["right" if name in set(right) else "left" for name in header]
-    return tabulate(list(lines), headers=header, tablefmt="github", colalign=align, disable_numparse=True)
+    """Return a GitHub table; the columns named in `right` hold numbers, which are not broken into lines."""
+    numbers = {index for index, name in enumerate(header) if name in set(right)}
+    align = ["right" if index in numbers else "left" for index in range(len(header))]
+    kept = [[c.replace(" ", _NO_BREAK) if i in numbers else c for i, c in enumerate(line)] for line in lines]
+    return tabulate(kept, headers=header, tablefmt="pipe", colalign=align, disable_numparse=True)
 
 
 def _gates(rows: Sequence[Row]) -> str:

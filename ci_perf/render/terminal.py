@@ -36,6 +36,7 @@ def render_terminal(report: Report) -> RenderableType:
         parts.append(_line(f"note: {note.message}", "dim"))
         parts += [_line(f"hint: {note.hint}", "dim")] if note.hint else []
     parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
+    parts.append(_line(cells.held_against(report), ""))
     parts.append(Text(report.next_step))
     return Group(*parts)
 
