@@ -6,13 +6,15 @@ of the answers: file descriptor 1 is replaced, so what it prints lands in the lo
 
 Over pipes each request is answered by a fresh process, forked from one that has imported torch and not touched CUDA:
 its GPU context, its memory and its luck are its own, at a fraction of the cost of a new interpreter. It stays alive,
-context and all, until the next request, so that the state of a GPU in use can be read from outside. With files, as a
-profiler needs it, one process answers all.
+context and all, until the next request, which it answers itself where that says `same`. With files, as a profiler
+needs it, one process answers all.
 
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
   verify    -> error against the reference, and the cost
   time      -> samples in seconds per launch, the method id, and from when to when (CLOCK_MONOTONIC) they were taken
+  ready     -> the case warm and waiting, to be timed in turns with another process
+  turn      -> this side's samples of one round
   profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
 All but hello name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`.
 An answer holds `ok`; where that is false, also `code`, `message` and `detail`.
@@ -41,7 +43,7 @@ Answer = dict[str, Any]
 
 LADDER = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 """Launches per sample: few enough to capture quickly, enough to make a sample long."""
-SAMPLE_S = {"cuda": 4e-3, "cpu": 5e-3}
+SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
 """A sample lasts at least this long, so that the ends of the measurement (some us) do not count."""
 WARM_UP_S = {"cuda": 0.25, "cpu": 0.1}
 """An idle GPU runs at a fraction of its clock; it is under load this long before the first sample."""
@@ -109,6 +111,13 @@ def torch_or_none() -> Any:
     return torch
 
 
+def leave_cores_free() -> None:
+    """Let torch use half of the cores: threads that wait for a core that another process holds time the scheduler."""
+    torch = torch_or_none()
+    if torch is not None:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+
+
 def generator(seed: int) -> Any:
     """Return the source of randomness for make_inputs: on the CPU, so that all devices get the same inputs."""
     torch = torch_or_none()
@@ -121,6 +130,8 @@ class Case:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.device = request["device"]
+        if self.device == "cpu":
+            leave_cores_free()
         self.module = load_entry(request["entry"])
         if not callable(getattr(self.module, request["target"], None)):
             raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
@@ -255,36 +266,75 @@ def float_error(out: Any, ref: Any) -> float:
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
+class Stopwatch:
+    """A case that is compiled, warm and ready to be timed."""
+
+    def __init__(self, request: Request) -> None:
+        self.case = Case(request)
+        self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
+        self.case.synchronize()
+        self.printed = printed_bytes()
+        self.device = self.case.device
+        self.timer: Any = cuda_timer(self.case) if self.device == "cuda" else CpuTimer(self.case)
+        self.planted = request.get("planted") or 0.0
+        warm_up(self.timer, ESTIMATE_S[self.device])
+        self.per_launch = self.timer.seconds(1)
+        least = SAMPLE_S[self.device]
+        count = min(c for c in LADDER if c * self.per_launch >= least or c == self.timer.most)
+        self.set_count(max(count, math.ceil(1 / self.planted)) if self.planted else count)
+
+    def set_count(self, count: int) -> None:
+        """Set how many launches a sample is averaged over; a planted slowdown adds to those that are really made."""
+        self.count = count
+        self.really = round(count * (1 + self.planted))
+        self.timer.prepare(self.really)
+
+    @property
+    def method(self) -> str:
+        """The method id."""
+        return str(self.timer.method) + ("" if self.case.request["target"] == "launch" else "/reference")
+
+    def take(self, samples: int) -> Answer:
+        """Take samples back to back; say from when to when."""
+        started = time.monotonic()
+        seconds = self.timer.samples(samples)
+        self.case.synchronize()
+        ended = time.monotonic()
+        if printed_bytes() > self.printed:
+            message = "the kernel printed to stdout while it was timed: the time would be that of printing"
+            raise Wrong("printed", message)
+        return {"seconds": [float(f"{s / self.count:.7g}") for s in seconds], "window": [started, ended]}
+
+    def facts(self) -> Answer:
+        """Return what must be the same for two of them to be compared."""
+        return {"launches": self.count, "method": self.method, "planted": self.really / self.count - 1}
+
+
 def measure(request: Request) -> Answer:
     """Time one case: settle, warm up until steady, then take samples back to back."""
-    case = Case(request)
-    case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
-    case.synchronize()
-    printed = printed_bytes()
-    timer: Any = cuda_timer(case) if case.device == "cuda" else CpuTimer(case)
-    warm_up(timer, ESTIMATE_S[case.device])
-    per_launch = timer.seconds(1)
-    count = min(c for c in LADDER if c * per_launch >= SAMPLE_S[case.device] or c == timer.most)
-    planted = request.get("planted") or 0.0
-    if planted:
-        count = max(count, math.ceil(1 / planted))
-    timer.prepare(round(count * (1 + planted)))
-    samples = request.get("samples", 30)
-    samples = max(5, min(samples, int(BUDGET_S[case.device] / max(count * per_launch, TINY))))
-    warm_up(timer, WARM_UP_S[case.device], batches=True)
-    started = time.monotonic()
-    seconds = timer.samples(samples)
-    case.synchronize()
-    ended = time.monotonic()
-    if printed_bytes() > printed:
-        raise Wrong("printed", "the kernel printed to stdout while it was timed: the time would be that of printing")
-    return {
-        "seconds": [float(f"{s / count:.7g}") for s in seconds],
-        "launches": count,
-        "method": timer.method if request["target"] == "launch" else timer.method + "/reference",
-        "planted": round(count * (1 + planted)) / count - 1,
-        "window": [started, ended],
-    }
+    watch = Stopwatch(request)
+    warm_up(watch.timer, WARM_UP_S[watch.device], batches=True)
+    most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
+    return {**watch.take(max(5, min(request.get("samples", 30), most))), **watch.facts()}
+
+
+READY: dict[str, Stopwatch] = {}
+"""The case that this process times in turns with another process."""
+
+
+def ready(request: Request) -> Answer:
+    """Prepare a case to be timed in turns; `launches` sets how many make a sample, so that both sides are alike."""
+    if not request.get("same"):
+        READY["case"] = Stopwatch(request)
+    if request.get("launches") and request["launches"] != READY["case"].count:
+        READY["case"].set_count(request["launches"])
+    return READY["case"].facts()
+
+
+def turn(request: Request) -> Answer:
+    """Take this side's samples of one round; the first one of a turn is not counted: the other side ran before."""
+    answer = READY["case"].take(request["samples"] + 1)
+    return {**answer, "seconds": answer["seconds"][1:]}
 
 
 def warm_up(timer: Any, least_s: float, batches: bool = False) -> None:
@@ -504,6 +554,8 @@ def hello(request: Request) -> Answer:
 
 OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "hello": hello,
+    "ready": ready,
+    "turn": turn,
     "verify": verify,
     "time": measure,
     "profile": profile,
@@ -563,40 +615,52 @@ def printed_bytes() -> int:
 
 
 class Fork:
-    """A process that answers one request and then waits to be let go."""
+    """A process that answers requests until it is let go."""
 
-    def __init__(self, line: str, not_its_own: tuple[int, ...]) -> None:
+    def __init__(self, not_its_own: tuple[int, ...]) -> None:
+        request_in, request_out = os.pipe()
         answer_in, answer_out = os.pipe()
-        hold_in, self._hold = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
             # Held here, the worker's own stream would stay open when the worker dies, and ci-perf would wait for it.
-            for stream in (answer_in, self._hold, *not_its_own):
+            for stream in (answer_in, request_out, *not_its_own):
                 os.close(stream)
-            with os.fdopen(answer_out, "w") as pipe:
-                pipe.write(json.dumps(answer_to(line)) + "\n")
-            os.read(hold_in, 1)
+            with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
+                for line in requests:
+                    answers.write(json.dumps(answer_to(line)) + "\n")
+                    answers.flush()
             os._exit(0)
         os.close(answer_out)
-        os.close(hold_in)
-        self._answer = os.fdopen(answer_in)
+        os.close(request_in)
+        self._requests = os.fdopen(request_out, "w")
+        self._answers = os.fdopen(answer_in)
 
-    def answer(self) -> str:
+    def ask(self, line: str) -> str:
         """Return its answer as a line; where it dies before it answers, how it died."""
-        line = self._answer.readline()
-        if line.endswith("\n"):
-            return line
-        self._answer.close()
-        _, status = os.waitpid(self._pid, 0)
-        self._pid = 0
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.write(line)
+            self._requests.flush()
+        answer = self._answers.readline()
+        if answer.endswith("\n"):
+            return answer
+        status = self.release()
         return json.dumps({"ok": False, "detail": "", **cause_of_death(status)}) + "\n"
 
-    def release(self) -> None:
-        """Let it end."""
-        os.close(self._hold)
-        if self._pid:
-            self._answer.close()
-            os.waitpid(self._pid, 0)
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return self._pid != 0
+
+    def release(self) -> int:
+        """Let it end, and return its wait status."""
+        if not self._pid:
+            return 0
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        self._answers.close()
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return status
 
 
 def cause_of_death(status: int) -> Answer:
@@ -612,14 +676,15 @@ def cause_of_death(status: int) -> Answer:
 
 
 def serve(requests: Any, answers: Any) -> None:
-    """Answer each request from a fork."""
+    """Answer each request from a fresh fork, or from the one before where the request says `same`."""
     torch_or_none()
     fork = None
     for line in requests:
-        if fork is not None:
-            fork.release()
-        fork = Fork(line, (requests.fileno(), answers.fileno()))
-        answers.write(fork.answer())
+        if fork is None or not fork.alive or not json.loads(line).get("same"):
+            if fork is not None:
+                fork.release()
+            fork = Fork((requests.fileno(), answers.fileno()))
+        answers.write(fork.ask(line))
         answers.flush()
     if fork is not None:
         fork.release()

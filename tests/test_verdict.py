@@ -10,7 +10,8 @@ from ci_perf.core.decision import decide
 from ci_perf.core.gates import counter_changes, judge_gate
 from ci_perf.core.metrics import METRICS, Trust
 from ci_perf.core.model import Failure, Gate, GateState, Policy, Verdict
-from ci_perf.core.verdict import comparable, is_red, judge, policy_of
+from ci_perf.core.verdict import comparable, is_red, judge
+from ci_perf.core.versus import policy_of
 from tests.builders import (
     PARAMS,
     STEADY,

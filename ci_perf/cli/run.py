@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from ci_perf.core.plan import Job, make_plan
 from ci_perf.core.report import Report, build_report
 from ci_perf.core.settings import Settings, policy_from
 from ci_perf.edge import git, store
+from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.preflight import Room, prepare
 from ci_perf.flow import execute
@@ -50,7 +52,12 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     room = prepare(settings, root)
     with room.worker:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
-        found = _measure(_blank(patterns, jobs, settings, room, root), jobs, settings, room)
+        blank = _blank(patterns, jobs, settings, room, root)
+        if settings["against"]:
+            with _base(root, specs, settings, room) as base:
+                found = _measure(replace(blank, against=base.against), jobs, settings, room, base)
+        else:
+            found = _measure(blank, jobs, settings, room, None)
     report = build_report(found)
     comment = render_comment(report)
     store.write_text(room.folder / "report.md", comment)
@@ -59,8 +66,22 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     ctx.exit(report.exit_status)
 
 
-def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room) -> Run:
-    lab = MachineLab(room.bench, room.worker, room.profilers)
+def _base(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, room: Room) -> AbstractContextManager[Base]:
+    return prepared(
+        root,
+        settings["against"],
+        kernels_dir=settings["kernels-dir"],
+        head=specs,
+        setup=settings["setup"],
+        python=settings["base-python"] or room.bench.python,
+        env=room.bench.env,
+        logs=room.folder / "logs",
+        environ=os.environ,
+    )
+
+
+def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, base: Base | None) -> Run:
+    lab = MachineLab(room.bench, room.worker, room.profilers, base)
     with Bars() as bars:
         return execute(
             blank,

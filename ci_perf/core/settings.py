@@ -122,6 +122,17 @@ SETTINGS: tuple[Setting, ...] = (
         "What to profile with: auto (nsys and ncu where they work), nsys, ncu, none.",
         "NAME",
     ),
+    Setting(
+        "against",
+        "",
+        _text,
+        "Measure a base in turns with this tree: a commit, a branch, merge-base:BRANCH, or base (of the pull request).",
+        "REF",
+    ),
+    Setting(
+        "setup", "", _text, "Command that builds what the kernels import, run in each tree with --against.", "COMMAND"
+    ),
+    Setting("base-python", "", _text, "Interpreter of the base; default: that of the head.", "PATH"),
     Setting("processes", 6, _count, "Fresh processes that time each case before the first verdict.", "N"),
     Setting("samples", 30, _count, "Samples in each process.", "N"),
     Setting("timeout", 120.0, _positive, "Seconds that one case may take in one process.", "S"),

@@ -125,7 +125,7 @@ def held_against(report: Report) -> str:
     if not report.compared:
         return f"{devices}: no case was compared with a baseline."
     cases = "1 case" if report.compared == 1 else f"{report.compared} cases"
-    return f"{devices}: {cases} compared with the baseline of {' and '.join(report.agreed)}."
+    return f"{devices}: {cases} compared with {' and '.join(report.agreed)}."
 
 
 def reproduce(report: Report) -> str:
