@@ -94,6 +94,7 @@ class Device:
     name: str
     compute_capability: str | None = None
     sm_count: int | None = None
+    """Streaming multiprocessors of a GPU, cores of a CPU."""
     memory_bytes: int | None = None
     l2_bytes: int | None = None
     sm_clock_max_hz: float | None = None

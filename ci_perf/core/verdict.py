@@ -10,16 +10,23 @@ from dataclasses import replace
 
 from ci_perf.core.decision import decide
 from ci_perf.core.finding import Finding
-from ci_perf.core.gates import counter_changes, judge_gate
-from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Verdict
+from ci_perf.core.gates import counter_changes, judge_gate, release
+from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Toolchain, Verdict
 from ci_perf.core.stats import clock_of, process_medians
 from ci_perf.core.versus import judge_pairs, policy_of, removed_kernels
 
 
-def comparable(base: BaselineCase, measurement: Measurement, old: Device, new: Device) -> tuple[str, str] | None:
-    """Return the reason code and sentence why two times may not be compared, or None where they may."""
-    reasons = (
-        ("other-device", "the GPU model", old.name, new.name),
+def comparable(
+    base: BaselineCase, measurement: Measurement, old: Device, new: Device, tools: tuple[Toolchain, Toolchain]
+) -> tuple[str, str] | None:
+    """Return the reason code and sentence why two times may not be compared, or None where they may.
+
+    `tools` are the toolchains of baseline and run: another torch, CUDA or Triton brings other machine code.
+    """
+    reasons: tuple[tuple[str, str, object, object], ...] = (
+        ("other-device", "the device", old.name, new.name),
+        ("other-device", "the number of multiprocessors or cores", old.sm_count, new.sm_count),
+        *(("other-toolchain", name, before, now) for name, before, now in _tool_versions(*tools)),
         ("other-power-limit", "the power limit", old.power_limit_w, new.power_limit_w),
         ("other-driver", "the driver branch", _branch(old.driver), _branch(new.driver)),
         ("other-mig", "the MIG mode", old.mig, new.mig),
@@ -31,6 +38,12 @@ def comparable(base: BaselineCase, measurement: Measurement, old: Device, new: D
         if before != now:
             return code, f"{what} differs: baseline {_plain(before)}, now {_plain(now)}"
     return None
+
+
+def _tool_versions(old: Toolchain, new: Toolchain) -> list[tuple[str, str | None, str | None]]:
+    packages = ((name, old.packages.get(name), new.packages.get(name)) for name in ("triton", "numpy"))
+    pairs = (("torch", old.torch, new.torch), ("CUDA", old.cuda, new.cuda), *packages)
+    return [(name, release(a), release(b)) for name, a, b in pairs]
 
 
 def _plain(value: object) -> str:
@@ -88,7 +101,7 @@ def _judge_by_baseline(
     if len(measurement.methods) > 1:
         methods = ", ".join(measurement.methods)
         return say(Verdict.NOT_COMPARABLE, "mixed-methods", f"its processes were timed by several methods: {methods}")
-    obstacle = comparable(base, measurement, baseline.device, device)
+    obstacle = comparable(base, measurement, baseline.device, device, (baseline.toolchain, run.toolchain))
     if obstacle:
         return say(Verdict.NOT_COMPARABLE, *obstacle)
     spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
@@ -97,6 +110,7 @@ def _judge_by_baseline(
         _batches(measurement),
         policy_of(run.policy, spec),
         comparisons=comparisons,
+        floor=base.time.noise_floor,
         clocks=_clocks(base, measurement),
     )
     finding = say(outcome.verdict, outcome.code, outcome.sentence)
@@ -142,6 +156,7 @@ def is_red(finding: Finding, fail_on: Iterable[str]) -> bool:
         "missing": finding.verdict is Verdict.MISSING,
         "inconclusive": finding.verdict is Verdict.INCONCLUSIVE,
         "not-comparable": finding.verdict is Verdict.NOT_COMPARABLE,
+        "new": finding.verdict is Verdict.NEW,
         "gate": bool(finding.broken_gates),
         "gate-not-measured": any(g.state is GateState.NOT_MEASURED for g in finding.gates),
     }
