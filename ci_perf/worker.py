@@ -36,6 +36,8 @@ import statistics
 import sys
 import time
 import traceback
+import warnings
+from fractions import Fraction
 from typing import Any, Callable
 
 Request = dict[str, Any]
@@ -44,7 +46,7 @@ Answer = dict[str, Any]
 LADDER = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 """Launches per sample: few enough to capture quickly, enough to make a sample long."""
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
-"""A sample lasts at least this long, so that the ends of the measurement (some us) do not count."""
+"""A sample lasts at least this long, or 500 launches, so that the ends of the measurement (some us) do not count."""
 WARM_UP_S = {"cuda": 0.25, "cpu": 0.1}
 """An idle GPU runs at a fraction of its clock; it is under load this long before the first sample."""
 ESTIMATE_S = {"cuda": 0.05, "cpu": 0.02}
@@ -180,15 +182,15 @@ def checked_cost(cost: Any) -> Any:
 
 
 def verify(request: Request) -> Answer:
-    """Hold the output against the reference, computed first so that a kernel that works in place cannot spoil it."""
+    """Hold the output against the reference; each gets inputs of its own, so that working in place spoils nothing."""
     case = Case(request)
-    reference = case.module.reference(case.inputs)
+    reference = case.module.reference(case.fresh_inputs())
     if not leaves(reference):
         raise Wrong("wrong-output", "the reference returns no output: there is nothing to hold against it")
+    for leaf in leaves(reference):
+        if float_error(leaf, leaf) != 0.0:
+            raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
     if request["target"] == "reference":
-        for leaf in leaves(reference):
-            if float_error(leaf, leaf) != 0.0:
-                raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
         return {"error": 0.0, "tolerance": 0.0, "checked": "reference", "cost": case.cost()}
     poison(case.launch(), case.inputs)
     case.inputs = case.fresh_inputs()
@@ -202,11 +204,30 @@ def verify(request: Request) -> Answer:
 
 
 def poison(output: Any, inputs: Any) -> None:
-    """Overwrite an output, so that memory handed out again cannot hold an old right answer by chance."""
-    owned = {leaf.data_ptr() for leaf in leaves(inputs) if hasattr(leaf, "data_ptr")}
+    """Overwrite an output, so that memory handed out again, or a stored answer, cannot be right by chance."""
+    owned = {address(leaf) for leaf in leaves(inputs)}
     for leaf in leaves(output):
-        if hasattr(leaf, "data_ptr") and leaf.data_ptr() not in owned and leaf.is_floating_point():
+        if address(leaf) is None or address(leaf) in owned:
+            continue
+        if hasattr(leaf, "is_floating_point") and leaf.is_floating_point():
             leaf.fill_(float("nan"))
+        elif hasattr(leaf, "__array_interface__") and leaf.dtype.kind == "f" and leaf.flags.writeable:
+            leaf.fill(float("nan"))
+
+
+def address(leaf: Any) -> int | None:
+    """Return where a tensor or array lies in memory; a plain number lies nowhere."""
+    if hasattr(leaf, "data_ptr"):
+        return int(leaf.data_ptr())
+    interface = getattr(leaf, "__array_interface__", None) if shape(leaf) else None
+    return int(interface["data"][0]) if interface else None
+
+
+def structure(value: Any) -> Any:
+    """Return how outputs are nested and named, without the tensors."""
+    if isinstance(value, dict):
+        return {key: structure(value[key]) for key in sorted(value)}
+    return [structure(part) for part in value] if isinstance(value, (tuple, list)) else None
 
 
 def leaves(value: Any) -> list[Any]:
@@ -224,10 +245,12 @@ def shape(leaf: Any) -> tuple[int, ...]:
 
 
 def compare(output: Any, reference: Any, tolerances: dict[str, float], dtype: str | None) -> tuple[float, float]:
-    """Return the error that comes nearest to its tolerance, or passes it furthest, and that tolerance."""
+    """Return the error that comes nearest to its tolerance, and that tolerance; the first that passes it ends it."""
     outputs, references = leaves(output), leaves(reference)
     if len(outputs) != len(references):
         raise Wrong("wrong-output", f"{len(outputs)} outputs, the reference has {len(references)}")
+    if structure(output) != structure(reference):
+        raise Wrong("wrong-output", "the outputs are not nested and named like those of the reference")
     worst = (0.0, 0.0)
     for out, ref in zip(outputs, references):
         if shape(out) != shape(ref):
@@ -237,7 +260,7 @@ def compare(output: Any, reference: Any, tolerances: dict[str, float], dtype: st
         error = float_error(out, ref)
         if not error <= tolerance:
             return error, tolerance
-        worst = max(worst, (error, tolerance))
+        worst = max(worst, (error, tolerance), key=lambda found: found[0] / (found[1] + TINY))
     return worst
 
 
@@ -281,7 +304,9 @@ class Stopwatch:
         self.per_launch = self.timer.seconds(1)
         least = SAMPLE_S[self.device]
         count = min(c for c in LADDER if c * self.per_launch >= least or c == self.timer.most)
-        self.set_count(max(count, math.ceil(1 / self.planted)) if self.planted else count)
+        # Planted exactly: 5 % is 21 launches for 20, so a sample counts a multiple of 20.
+        step = Fraction(self.planted).limit_denominator(LADDER[-1]).denominator
+        self.set_count(math.ceil(count / step) * step)
 
     def set_count(self, count: int) -> None:
         """Set how many launches a sample is averaged over; a planted slowdown adds to those that are really made."""
@@ -446,9 +471,13 @@ class GraphTimer(EventTimer):
         self.torch.cuda.current_stream().wait_stream(side)
         self.torch.cuda.synchronize()
         graph = self.torch.cuda.CUDAGraph()
-        with self.torch.cuda.graph(graph):
+        with warnings.catch_warnings(record=True) as said, self.torch.cuda.graph(graph):
+            warnings.simplefilter("always")
             for _ in range(count):
                 self.case.launch()
+        if any("graph is empty" in str(warning.message).lower() for warning in said):
+            message = "its GPU work is not on torch's current stream, where it would be timed"
+            raise Wrong("raised", message + ": launch on torch.cuda.current_stream()")
         self.graph = graph
 
     def seconds(self, launches: int) -> float:
@@ -497,7 +526,11 @@ def cuda_timer(case: Case) -> EventTimer:
         return ColdTimer(case)
     try:
         return GraphTimer(case)
-    except RuntimeError as error:
+    except Wrong:
+        raise
+    except Exception as error:
+        if code_of(error) == "out-of-memory":
+            raise
         reason = str(error).split("\n")[0]
         print(f"ci-perf: no CUDA graph of this kernel ({reason}); timing by events", file=sys.stderr)
         case.synchronize()
@@ -622,6 +655,7 @@ class Fork:
         answer_in, answer_out = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
+            die_with_parent()
             # Held here, the worker's own stream would stay open when the worker dies, and ci-perf would wait for it.
             for stream in (answer_in, request_out, *not_its_own):
                 os.close(stream)
@@ -690,6 +724,14 @@ def serve(requests: Any, answers: Any) -> None:
         fork.release()
 
 
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the one that started it ends, however that ends."""
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of sys/prctl.h
+
+
 def main() -> None:
     """Answer requests until there are no more."""
     parser = argparse.ArgumentParser()
@@ -704,6 +746,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     expose_package()
     if not arguments.requests:
+        die_with_parent()  # not under a profiler, whose launching thread may end before the program does
         serve(requests, answers)
         return
     for line in requests:

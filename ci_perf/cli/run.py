@@ -12,7 +12,8 @@ from tabulate import tabulate
 
 from ci_perf import __version__
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.cli.output import Bars, show
+from ci_perf.cli.output import Bars, no_workflow_commands, show
+from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
 from ci_perf.core.plan import Job, make_plan
 from ci_perf.core.report import Report, build_report
@@ -48,11 +49,14 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     if show_settings:
         click.echo(_settings_table(settings, specs))
         return
+    if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
+        raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
     make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root)
     with room.worker:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         blank = _blank(patterns, jobs, settings, room, root)
+        store.clear_run_folder(room.folder)  # only now: nothing can be wrong with the input any more
         if settings["against"]:
             with _base(root, specs, settings, room) as base:
                 found = _measure(replace(blank, against=base.against), jobs, settings, room, base)
@@ -98,7 +102,7 @@ def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings,
     provenance = Provenance(
         tool=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=shlex.join(["ci-perf", "run", *patterns]),
+        command=shlex.join(["ci-perf", "run", *patterns, *_flags(settings)]),
         commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
@@ -119,6 +123,16 @@ def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings,
     )
 
 
+def _flags(settings: Settings) -> list[str]:
+    """Return what makes the run another than the default one, as flags; where files lie makes no difference."""
+    chosen = {name: value for name, value in settings.values.items() if settings.origins[name] != "default"}
+    return [
+        f"--{name}" if value is True else f"--{name}={_text(value)}"
+        for name, value in chosen.items()
+        if value is not False and name not in {"output", "baselines", "python", "base-python"}
+    ]
+
+
 def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpec, ...]:
     """Let a threshold from a flag or the environment outrank the one in kernel.toml."""
     if settings.chosen_by_user("regression-threshold"):
@@ -134,17 +148,17 @@ def _baselines(
     folder: Path, patterns: tuple[str, ...], specs: dict[str, KernelSpec], room: Room
 ) -> tuple[Baseline, ...]:
     """Return the baselines that this run can be held against: of these devices, and of these kernels or of all."""
-    slugs = {device.slug for device in room.devices}
-    found = store.read_baselines(folder).values()
-    return tuple(b for b in found if b.device.slug in slugs and (not patterns or b.kernel in specs))
+    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in room.devices))
+    return tuple(b for b in found if not patterns or b.kernel in specs)
 
 
 def _print(report: Report, comment: str, room: Room, *, as_json: bool) -> None:
     if as_json:
         click.echo(render_json(report), nl=False)
     else:
-        show(report)
-        click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
+        with no_workflow_commands():
+            show(report)
+            click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         try:

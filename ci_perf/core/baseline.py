@@ -47,16 +47,22 @@ def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, so
         if name not in known:
             raise ConfigError(f"{source}: the run has no kernel `{name}`", hint="it has " + ", ".join(sorted(known)))
     provenance = replace(run.provenance, accepted_by=accepted_by)
-    baselines = []
-    for device in run.devices:
-        for spec in run.kernels:
-            mine = [m for m in run.measurements if (m.kernel, m.device) == (spec.name, device.kind)]
-            if mine and (not kernels or spec.name in kernels):
-                _check_whole(spec, device, mine, source)
-                for measurement in mine:
-                    _check_enough(measurement, source)
-                cases = {m.case: _baseline_case(m) for m in mine}
-                baselines.append(Baseline(spec.name, device, run.toolchain, provenance, cases))
+    chosen = [
+        (device, spec, mine)
+        for device in run.devices
+        for spec in run.kernels
+        if (not kernels or spec.name in kernels)
+        and (mine := [m for m in run.measurements if (m.kernel, m.device) == (spec.name, device.kind)])
+    ]
+    for device, spec, mine in chosen:
+        _check_whole(spec, device, mine, source)
+    for _, _, mine in chosen:
+        for measurement in mine:
+            _check_enough(measurement, source)
+    baselines = [
+        Baseline(spec.name, device, run.toolchain, provenance, {m.case: _baseline_case(m) for m in mine})
+        for device, spec, mine in chosen
+    ]
     return tuple(baselines)
 
 

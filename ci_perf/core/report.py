@@ -146,6 +146,10 @@ def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]
         warnings.append(
             f"CV {percent(summary.cv)}: the samples scatter by more than {percent(run.policy.cv_warning, digits=0)}"
         )
+    if any(method.startswith("cuda-events") and "cold" not in method for method in measurement.methods):
+        warnings.append(
+            "timed by events, launch gaps included: no CUDA graph could be captured (logs/worker.stderr.txt)"
+        )
     read = [r.temperature_c for r in measurement.replicates] + [p.temperature_c for p in measurement.pairs]
     hottest = max((celsius for celsius in read if celsius is not None), default=0.0)
     if hottest > run.policy.temperature_warning_c:

@@ -97,6 +97,7 @@ class MachineLab:
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run all jobs under each profiler, one session each."""
+        self._worker.close()  # the last case would hold its memory on the GPU
         for session in self._profilers if jobs else ():
             started = time.monotonic()
             found = session.run(jobs)

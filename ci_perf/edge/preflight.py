@@ -57,7 +57,6 @@ def prepare(settings: Settings, root: Path) -> Room:
                 f"{python.path}: {seen.message}", hint=seen.detail.splitlines()[-1] if seen.detail else "see --python"
             )
         devices, notes = _devices(settings["device"], seen, str(python.path))
-        store.clear_run_folder(folder)
         bench = Bench(
             python=str(python.path),
             root=root,

@@ -16,6 +16,7 @@ from ci_perf.core.model import Failure
 from ci_perf.edge import proc
 
 WORKER = Path(__file__).resolve().parent.parent / "worker.py"
+START_TIMEOUT_S = 120.0
 _TAIL = 4000
 
 
@@ -107,6 +108,14 @@ class Worker:
             raise MachineError(
                 f"cannot start the interpreter `{self._python}`: {error.strerror}", hint="name another with --python"
             ) from None
+        # Importing torch takes seconds on a cold disk: they are not counted against the first case's time limit.
+        _pipe(self._process.stdin).write(b'{"op": "hello", "cuda": false}\n')
+        if self._read(self._process, time.monotonic() + START_TIMEOUT_S) is None:
+            tail = self._tail()
+            self.close()
+            raise MachineError(
+                f"the worker did not start under `{self._python}`", hint=tail.splitlines()[-1] if tail else ""
+            )
         return self._process
 
     def _read(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any] | None:
