@@ -23,6 +23,7 @@ edge            one module for each kind of outside world
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
+  lock          one run at a time on each GPU
   gpu           NVML: which GPUs, and how they are just now
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch

@@ -21,6 +21,7 @@ from ci_perf.core.settings import Settings, policy_from
 from ci_perf.edge import git, store
 from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.lab import MachineLab
+from ci_perf.edge.lock import gpu_lock
 from ci_perf.edge.preflight import Room, prepare
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
@@ -53,7 +54,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
     make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root)
-    with room.worker:
+    with room.worker, gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"]):
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         blank = _blank(patterns, jobs, settings, room, root)
         store.clear_run_folder(room.folder)  # only now: nothing can be wrong with the input any more

@@ -143,6 +143,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("processes", 6, _count, "Fresh processes that time each case before the first verdict.", "N"),
     Setting("samples", 30, _samples, "Samples in each process, 5 or more.", "N"),
     Setting("timeout", 120.0, _positive, "Seconds that one case may take in one process.", "S"),
+    Setting("wait", 3600.0, _positive, "Seconds to wait for another run that measures on the same GPU.", "S"),
     Setting(
         "regression-threshold",
         _POLICY.regression,
