@@ -15,9 +15,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from operator import add
 
 CHUNK = 50_000
@@ -125,9 +125,7 @@ class _Part:
     last: int
     floor: int
     """The code of the variant with a duration of zero."""
-
-    def total(self) -> int:
-        return sum(self.codes[self.first : self.last]) - self.floor * len(self)
+    total_ns: int
 
     def durations(self) -> Iterator[int]:
         floor = self.floor
@@ -146,7 +144,6 @@ class _Layout:
     def __init__(self, rows: Sequence[tuple[int, ...]], longest: int) -> None:
         self.bits = max(1, longest.bit_length())
         variants = list(dict.fromkeys(row[:-1] for row in rows))
-        self.processes = list(dict.fromkeys(row[-1] for row in rows))
         if any(type(value) is not int or abs(value) >= 1 << 32 for variant in variants for value in variant):
             raise sqlite3.DataError("the table of kernels holds numbers that no kernel has")
         kept = _telling_columns(variants)
@@ -183,11 +180,11 @@ def _telling_columns(variants: Sequence[tuple[int, ...]]) -> list[int]:
 class _Threads:
     """A line of time on which each thread has a stretch of its own."""
 
-    def __init__(self, calls: Sequence[ThreadCalls], processes: Sequence[int]) -> None:
+    def __init__(self, calls: Sequence[ThreadCalls]) -> None:
         self.origin = min((call.first for call in calls), default=0)
         self.span = max((call.last for call in calls), default=0) - self.origin
         self.bits = max(1, self.span.bit_length())
-        every = dict.fromkeys([*processes, *(call.process for call in calls)])
+        every = dict.fromkeys(call.process for call in calls)
         self.processes = {pid: place << 32 for place, pid in enumerate(every)}
         owners = {call.thread: call.process for call in calls}
         self.owners = {thread: (place, process) for place, (thread, process) in enumerate(owners.items())}
@@ -263,26 +260,50 @@ class _Busy:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is known of the kernels before they are gone over one by one."""
+
+    count: int
+    total_ns: int
+    longest_ns: int
+    first: int
+    """The number of the first row."""
+    last: int
+    variants: Sequence[tuple[int, ...]]
+    """The values of COLUMNS, and the process."""
+
+
+def survey(database: sqlite3.Connection) -> Survey:
+    """Count the kernels and list their variants."""
+    numbers = database.execute("""
+        SELECT COUNT(*), COALESCE(SUM(end - start), 0), COALESCE(MAX(end - start), 0), COALESCE(MIN(place), 0),
+            COALESCE(MAX(place), -1) FROM kernel
+    """).fetchone()
+    return Survey(*numbers, database.execute(f"SELECT DISTINCT {', '.join(COLUMNS)}, pid FROM kernel").fetchall())  # noqa: S608
+
+
 def read(
-    connect: Callable[[], sqlite3.Connection], calls: Sequence[ThreadCalls], ranges: Sequence[Range]
+    connect: Callable[[], sqlite3.Connection],
+    surveyed: "Future[Survey]",
+    calls: Sequence[ThreadCalls],
+    ranges: Sequence[Range],
 ) -> Kernels:
     """Read the kernels through connections that have the views of `nsys_schema` and, attached, an empty `scratch`."""
     database = connect()
-    longest, first, last = database.execute(
-        "SELECT COALESCE(MAX(end - start), 0), COALESCE(MIN(place), 0), COALESCE(MAX(place), -1) FROM kernel"
-    ).fetchone()
-    layout = _Layout(database.execute(f"SELECT DISTINCT {', '.join(COLUMNS)}, pid FROM kernel").fetchall(), longest)  # noqa: S608
-    threads = _Threads(calls, layout.processes)
+    threads = _Threads(calls)
     _write_calls(database, threads, calls)
+    known = surveyed.result()
+    layout = _Layout(known.variants, known.longest_ns)
     names = {name: place for place, name in enumerate(dict.fromkeys(found.name for found in ranges))}
     piles = _Piles(*_points(threads, ranges, names))
     process = " ".join(f"WHEN {pid} THEN {part}" for pid, part in threads.processes.items())
     query = _PACKED.format(
-        key=layout.key, bits=layout.bits, process=f"CASE kernel.pid {process} ELSE -1 END" if process else "0"
+        key=layout.key, bits=layout.bits, process=f"CASE kernel.pid {process} END" if process else "NULL"
     )
     busy: dict[int, _Busy] = {}
     in_order = True
-    for texts in _read_ahead(connect, query, range(first, last + 1, CHUNK)):
+    for texts in _read_ahead(connect, query, range(known.first, known.last + 1, CHUNK)):
         packed = [json.loads(f"[{text}]") for text in texts]
         piles.add(packed[0], packed[1])
         in_order = in_order and _add_busy(busy, layout, packed[1], packed[2])
@@ -354,7 +375,7 @@ def _read_ahead(
     workers = min(4, os.cpu_count() or 1, len(firsts) or 1)
     with ThreadPoolExecutor(workers) as pool:
         waiting = iter(firsts)
-        pending = deque(pool.submit(fetch, first) for first, _ in zip(waiting, range(workers + 1), strict=False))
+        pending = deque(pool.submit(fetch, first) for first in islice(waiting, workers + 1))
         while pending:
             whole, codes, starts = pending.popleft().result()
             for first in waiting:
@@ -405,32 +426,42 @@ def _parts(codes: "array[int]", bits: int) -> Iterator[_Part]:
     while first < len(codes):
         floor = codes[first] >> bits << bits
         last = bisect_left(codes, floor + (1 << bits), first)
-        yield _Part(codes, first, last, floor)
+        yield _Part(codes, first, last, floor, sum(codes[first:last]) - floor * (last - first))
         first = last
 
 
 def _tallies(piles: Sequence[Mapping[int, _Part]], layout: _Layout) -> Iterator[Tally]:
+    if len(piles) == 1:
+        for key, part in piles[0].items():
+            yield _tally(layout.variants[key], [part])
+        return
     by_key: dict[int, list[_Part]] = {}
     for pile in piles:
         for key, part in pile.items():
             by_key.setdefault(key, []).append(part)
     for key, parts in by_key.items():
-        yield Tally(
-            variant=layout.variants[key],
-            count=sum(map(len, parts)),
-            total_ns=sum(part.total() for part in parts),
-            median_ns=_median(parts),
-            min_ns=min(part.codes[part.first] - part.floor for part in parts),
-            max_ns=max(part.codes[part.last - 1] - part.floor for part in parts),
-        )
+        yield _tally(layout.variants[key], parts)
+
+
+def _tally(variant: tuple[int, ...], parts: Sequence[_Part]) -> Tally:
+    if len(parts) == 1:  # a trace with many ranges has hundreds of thousands of these
+        part = parts[0]
+        codes, first, last, floor = part.codes, part.first, part.last, part.floor
+        median = (codes[(first + last - 1) // 2] + codes[(first + last) // 2] - 2 * floor) / 2
+        return Tally(variant, last - first, part.total_ns, median, codes[first] - floor, codes[last - 1] - floor)
+    return Tally(
+        variant=variant,
+        count=sum(map(len, parts)),
+        total_ns=sum(part.total_ns for part in parts),
+        median_ns=_median(parts),
+        min_ns=min(part.codes[part.first] - part.floor for part in parts),
+        max_ns=max(part.codes[part.last - 1] - part.floor for part in parts),
+    )
 
 
 def _median(parts: Sequence[_Part]) -> float:
     size = sum(map(len, parts))
     places = ((size - 1) // 2, size // 2)
-    if len(parts) == 1:
-        (part,) = parts
-        return sum(part.codes[part.first + place] - part.floor for place in places) / 2
     if size < 100 * len(parts):
         merged = sorted(chain.from_iterable(part.durations() for part in parts))
         return sum(merged[place] for place in places) / 2

@@ -8,9 +8,10 @@ import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ci_perf.core.errors import ProfileError
 from ci_perf.profilers import filetype, nsys_kernels, nsys_schema
@@ -125,20 +126,22 @@ class _Connections:
 def _read_timeline(connect: Callable[[], sqlite3.Connection]) -> Timeline:
     database = connect()
     metadata = dict(database.execute("SELECT name, value FROM metadata"))
-    count, total = _first(database, "SELECT COUNT(*), COALESCE(SUM(end - start), 0) FROM kernel")
     graph_count, graph_total = _first(database, "SELECT COUNT(*), COALESCE(SUM(end - start), 0) FROM graph")
-    calls = [ThreadCalls(*row) for row in database.execute(_CALLS)]
-    ranges = [Range(*row) for row in database.execute(_RANGES)]
-    kernels = nsys_kernels.read(connect, calls, ranges)
-    if sum(tally.count for tally in kernels.tallies) != count:
+    with ThreadPoolExecutor(1) as aside:
+        surveyed = aside.submit(nsys_kernels.survey, connect())
+        calls = [ThreadCalls(*row) for row in database.execute(_CALLS)]
+        ranges = [Range(*row) for row in database.execute(_RANGES)]
+        kernels = nsys_kernels.read(connect, surveyed, calls, ranges)
+        known = surveyed.result()
+    if sum(tally.count for tally in kernels.tallies) != known.count:
         raise sqlite3.DataError("rows of the table of kernels cannot be found by their number")
     names = _Names(database)
     timeline = Timeline(
         tool_version=metadata.get("EXPORT_PRODUCT_VERSION"),
         schema_version=metadata.get("EXPORT_SCHEMA_VERSION"),
         devices=tuple(_gpus(database)),
-        kernel_count=count,
-        kernel_total_ns=total,
+        kernel_count=known.count,
+        kernel_total_ns=known.total_ns,
         kernel_busy_ns=kernels.busy_ns,
         graph_count=graph_count,
         graph_total_ns=graph_total,
@@ -204,6 +207,7 @@ class _Names:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self._found: dict[int, str | None] = {-1: None}
+        self._told: dict[tuple[int, ...], tuple[Any, ...]] = {}
 
     def _find(self, number: int) -> str | None:
         if number not in self._found:
@@ -216,26 +220,19 @@ class _Names:
         return tuple(sorted(map(self._stats, tallies), key=lambda kernel: (-kernel.total_ns, kernel.name)))
 
     def _stats(self, tally: Tally) -> KernelStats:
-        device, full_id, short_id, raw_id, *launch = tally.variant
+        told = self._told.get(tally.variant) or self._told.setdefault(tally.variant, self._tell(tally.variant))
+        name, short_name, device, grid, block, *sizes = told
+        numbers = tally.count, tally.total_ns, tally.median_ns, tally.min_ns, tally.max_ns
+        return KernelStats(name, short_name, *numbers, device, grid, block, *sizes)
+
+    def _tell(self, variant: tuple[int, ...]) -> tuple[Any, ...]:
+        """Return what a kernel is called, its device and its launch parameters."""
+        device, full_id, short_id, raw_id, *launch = variant
         full, short, raw = self._find(full_id), self._find(short_id), self._find(raw_id)
         numbers = [str(number) for number in (full_id, short_id, raw_id) if number != -1]  # where there are no strings
+        name = full or short or raw or next(iter(numbers), "?")
         sizes = [None if size == -1 else size for size in launch[6:]]
-        return KernelStats(
-            name=full or short or raw or next(iter(numbers), "?"),
-            short_name=short or full or next(iter(numbers), "?"),
-            count=tally.count,
-            total_ns=tally.total_ns,
-            median_ns=tally.median_ns,
-            min_ns=tally.min_ns,
-            max_ns=tally.max_ns,
-            device=device,
-            grid=_dim(*launch[:3]),
-            block=_dim(*launch[3:6]),
-            registers_per_thread=sizes[0],
-            static_shared=sizes[1],
-            dynamic_shared=sizes[2],
-            local_per_thread=sizes[3],
-        )
+        return name, short or full or next(iter(numbers), "?"), device, _dim(*launch[:3]), _dim(*launch[3:6]), *sizes
 
 
 def _dim(x: int, y: int, z: int) -> Dim3 | None:
