@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ci_perf.core.metrics import METRICS
 from ci_perf.core.model import Reading
 from ci_perf.core.quantity import number
 from ci_perf.profilers.counters import Counters
@@ -76,6 +77,7 @@ def of_benchmark(found: Any) -> Document:  # noqa: ANN401 - the module that read
     }
 
 
+_KNOWN = frozenset(metric.ncu for metric in METRICS)
 _CASE = ("name", "params", "metric", "unit", "better", "values", "skipped")
 
 
@@ -98,7 +100,9 @@ def table(document: Document) -> tuple[Sequence[str], Rows]:
     if document["kind"] == "nsys":
         return _trace_lines(document), _trace_rows(document)
     if document["kind"] == "ncu":
-        return [f"{len(document['launches'])} launches profiled by ncu"], _launch_rows(document)
+        most = max(len(launch["metrics"]) for launch in document["launches"])
+        counted = f"{len(document['launches'])} launches profiled by ncu, up to {most} metrics each"
+        return [f"{counted}; --json prints them all"], _launch_rows(document)
     return [f"{len(document['cases'])} results of {document['kind']}"], _case_rows(document)
 
 
@@ -128,7 +132,8 @@ def _trace_rows(document: Document) -> Rows:
 def _launch_rows(document: Document) -> Rows:
     rows = []
     for place, launch in enumerate(document["launches"]):
-        for name, metric in sorted(launch["metrics"].items()):
+        known = {name: metric for name, metric in launch["metrics"].items() if name in _KNOWN}
+        for name, metric in sorted((known or launch["metrics"]).items()):
             missing = f"not available: {metric.get('reason', '')}"
             value = missing if metric["value"] is None else number(metric["value"])
             rows.append((str(place), launch["name"], name, value, metric["unit"]))

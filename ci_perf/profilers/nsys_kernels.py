@@ -22,6 +22,8 @@ from operator import add
 
 CHUNK = 50_000
 """Rows that cross from SQLite at a time."""
+WORKERS = min(4, os.cpu_count() or 1)
+"""Threads in which SQLite works."""
 COLUMNS = (
     *("deviceId", "demangledName", "shortName", "mangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
     *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread"),
@@ -68,17 +70,13 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadCalls:
-    """The calls that one thread made of one function."""
+class Function:
+    """All calls of one function of the CUDA API."""
 
-    thread: int
-    process: int
     name_id: int | None
     name: str
     count: int
     total_ns: int
-    first: int
-    last: int
 
     @property
     def is_launch(self) -> bool:
@@ -180,13 +178,12 @@ def _telling_columns(variants: Sequence[tuple[int, ...]]) -> list[int]:
 class _Threads:
     """A line of time on which each thread has a stretch of its own."""
 
-    def __init__(self, calls: Sequence[ThreadCalls]) -> None:
-        self.origin = min((call.first for call in calls), default=0)
-        self.span = max((call.last for call in calls), default=0) - self.origin
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self.origin, last = database.execute("SELECT COALESCE(MIN(start), 0), COALESCE(MAX(start), 0) FROM api").fetchone()
+        self.span = last - self.origin
         self.bits = max(1, self.span.bit_length())
-        every = dict.fromkeys(call.process for call in calls)
-        self.processes = {pid: place << 32 for place, pid in enumerate(every)}
-        owners = {call.thread: call.process for call in calls}
+        owners = dict(database.execute("SELECT DISTINCT globalTid, pid FROM api"))
+        self.processes = {pid: place << 32 for place, pid in enumerate(dict.fromkeys(owners.values()))}
         self.owners = {thread: (place, process) for place, (thread, process) in enumerate(owners.items())}
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
@@ -218,11 +215,24 @@ class _Piles:
     _seen: set[int] = field(default_factory=set)
 
     def add(self, calls: list[int], codes: list[int]) -> None:
-        launches = {call for call in calls if call & 1 and call > 0}
-        self.traced += len(launches - self._seen)
-        self._seen = launches
         self.attributed += len(calls) - calls.count(-1)
-        self._add(calls, codes)
+        distinct = set(calls)
+        distinct.discard(-1)
+        self.traced += sum(map((1).__and__, distinct - self._seen))
+        self._seen = distinct
+        if sorted(calls) == calls:
+            self._add_sorted(calls, codes)
+        else:
+            self._add(calls, codes)
+
+    def _add_sorted(self, calls: list[int], codes: list[int]) -> None:
+        first = 0
+        while first < len(calls):
+            place = bisect_right(self.points, calls[first]) - 1
+            is_last = place + 1 == len(self.points)
+            over = len(calls) if is_last else bisect_left(calls, self.points[place + 1], first)
+            self.codes.setdefault(self.sets[place], array("q")).extend(codes[first:over])
+            first = over
 
     def _add(self, calls: list[int], codes: list[int]) -> None:
         place = bisect_right(self.points, min(calls)) - 1
@@ -274,25 +284,42 @@ class Survey:
     """The values of COLUMNS, and the process."""
 
 
-def survey(database: sqlite3.Connection) -> Survey:
-    """Count the kernels and list their variants."""
-    numbers = database.execute("""
-        SELECT COUNT(*), COALESCE(SUM(end - start), 0), COALESCE(MAX(end - start), 0), COALESCE(MIN(place), 0),
-            COALESCE(MAX(place), -1) FROM kernel
-    """).fetchone()
-    return Survey(*numbers, database.execute(f"SELECT DISTINCT {', '.join(COLUMNS)}, pid FROM kernel").fetchall())  # noqa: S608
+def survey(connect: Callable[[], sqlite3.Connection]) -> Survey:
+    """Count the kernels and list their variants, each processor a stretch of the rows."""
+    numbers = "COUNT(*), COALESCE(SUM(end - start), 0), COALESCE(MAX(end - start), 0)"
+    first, last = connect().execute("SELECT COALESCE(MIN(place), 0), COALESCE(MAX(place), -1) FROM kernel").fetchone()
+    within = "WHERE place BETWEEN ? AND ?"
+
+    def look(begin: int, end: int) -> tuple[int, int, int, list[tuple[int, ...]]]:
+        database = connect()
+        count, total, longest = database.execute(f"SELECT {numbers} FROM kernel {within}", (begin, end)).fetchone()  # noqa: S608
+        query = f"SELECT DISTINCT {', '.join(COLUMNS)}, pid FROM kernel {within}"  # noqa: S608
+        return count, total, longest, database.execute(query, (begin, end)).fetchall()
+
+    step = max(CHUNK, -(-(last - first + 1) // WORKERS))
+    begins = range(first, last + 1, step)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        looks = list(pool.map(look, begins, (begin + step - 1 for begin in begins)))
+    return Survey(
+        count=sum(found[0] for found in looks),
+        total_ns=sum(found[1] for found in looks),
+        longest_ns=max((found[2] for found in looks), default=0),
+        first=first,
+        last=last,
+        variants=list(dict.fromkeys(row for found in looks for row in found[3])),
+    )
 
 
 def read(
     connect: Callable[[], sqlite3.Connection],
     surveyed: "Future[Survey]",
-    calls: Sequence[ThreadCalls],
+    functions: "Future[Sequence[Function]]",
     ranges: Sequence[Range],
 ) -> Kernels:
     """Read the kernels through connections that have the views of `nsys_schema` and, attached, an empty `scratch`."""
     database = connect()
-    threads = _Threads(calls)
-    _write_calls(database, threads, calls)
+    threads = _Threads(database)
+    _write_calls(database, threads, functions.result())
     known = surveyed.result()
     layout = _Layout(known.variants, known.longest_ns)
     names = {name: place for place, name in enumerate(dict.fromkeys(found.name for found in ranges))}
@@ -320,15 +347,15 @@ def read(
     )
 
 
-def _write_calls(database: sqlite3.Connection, threads: _Threads, calls: Sequence[ThreadCalls]) -> None:
+def _write_calls(database: sqlite3.Connection, threads: _Threads, functions: Sequence[Function]) -> None:
     database.executescript("""
         CREATE TABLE scratch.thread (id INTEGER PRIMARY KEY, process INTEGER, base INTEGER);
         CREATE TABLE scratch.call (id INTEGER PRIMARY KEY, at INTEGER);
     """)
     database.executemany("INSERT INTO scratch.thread VALUES (?, ?, ?)", threads.rows())
-    found = {call.name_id: call.name for call in calls if call.is_launch}
+    found = {call.name_id: call.name for call in functions if call.is_launch}
     by_id = ", ".join(str(name_id) for name_id in found if name_id is not None) or "NULL"
-    by_name = ", ".join("'" + name.replace("'", "''") + "'" for name in {c.name for c in calls if c.is_launch})
+    by_name = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(set(found.values())))
     test = f"api.nameId IN ({by_id})" if None not in found else f"api.name IN ({by_name})"
     is_launch = f"COALESCE({test}, 0) AND COALESCE(api.returnValue, 0) = 0"
     database.execute(_CALLS.format(is_launch=is_launch))
@@ -372,10 +399,9 @@ def _read_ahead(
         row: tuple[str | None, str, str] = own.database.execute(query, (first, first + CHUNK - 1)).fetchone()
         return row
 
-    workers = min(4, os.cpu_count() or 1, len(firsts) or 1)
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         waiting = iter(firsts)
-        pending = deque(pool.submit(fetch, first) for first in islice(waiting, workers + 1))
+        pending = deque(pool.submit(fetch, first) for first in islice(waiting, WORKERS + 1))
         while pending:
             whole, codes, starts = pending.popleft().result()
             for first in waiting:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ci_perf.core.errors import ProfileError
 from ci_perf.profilers import filetype, nsys_kernels, nsys_schema
-from ci_perf.profilers.nsys_kernels import Kernels, Range, Tally, ThreadCalls
+from ci_perf.profilers.nsys_kernels import Function, Kernels, Range, Tally
 from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, RangeStats, Timeline
 
 NEWEST_SCHEMA = 3
@@ -62,12 +62,10 @@ _RANGES = """
     WHERE nvtx.eventType IN (59, 60, 70, 71) ORDER BY nvtx.start, nvtx.end
 """
 
-_CALLS = """
-    SELECT call.globalTid, call.pid, call.nameId, COALESCE(string.value, call.name, '?'), count, total, first, last FROM (
-        SELECT globalTid, pid, nameId, name, COUNT(*) AS count, SUM(end - start) AS total, MIN(start) AS first,
-            MAX(start) AS last
-        FROM api GROUP BY globalTid, pid, nameId, name
-    ) AS call LEFT JOIN string ON string.id = call.nameId
+_FUNCTIONS = """
+    SELECT nameId, COALESCE(string.value, name, '?'), count, total FROM (
+        SELECT nameId, {name} AS name, COUNT(*) AS count, SUM(end - start) AS total FROM api GROUP BY {key}
+    ) LEFT JOIN string ON string.id = nameId
 """
 
 # Severity 2 is a warning, 3 an error; 1 and 4 are chatter. Complaints about other traces (OpenGL, OS runtime) and
@@ -127,12 +125,12 @@ def _read_timeline(connect: Callable[[], sqlite3.Connection]) -> Timeline:
     database = connect()
     metadata = dict(database.execute("SELECT name, value FROM metadata"))
     graph_count, graph_total = _first(database, "SELECT COUNT(*), COALESCE(SUM(end - start), 0) FROM graph")
-    with ThreadPoolExecutor(1) as aside:
-        surveyed = aside.submit(nsys_kernels.survey, connect())
-        calls = [ThreadCalls(*row) for row in database.execute(_CALLS)]
+    with ThreadPoolExecutor(2) as aside:
+        called = aside.submit(_functions, connect())
+        surveyed = aside.submit(nsys_kernels.survey, connect)
         ranges = [Range(*row) for row in database.execute(_RANGES)]
-        kernels = nsys_kernels.read(connect, surveyed, calls, ranges)
-        known = surveyed.result()
+        kernels = nsys_kernels.read(connect, surveyed, called, ranges)
+        known, functions = surveyed.result(), called.result()
     if sum(tally.count for tally in kernels.tallies) != known.count:
         raise sqlite3.DataError("rows of the table of kernels cannot be found by their number")
     names = _Names(database)
@@ -148,7 +146,7 @@ def _read_timeline(connect: Callable[[], sqlite3.Connection]) -> Timeline:
         copies=tuple(_copies(database)),
         memset_count=_first(database, "SELECT COUNT(*) FROM memset")[0],
         nvtx_count=_first(database, "SELECT COUNT(*) FROM nvtx")[0],
-        api=_api(calls),
+        api=_api(functions),
         kernels=names.kernel_stats(kernels.tallies),
         ranges=tuple(_ranges(kernels, ranges, names)),
     )
@@ -192,11 +190,17 @@ def _label(labels: Sequence[str], number: int) -> str:
     return labels[number] if number < len(labels) else f"kind {number}"
 
 
-def _api(calls: Iterable[ThreadCalls]) -> dict[str, ApiStats]:
+def _functions(database: sqlite3.Connection) -> list[Function]:
+    by_id = _first(database, "SELECT COUNT(*) FROM api WHERE nameId IS NULL LIMIT 1")[0] == 0
+    query = _FUNCTIONS.format(name="NULL" if by_id else "name", key="nameId" if by_id else "nameId, name")
+    return [Function(*row) for row in database.execute(query)]
+
+
+def _api(functions: Iterable[Function]) -> dict[str, ApiStats]:
     sums: dict[str, tuple[int, int]] = {}
-    for call in calls:
-        count, total = sums.get(call.name, (0, 0))
-        sums[call.name] = count + call.count, total + call.total_ns
+    for found in functions:
+        count, total = sums.get(found.name, (0, 0))
+        sums[found.name] = count + found.count, total + found.total_ns
     ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
     return {name: ApiStats(count, total) for name, (count, total) in ordered}
 
