@@ -1,7 +1,7 @@
 """What NVIDIA's own library says of a chip's counters, without a GPU and without a driver.
 
 The library comes in the wheel of ncu-report. Each of its functions takes one structure, which begins with its own
-size and a null pointer; the layouts are those of nvperf_host.h and nvperf_cuda_host.h in the wheel of nvidia-cuda-cupti.
+size and a null pointer; nvperf_host.h and nvperf_cuda_host.h, in the wheel of nvidia-cuda-cupti, have their layouts.
 """
 
 import ctypes
@@ -115,7 +115,10 @@ class Chip:
                 *((f"f{place}", kind) for place, kind in enumerate(kinds)),
             )
 
-        plain = [ctypes.cast(v, ctypes.c_void_p) if k is ctypes.c_void_p and v else v for k, v in zip(kinds, values, strict=True)]
+        plain = [
+            ctypes.cast(v, ctypes.c_void_p) if k is ctypes.c_void_p and v else v
+            for k, v in zip(kinds, values, strict=True)
+        ]
         params = Params(ctypes.sizeof(Params), None, *plain)
         return getattr(self._library, function)(ctypes.byref(params)), params
 

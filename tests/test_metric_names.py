@@ -6,7 +6,9 @@ from ci_perf.core.metrics import METRICS, wanted
 from tests import nvperf
 
 LIBRARY = nvperf.find_library()
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no libnvperf_host.so: `pip install ncu-report` on x86-64 Linux")
+pytestmark = pytest.mark.skipif(
+    LIBRARY is None, reason="no libnvperf_host.so: `pip install ncu-report` on x86-64 Linux"
+)
 L4, H100 = "AD104", "GH100"
 
 

@@ -53,8 +53,8 @@ class Metric:
         return self.ncu, *ALIASES.get(self.ncu, ())
 
 
-# AD: chips like the L4; GH: like the H100. A report may come from another machine, or from an ncu that was asked for the
-# other name: what was measured is the same. The pages for people have names of their own.
+# AD: chips like the L4; GH: like the H100. A report may come from another machine, or from an ncu that was asked for
+# the other name: what was measured is the same. The pages for people have names of their own.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "gpu__time_duration.sum": ("gpu__time_duration.avg", "Duration"),
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": (

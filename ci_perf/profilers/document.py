@@ -1,4 +1,4 @@
-"""What a profiler's or a benchmark's file holds, as one document with stable keys for programs and a table for people."""
+"""What a profiler's or a benchmark's file holds: a document with stable keys for programs, a table for people."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,12 @@ def of_timeline(timeline: Timeline) -> Document:
         "tool_version": timeline.tool_version,
         "schema_version": timeline.schema_version,
         "devices": [
-            {"index": gpu.index, "name": gpu.name, "compute_capability": gpu.compute_capability, "sm_count": gpu.sm_count}
+            {
+                "index": gpu.index,
+                "name": gpu.name,
+                "compute_capability": gpu.compute_capability,
+                "sm_count": gpu.sm_count,
+            }
             for gpu in timeline.devices
         ],
         "kernel_count": timeline.kernel_count,

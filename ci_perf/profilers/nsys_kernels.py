@@ -179,10 +179,12 @@ class _Threads:
     """A line of time on which each thread has a stretch of its own."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
-        self.origin, last = database.execute("SELECT COALESCE(MIN(start), 0), COALESCE(MAX(start), 0) FROM api").fetchone()
+        self.origin, last = database.execute(
+            "SELECT COALESCE(MIN(start), 0), COALESCE(MAX(start), 0) FROM api"
+        ).fetchone()
         self.span = last - self.origin
         self.bits = max(1, self.span.bit_length())
-        owners = dict(database.execute("SELECT DISTINCT globalTid, pid FROM api"))
+        owners = dict(database.execute("SELECT DISTINCT globalTid, pid FROM api WHERE pid IS NOT NULL"))
         self.processes = {pid: place << 32 for place, pid in enumerate(dict.fromkeys(owners.values()))}
         self.owners = {thread: (place, process) for place, (thread, process) in enumerate(owners.items())}
 
@@ -283,16 +285,24 @@ class Survey:
     variants: Sequence[tuple[int, ...]]
     """The values of COLUMNS, and the process."""
 
+    @property
+    def step(self) -> int:
+        """How far to go to have about CHUNK rows, also where numbers are missing."""
+        return max(CHUNK, -(-(self.last - self.first + 1) // max(1, self.count // CHUNK)))
+
 
 def survey(connect: Callable[[], sqlite3.Connection]) -> Survey:
     """Count the kernels and list their variants, each processor a stretch of the rows."""
-    numbers = "COUNT(*), COALESCE(SUM(end - start), 0), COALESCE(MAX(end - start), 0)"
+    numbers = "COUNT(*), COALESCE(SUM(end - start), 0), COALESCE(MAX(end - start), 0), COALESCE(MIN(end - start), 0)"
     first, last = connect().execute("SELECT COALESCE(MIN(place), 0), COALESCE(MAX(place), -1) FROM kernel").fetchone()
     within = "WHERE place BETWEEN ? AND ?"
 
     def look(begin: int, end: int) -> tuple[int, int, int, list[tuple[int, ...]]]:
         database = connect()
-        count, total, longest = database.execute(f"SELECT {numbers} FROM kernel {within}", (begin, end)).fetchone()  # noqa: S608
+        row = database.execute(f"SELECT {numbers} FROM kernel {within}", (begin, end)).fetchone()  # noqa: S608
+        count, total, longest, shortest = row
+        if shortest < 0 or not all(type(number) is int for number in row):
+            raise sqlite3.DataError("the table of kernels holds times that are no numbers")
         query = f"SELECT DISTINCT {', '.join(COLUMNS)}, pid FROM kernel {within}"  # noqa: S608
         return count, total, longest, database.execute(query, (begin, end)).fetchall()
 
@@ -330,7 +340,7 @@ def read(
     )
     busy: dict[int, _Busy] = {}
     in_order = True
-    for texts in _read_ahead(connect, query, range(known.first, known.last + 1, CHUNK)):
+    for texts in _read_ahead(connect, query, range(known.first, known.last + 1, known.step)):
         packed = [json.loads(f"[{text}]") for text in texts]
         piles.add(packed[0], packed[1])
         in_order = in_order and _add_busy(busy, layout, packed[1], packed[2])
@@ -387,16 +397,14 @@ def _points(
     return points, sets
 
 
-def _read_ahead(
-    connect: Callable[[], sqlite3.Connection], query: str, firsts: Sequence[int]
-) -> Iterator[tuple[str, str, str]]:
+def _read_ahead(connect: Callable[[], sqlite3.Connection], query: str, firsts: range) -> Iterator[tuple[str, str, str]]:
     """Yield the texts of each chunk that has rows, in order; a few of them are read ahead."""
     own = threading.local()
 
     def fetch(first: int) -> tuple[str | None, str, str]:
         if not hasattr(own, "database"):
             own.database = connect()
-        row: tuple[str | None, str, str] = own.database.execute(query, (first, first + CHUNK - 1)).fetchone()
+        row: tuple[str | None, str, str] = own.database.execute(query, (first, first + firsts.step - 1)).fetchone()
         return row
 
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -439,11 +447,11 @@ def _summed(piles: _Piles, layout: _Layout, names: Mapping[str, int]) -> _Summed
         for name in opened:
             by_name.setdefault(name, []).append(parts)
     whole = tuple(_tallies(list(by_set.values()), layout))
-    ranges = {}
-    for name, place in names.items():
+    ranges: dict[str, tuple[tuple[Tally, ...], float | None]] = {}
+    for range_name, place in names.items():
         members = by_name.get(place, [])
         every = [part for parts in members for part in parts.values()]
-        ranges[name] = (tuple(_tallies(members, layout)), _median(every) if every else None)
+        ranges[range_name] = (tuple(_tallies(members, layout)), _median(every) if every else None)
     return whole, ranges
 
 

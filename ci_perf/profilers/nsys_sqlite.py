@@ -91,6 +91,15 @@ def read(path: Path) -> Timeline:
         if str(error).startswith(("no such", "ambiguous", "near ")):
             raise  # a mistake in a query of this module, not in the file
         raise ProfileError(f"{path}: {error}", hint="the export is damaged or cut off; export it again") from None
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+        OverflowError,
+    ) as error:  # SQLite keeps text in a column of numbers, and Python trips
+        raise ProfileError(
+            f"{path}: a table holds values that nsys does not write ({error})", hint="export the trace again"
+        ) from error
 
 
 class _Connections:
@@ -187,10 +196,10 @@ def _copies(database: sqlite3.Connection) -> Iterator[CopyStats]:
 
 
 def _label(labels: Sequence[str], number: int) -> str:
-    return labels[number] if number < len(labels) else f"kind {number}"
+    return labels[number] if 0 <= number < len(labels) else f"kind {number}"
 
 
-def _functions(database: sqlite3.Connection) -> list[Function]:
+def _functions(database: sqlite3.Connection) -> Sequence[Function]:
     by_id = _first(database, "SELECT COUNT(*) FROM api WHERE nameId IS NULL LIMIT 1")[0] == 0
     query = _FUNCTIONS.format(name="NULL" if by_id else "name", key="nameId" if by_id else "nameId, name")
     return [Function(*row) for row in database.execute(query)]
