@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice
-from operator import add
+from operator import add, eq, le
 
 CHUNK = 50_000
 """Rows that cross from SQLite at a time."""
@@ -35,12 +35,18 @@ _LOST = -2
 
 # A launch call and its kernel share the correlation id: runtime and driver calls may both be listed under it, and a
 # graph launch has one id and many kernels. The lowest bit says that a call launches exactly one kernel.
-_CALLS = """
+_IS_LAUNCH = "(value GLOB 'cudaLaunch*' OR value GLOB 'cuLaunch*') AND value NOT GLOB '*HostFunc*'"
+_CALLS = f"""
     INSERT INTO scratch.call
-    SELECT api.correlationId + thread.process, (thread.base + api.start) << 1 | ({is_launch})
+    SELECT api.correlationId + thread.process, (thread.base + api.start) << 1 | (
+        COALESCE(api.returnValue, 0) = 0 AND CASE
+            WHEN api.nameId IS NULL THEN COALESCE((SELECT {_IS_LAUNCH} FROM (SELECT api.name AS value)), 0)
+            ELSE api.nameId IN (SELECT id FROM string WHERE {_IS_LAUNCH})
+        END
+    )
     FROM api CROSS JOIN scratch.thread ON thread.id = api.globalTid WHERE api.correlationId IS NOT NULL
     ON CONFLICT (id) DO UPDATE SET at = MIN(at >> 1, excluded.at >> 1) << 1 | ((at | excluded.at) & 1)
-"""
+"""  # noqa: S608 - a constant
 _PACKED = """
     SELECT GROUP_CONCAT(COALESCE(call.at, -1)), GROUP_CONCAT(({key}) << {bits} | (kernel.end - kernel.start)),
         GROUP_CONCAT(kernel.start)
@@ -67,21 +73,6 @@ class Range:
     process: int
     any_thread: bool
     """It covers all threads of its process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """All calls of one function of the CUDA API."""
-
-    name_id: int | None
-    name: str
-    count: int
-    total_ns: int
-
-    @property
-    def is_launch(self) -> bool:
-        """It launches one kernel each time, if it succeeds."""
-        return self.name.startswith(("cudaLaunch", "cuLaunch")) and "HostFunc" not in self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +205,18 @@ class _Piles:
     codes: "dict[frozenset[int], array[int]]" = field(default_factory=dict)
     attributed: int = 0
     traced: int = 0
-    _seen: set[int] = field(default_factory=set)
+    _previous: list[int] = field(default_factory=list)
+    _latest: int = -1
 
     def add(self, calls: list[int], codes: list[int]) -> None:
         self.attributed += len(calls) - calls.count(-1)
-        distinct = set(calls)
-        distinct.discard(-1)
-        self.traced += sum(map((1).__and__, distinct - self._seen))
-        self._seen = distinct
-        if sorted(calls) == calls:
+        in_order = sorted(calls) == calls
+        if in_order and calls[0] > self._latest and not any(map(eq, calls, islice(calls, 1, None))):
+            self.traced += sum(map((1).__and__, calls))  # no call twice
+        else:
+            self.traced += sum(map((1).__and__, set(calls) - set(self._previous) - {-1}))
+        self._previous, self._latest = calls, max(calls)
+        if in_order:
             self._add_sorted(calls, codes)
         else:
             self._add(calls, codes)
@@ -266,7 +260,12 @@ class _Busy:
         if starts[0] < self.latest:
             return False
         self.latest = starts[-1]
-        covered = list(accumulate(map(add, starts, durations), max, initial=max(self.covered, starts[0])))
+        ends = list(map(add, starts, durations))
+        if starts[0] >= self.covered and all(map(le, ends, islice(starts, 1, None))):  # nothing overlaps
+            self.total += sum(durations)
+            self.covered = ends[-1]
+            return True
+        covered = list(accumulate(ends, max, initial=max(self.covered, starts[0])))
         self.total += sum(covered[1:]) - sum(map(max, starts, covered))
         self.covered = covered[-1]
         return True
@@ -294,7 +293,9 @@ class Survey:
 def survey(connect: Callable[[], sqlite3.Connection]) -> Survey:
     """Count the kernels and list their variants, each processor a stretch of the rows."""
     numbers = "COUNT(*), COALESCE(SUM(end - start), 0), COALESCE(MAX(end - start), 0), COALESCE(MIN(end - start), 0)"
-    first, last = connect().execute("SELECT COALESCE(MIN(place), 0), COALESCE(MAX(place), -1) FROM kernel").fetchone()
+    query = "SELECT place FROM kernel ORDER BY place {} LIMIT 1"
+    ends = [connect().execute(query.format(way)).fetchone() for way in ("", "DESC")]
+    first, last = (end[0] or 0 for end in ends) if all(ends) else (0, -1)
     within = "WHERE place BETWEEN ? AND ?"
 
     def look(begin: int, end: int) -> tuple[int, int, int, list[tuple[int, ...]]]:
@@ -323,13 +324,12 @@ def survey(connect: Callable[[], sqlite3.Connection]) -> Survey:
 def read(
     connect: Callable[[], sqlite3.Connection],
     surveyed: "Future[Survey]",
-    functions: "Future[Sequence[Function]]",
     ranges: Sequence[Range],
 ) -> Kernels:
     """Read the kernels through connections that have the views of `nsys_schema` and, attached, an empty `scratch`."""
     database = connect()
     threads = _Threads(database)
-    _write_calls(database, threads, functions.result())
+    _write_calls(database, threads)
     known = surveyed.result()
     layout = _Layout(known.variants, known.longest_ns)
     names = {name: place for place, name in enumerate(dict.fromkeys(found.name for found in ranges))}
@@ -357,18 +357,13 @@ def read(
     )
 
 
-def _write_calls(database: sqlite3.Connection, threads: _Threads, functions: Sequence[Function]) -> None:
+def _write_calls(database: sqlite3.Connection, threads: _Threads) -> None:
     database.executescript("""
         CREATE TABLE scratch.thread (id INTEGER PRIMARY KEY, process INTEGER, base INTEGER);
         CREATE TABLE scratch.call (id INTEGER PRIMARY KEY, at INTEGER);
     """)
     database.executemany("INSERT INTO scratch.thread VALUES (?, ?, ?)", threads.rows())
-    found = {call.name_id: call.name for call in functions if call.is_launch}
-    by_id = ", ".join(str(name_id) for name_id in found if name_id is not None) or "NULL"
-    by_name = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(set(found.values())))
-    test = f"api.nameId IN ({by_id})" if None not in found else f"api.name IN ({by_name})"
-    is_launch = f"COALESCE({test}, 0) AND COALESCE(api.returnValue, 0) = 0"
-    database.execute(_CALLS.format(is_launch=is_launch))
+    database.execute(_CALLS)
     database.commit()
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ci_perf.core.errors import ProfileError
 from ci_perf.profilers import filetype, nsys_kernels, nsys_schema
-from ci_perf.profilers.nsys_kernels import Function, Kernels, Range, Tally
+from ci_perf.profilers.nsys_kernels import Kernels, Range, Tally
 from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, RangeStats, Timeline
 
 NEWEST_SCHEMA = 3
@@ -138,7 +138,7 @@ def _read_timeline(connect: Callable[[], sqlite3.Connection]) -> Timeline:
         called = aside.submit(_functions, connect())
         surveyed = aside.submit(nsys_kernels.survey, connect)
         ranges = [Range(*row) for row in database.execute(_RANGES)]
-        kernels = nsys_kernels.read(connect, surveyed, called, ranges)
+        kernels = nsys_kernels.read(connect, surveyed, ranges)
         known, functions = surveyed.result(), called.result()
     if sum(tally.count for tally in kernels.tallies) != known.count:
         raise sqlite3.DataError("rows of the table of kernels cannot be found by their number")
@@ -199,17 +199,21 @@ def _label(labels: Sequence[str], number: int) -> str:
     return labels[number] if 0 <= number < len(labels) else f"kind {number}"
 
 
-def _functions(database: sqlite3.Connection) -> Sequence[Function]:
+_Function = tuple[int | None, str, int, int]
+"""The id of a function's name, its name, how often it was called and for how long."""
+
+
+def _functions(database: sqlite3.Connection) -> Sequence[_Function]:
     by_id = _first(database, "SELECT COUNT(*) FROM api WHERE nameId IS NULL LIMIT 1")[0] == 0
     query = _FUNCTIONS.format(name="NULL" if by_id else "name", key="nameId" if by_id else "nameId, name")
-    return [Function(*row) for row in database.execute(query)]
+    return database.execute(query).fetchall()
 
 
-def _api(functions: Iterable[Function]) -> dict[str, ApiStats]:
+def _api(functions: Iterable[_Function]) -> dict[str, ApiStats]:
     sums: dict[str, tuple[int, int]] = {}
-    for found in functions:
-        count, total = sums.get(found.name, (0, 0))
-        sums[found.name] = count + found.count, total + found.total_ns
+    for _, name, more, longer in functions:
+        count, total = sums.get(name, (0, 0))
+        sums[name] = count + more, total + longer
     ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
     return {name: ApiStats(count, total) for name, (count, total) in ordered}
 
