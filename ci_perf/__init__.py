@@ -13,6 +13,7 @@ cli             the command line: each command parses, calls, prints, exits
   report        `report` and `replay`: a recorded run as text
   baseline      `baseline accept`, `check`, `diff`
   listing       `list`
+  inspect       `inspect`
   doctor        `doctor`
   options       flags made from the table of settings
   output        the report on a terminal, progress bars
@@ -24,6 +25,7 @@ edge            one module for each kind of outside world
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
   lock          one run at a time on each GPU
+  inspection    any file of a profiler or a benchmark
   gpu           NVML: which GPUs, and how they are just now
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
@@ -43,12 +45,14 @@ render          a report as text
 profilers       nsys and ncu as pure functions: command, reader, diagnosis
   nsys          Nsight Systems: command, complaints
   nsys_sqlite   reads its exported database
+  nsys_kernels  goes over the kernels of a trace of any length
   nsys_schema   gives every version's tables one shape
   timeline      what a trace holds
   ncu           Nsight Compute: command, complaints
   ncu_report_file  reads .ncu-rep
   ncu_csv       reads its CSV pages and logs
   counters      what a report holds
+  document      a file's content for `inspect`
   attribution   which kernels and counters belong to which case
   printed       numbers of any locale
   units         every unit to its base unit

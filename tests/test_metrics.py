@@ -56,3 +56,13 @@ def test_costly_counters_are_asked_for_only_where_a_gate_names_them():
 def test_names_are_unique_and_bands_belong_to_banded_counters():
     assert len(BY_NAME) == len(METRICS)
     assert all((m.band > 0) == (m.trust is Trust.BANDED) for m in METRICS)
+
+
+def test_a_metric_is_found_under_the_name_of_another_chip_or_version():
+    metric = BY_NAME["tensor_active_pct"]
+    other = metric.names[1]
+
+    assert combine_kernels([{other: Reading(5.0, "%")}], [metric])[metric.name].value == 5.0
+    both = {metric.ncu: Reading(None, "%", "n/a"), other: Reading(5.0, "%")}
+    assert combine_kernels([both], [metric])[metric.name].value == 5.0
+    assert combine_kernels([{metric.ncu: Reading(None, "%", "n/a")}], [metric])[metric.name].reason == "n/a"

@@ -1,6 +1,8 @@
 """Traces in, timelines out: published ones of many versions, one of our own, and small ones written here."""
 
+import random
 import sqlite3
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -325,3 +327,76 @@ def test_diagnosis(output, code):
     found = nsys.diagnose(output)
 
     assert (found.code if found else None) == code
+
+
+def slowly(kernels, calls, ranges) -> dict[str, Any]:
+    """Say of a trace what the reader should, with loops over everything."""
+    called: dict[tuple[int, int], dict[str, Any]] = {}
+    for row in sorted(calls, key=lambda row: -row["start"]):
+        called[row["globalTid"] >> 24 << 24, row["correlationId"]] = row
+    members: dict[str, list[int]] = {row["text"]: [] for row in ranges}
+    busy: dict[int, set[int]] = {}
+    for row in kernels:
+        busy.setdefault(row["deviceId"], set()).update(range(row["start"], row["end"]))
+        launch = called.get((row["globalPid"], row["correlationId"]))
+        open_names = {
+            found["text"]
+            for found in ranges
+            if launch
+            and found["start"] <= launch["start"] <= (found["end"] or launch["start"])
+            and (
+                found["globalTid"] >> 24 == launch["globalTid"] >> 24
+                if found["eventType"] == START_END
+                else found["globalTid"] == launch["globalTid"]
+            )
+        }
+        for name in open_names:
+            members[name].append(row["end"] - row["start"])
+    every = [row["end"] - row["start"] for row in kernels]
+    return {
+        "busy": {device: len(moments) for device, moments in sorted(busy.items())},
+        "ranges": {n: (len(d), sum(d), statistics.median(d) if d else None) for n, d in members.items()},
+        "kernels": (len(every), sum(every), min(every), max(every)),
+        "medians": {
+            (device, grid): statistics.median(
+                row["end"] - row["start"] for row in kernels if (row["deviceId"], row["gridX"]) == (device, grid)
+            )
+            for device, grid in {(row["deviceId"], row["gridX"]) for row in kernels}
+        },
+    }
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_trace_in_any_order_is_read_like_one_row_at_a_time(read, monkeypatch, seed):
+    monkeypatch.setattr("ci_perf.profilers.nsys_kernels.CHUNK", 70)
+    draw = random.Random(seed)
+    kernels, calls, count = [], [], 400
+    for launch in range(1, count):
+        process = draw.choice([PROCESS, 8 << 24])
+        start = 5 * launch
+        calls.append(call(start, launch, thread=process + draw.choice([1, 1, 1, 2])))
+        begin = start + draw.choice([3, 3, 3, 60])
+        sizes = {"deviceId": draw.choice([0, 0, 1]), "gridX": draw.choice([1, 2, 3]), "gridY": 1, "gridZ": 1}
+        kernels.append(kernel(begin, begin + draw.randrange(30), launch, globalPid=process, **sizes))
+    if seed % 3:  # as nsys writes them: in order of their start
+        kernels.sort(key=lambda row: row["start"])
+    else:
+        draw.shuffle(calls)
+    del calls[seed * 5 :: 40]
+    ranges = []
+    for place in range(40):
+        start = draw.randrange(5 * count)
+        end = draw.choice([None, start + draw.randrange(300), start + draw.randrange(300)])
+        thread = draw.choice([PROCESS, 8 << 24]) + draw.choice([1, 2])
+        ranges.append(nvtx(f"r{place % 15}", start, end, draw.choice([PUSH_POP, START_END]), globalTid=thread))
+    timeline, expected = read(kernels, calls, ranges), slowly(kernels, calls, ranges)
+
+    assert timeline.kernel_busy_ns == expected["busy"]
+    assert {r.name: (r.count, r.total_ns, r.median_ns) for r in timeline.ranges} == expected["ranges"]
+    assert {(k.device, k.grid[0]): k.median_ns for k in timeline.kernels} == expected["medians"]
+    assert expected["kernels"] == (
+        timeline.kernel_count,
+        timeline.kernel_total_ns,
+        min(k.min_ns for k in timeline.kernels),
+        max(k.max_ns for k in timeline.kernels),
+    )

@@ -10,6 +10,7 @@ import click
 from ci_perf import __version__
 from ci_perf.cli.baseline import baseline
 from ci_perf.cli.doctor import doctor
+from ci_perf.cli.inspect import inspect
 from ci_perf.cli.listing import list_cases
 from ci_perf.cli.report import replay, report
 from ci_perf.cli.run import run
@@ -52,7 +53,7 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, report, replay, baseline, doctor):
+for _command in (run, list_cases, report, replay, baseline, inspect, doctor):
     program.add_command(_command)
 
 

@@ -47,6 +47,32 @@ class Metric:
     extra_passes: bool = False
     """Asked for only where a gate names it: it costs several replay passes of its own."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that ncu may call it, by chip and version; the first is the one to ask for."""
+        return self.ncu, *ALIASES.get(self.ncu, ())
+
+
+# AD: chips like the L4; GH: like the H100. A report may come from another machine, or from an ncu that was asked for
+# the other name: what was measured is the same. The pages for people have names of their own.
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "gpu__time_duration.sum": ("gpu__time_duration.avg", "Duration"),
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": (
+        "sm__pipe_tensor_cycles_active_v2.avg.pct_of_peak_sustained_active",  # AD, from 12.6 on
+    ),
+    "sm__inst_executed_pipe_tensor_op_hmma.sum": ("sm__inst_executed_pipe_tensor_op_hmma_v2.sum",),
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": (
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+        "DRAM Throughput",
+    ),
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": ("Compute (SM) Throughput", "SM Throughput", "SOL SM"),
+    "sm__warps_active.avg.pct_of_peak_sustained_active": ("Achieved Occupancy",),
+    "l1tex__t_sector_hit_rate.pct": ("L1/TEX Hit Rate",),
+    "lts__t_sector_hit_rate.pct": ("lts__average_t_sector_hit_rate_realtime.pct", "L2 Hit Rate"),
+    "launch__registers_per_thread": ("Registers Per Thread",),
+    "launch__block_size": ("Block Size",),
+    "launch__grid_size": ("Grid Size",),
+}
 
 # The bands are several times the scatter that repeated launches of unchanged kernels showed on an H100 and an H200:
 # instructions 0.3 % (spin waits), bytes read 0.7 %, bytes written 5 % and, where a kernel's data stay in the L2 cache,
@@ -109,7 +135,7 @@ METRICS: tuple[Metric, ...] = (
 )
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
-_DURATION = BY_NAME["duration_ns"].ncu
+_DURATION = BY_NAME["duration_ns"]
 
 
 def wanted(gated: Iterable[str]) -> tuple[Metric, ...]:
@@ -132,9 +158,15 @@ def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[
     return {metric.name: _combine(metric, kernels) for metric in metrics}
 
 
+def find_reading(metric: Metric, kernel: Mapping[str, Reading]) -> Reading | None:
+    """Return what a report says of a metric under any of its names: a value before a reason why there is none."""
+    found = [kernel[name] for name in metric.names if name in kernel]
+    return next((reading for reading in found if reading.value is not None), found[0] if found else None)
+
+
 def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Reading:
     absent = Reading(None, metric.unit, "not in the report")
-    readings = [kernel.get(metric.ncu, absent) for kernel in kernels]
+    readings = [find_reading(metric, kernel) or absent for kernel in kernels]
     for reading in readings:
         if reading.value is None:
             return Reading(None, metric.unit, reading.reason)
@@ -146,7 +178,8 @@ def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Readin
     elif metric.combine is Combine.MAX:
         value = max(values)
     else:
-        value = _weighted(values, [kernel.get(_DURATION, absent).value or 0.0 for kernel in kernels])
+        durations = (find_reading(_DURATION, kernel) or absent for kernel in kernels)
+        value = _weighted(values, [duration.value or 0.0 for duration in durations])
     return Reading(100.0 - value if metric.complement else value, metric.unit)
 
 

@@ -41,7 +41,7 @@ def read(path: Path) -> Counters:
     head = filetype.read_head(path)
     if head.startswith(filetype.NCU_MAGIC):
         return ncu_report_file.read(path)
-    encoding = _text_encoding(head)
+    encoding = text_encoding(head)
     if encoding is None or path.suffix == ".ncu-rep":
         raise filetype.refusal(path, "an ncu report", head)
     text = path.read_text(encoding=encoding, errors="replace")
@@ -74,7 +74,7 @@ def parse(text: str) -> Counters:
     raise ProfileError("neither an ncu report nor its CSV", hint="is this the file that ncu wrote?")
 
 
-def _text_encoding(head: bytes) -> str | None:
+def text_encoding(head: bytes) -> str | None:
     """Return the encoding of a text file (PowerShell writes UTF-16), or None for a binary one."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"

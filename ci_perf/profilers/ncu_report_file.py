@@ -25,21 +25,26 @@ def read(path: Path) -> Counters:
             hint="`pip install ncu-report` on x86-64 Linux, or `ncu --import REPORT --page raw --csv` and read that",
         ) from None
     try:
-        report = ncu_report.load_report(str(path))
-    except Exception as error:
-        raise ProfileError(f"{path}: ncu_report cannot open it: {error}", hint="profile again") from error
-    actions = [
-        report_range.action_by_idx(place)
-        for report_range in (report.range_by_idx(place) for place in range(report.num_ranges()))
-        for place in range(report_range.num_actions())
-    ]
-    if not actions:
+        launches = tuple(_launches(ncu_report.load_report(str(path))))
+    except Exception as error:  # the package raises whatever its C++ raises; damaged names are a TypeError
+        raise ProfileError(
+            f"{path}: ncu_report cannot read it: {error}",
+            hint="the report is damaged, or of a newer ncu; profile again",
+        ) from error
+    if not launches:
         raise ProfileError(f"{path}: the report holds no launch", hint="ncu profiled no kernel; its output says why")
-    launches = tuple(_launch(index, action) for index, action in enumerate(actions))
     return Counters(Kind.REPORT, _tool_version(path), launches, tuple(failed_launches(launches)))
 
 
-def _launch(index: int, action: Any) -> Launch:  # noqa: ANN401 - the package has no types
+def _launches(report: Any) -> Iterator[Launch]:  # noqa: ANN401 - the package has no types
+    index = 0
+    for report_range in (report.range_by_idx(place) for place in range(report.num_ranges())):
+        for place in range(report_range.num_actions()):
+            yield _launch(index, report_range.action_by_idx(place))
+            index += 1
+
+
+def _launch(index: int, action: Any) -> Launch:  # noqa: ANN401
     metrics = {name: _reading(action.metric_by_name(name)) for name in action.metric_names()}
     major, minor = (
         metrics.get(f"device__attribute_compute_capability_{part}", Reading(None)).value for part in ("major", "minor")

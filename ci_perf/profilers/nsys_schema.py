@@ -78,7 +78,7 @@ def create_views(database: sqlite3.Connection, path: Path) -> None:
     has_pid = False
     for name, view in _VIEWS.items():
         table = _find_table(tables, view.tables)
-        present = {row[1] for row in database.execute(f'PRAGMA table_info("{table}")')} if table else set()
+        present = {row[1]: bool(row[3]) for row in database.execute(f'PRAGMA table_info("{table}")')} if table else {}
         missing = [column for column, default in view.columns.items() if not default and column not in present]
         if table and missing:
             raise ProfileError(f"{path}: the table {table} has no column {missing[0]}", hint="export the trace again")
@@ -86,12 +86,16 @@ def create_views(database: sqlite3.Connection, path: Path) -> None:
             has_pid = "globalPid" in present
         columns = [_column(column, default, present) for column, default in view.columns.items()]
         columns.append(f"{_pid(present, has_pid)} AS pid")
+        columns += ["rowid AS place"] if table and name == "kernel" else ["NULL AS place"]
         source = f'FROM main."{table}" WHERE {view.where}' if table else "WHERE 0"
         database.execute(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
 
 
-def _column(column: str, default: str, present: Collection[str]) -> str:
+def _column(column: str, default: str, present: Mapping[str, bool]) -> str:
+    """Return the column; `present` says of each that exists whether it is declared never to be null."""
     stand_in = default or "NULL"
+    if present.get(column):
+        return f'"{column}"'
     return f'COALESCE("{column}", {stand_in}) AS "{column}"' if column in present else f'{stand_in} AS "{column}"'
 
 

@@ -1,17 +1,21 @@
 """The database that `nsys export --type sqlite` writes, read into a `Timeline`.
 
-A trace may hold millions of kernels, so SQL does the sums; the views it sums over are those of `nsys_schema`.
+A trace may hold millions of kernels: `nsys_kernels` goes over them, through the views of `nsys_schema`.
 """
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Self
 
 from ci_perf.core.errors import ProfileError
-from ci_perf.profilers import filetype, nsys_schema
+from ci_perf.profilers import filetype, nsys_kernels, nsys_schema
+from ci_perf.profilers.nsys_kernels import Kernels, Range, Tally
 from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, RangeStats, Timeline
 
 NEWEST_SCHEMA = 3
@@ -44,110 +48,24 @@ _MEMORY_KINDS = (
     "unknown",
 )
 
-_BUSY = """
-    SELECT deviceId, SUM(MAX(0, end - MAX(start, COALESCE(covered, start)))) FROM (
-        SELECT deviceId, start, end, MAX(end) OVER (
-            PARTITION BY deviceId ORDER BY start, end ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS covered FROM kernel
-    ) GROUP BY deviceId ORDER BY deviceId
-"""
-
-_VARIANT = """
-    deviceId, demangledName, shortName, mangledName, gridX, gridY, gridZ, blockX, blockY, blockZ,
-    registersPerThread, staticSharedMemory, dynamicSharedMemory, localMemoryPerThread
-"""
-
-# A variant is a kernel with its launch parameters; one number for it makes sorting millions of rows five times faster
-# than its columns do. A launch call and its kernel share the correlation id: runtime and driver calls may both be
-# listed under it, and a graph launch has one id and many kernels.
-_EXECUTED = f"""
-    CREATE TEMP TABLE variant (id INTEGER PRIMARY KEY, {_VARIANT}, UNIQUE ({_VARIANT}));
-    INSERT OR IGNORE INTO variant ({_VARIANT}) SELECT {_VARIANT} FROM kernel;
-    CREATE TEMP TABLE executed AS
-    SELECT variant.id AS variant_id, kernel.end - kernel.start AS duration, call.pid, call.tid, call.called
-    FROM kernel JOIN variant USING ({_VARIANT}) LEFT JOIN (
-        SELECT pid, correlationId, globalTid AS tid, MIN(start) AS called FROM api
-        WHERE correlationId IS NOT NULL GROUP BY pid, correlationId
-    ) AS call ON call.pid = kernel.pid AND call.correlationId = kernel.correlationId;
-"""  # noqa: S608 - a constant
-
 # 59 push/pop, 60 start/end, 70 and 71 the same from a text file, 75 the creation of a domain. A range that was never
 # closed lasts to the end of the trace.
 _RANGES = """
-    CREATE TEMP TABLE open_range AS
     SELECT
         CASE WHEN nvtx.domainId = 0 THEN '' ELSE COALESCE(domain.name, nvtx.domainId) || '@' END
             || COALESCE(nvtx.text, string.value, '') AS name,
-        nvtx.start, COALESCE(nvtx.end, 9223372036854775807) AS end, nvtx.globalTid AS tid, nvtx.pid,
-        nvtx.eventType IN (60, 71) AS any_thread
+        nvtx.start, nvtx.end, nvtx.globalTid, nvtx.pid, nvtx.eventType IN (60, 71)
     FROM nvtx LEFT JOIN string ON string.id = nvtx.textId LEFT JOIN (
         SELECT nvtx.pid, nvtx.domainId, MIN(COALESCE(nvtx.text, string.value)) AS name
         FROM nvtx LEFT JOIN string ON string.id = nvtx.textId WHERE eventType = 75 GROUP BY 1, 2
     ) AS domain ON domain.pid = nvtx.pid AND domain.domainId = nvtx.domainId
-    WHERE nvtx.eventType IN (59, 60, 70, 71);
-    CREATE TEMP TABLE range_name (id INTEGER PRIMARY KEY, name TEXT UNIQUE, instances INTEGER);
-    INSERT INTO range_name (name, instances) SELECT name, COUNT(*) FROM open_range GROUP BY name ORDER BY MIN(start);
+    WHERE nvtx.eventType IN (59, 60, 70, 71) ORDER BY nvtx.start, nvtx.end
 """
 
-# CROSS JOIN fixes the order: few ranges outside, an index search among many launches inside. UNION also drops
-# doubles: a range may lie inside another of the same name.
-_MEMBERS = """
-    CREATE INDEX temp.executed_by_thread ON executed (tid, called);
-    CREATE INDEX temp.executed_by_process ON executed (pid, called);
-    CREATE TEMP TABLE member AS
-    SELECT range_name.id AS range_id, executed.rowid AS kernel_id FROM open_range
-    JOIN range_name ON range_name.name = open_range.name
-    CROSS JOIN executed ON executed.tid = open_range.tid AND executed.called BETWEEN open_range.start AND open_range.end
-    WHERE NOT any_thread
-    UNION SELECT range_name.id, executed.rowid FROM open_range
-    JOIN range_name ON range_name.name = open_range.name
-    CROSS JOIN executed ON executed.pid = open_range.pid AND executed.called BETWEEN open_range.start AND open_range.end
-    WHERE any_thread;
-"""
-
-_IN_TRACE = "SELECT 0 AS range_id, variant_id, duration FROM executed"
-_IN_RANGES = "SELECT range_id, variant_id, duration FROM member JOIN executed ON executed.rowid = kernel_id"
-
-_KERNEL_STATS = """
-    WITH ranked AS (
-        SELECT range_id, variant_id, duration,
-            ROW_NUMBER() OVER (PARTITION BY range_id, variant_id ORDER BY duration) AS place,
-            COUNT(*) OVER (PARTITION BY range_id, variant_id) AS size
-        FROM ({source})
-    ), summed AS (
-        SELECT range_id, variant_id, COUNT(*) AS count, SUM(duration) AS total,
-            AVG(CASE WHEN place IN ((size + 1) / 2, (size + 2) / 2) THEN duration END) AS median,
-            MIN(duration) AS shortest, MAX(duration) AS longest
-        FROM ranked GROUP BY range_id, variant_id
-    )
-    SELECT range_id,
-        COALESCE(full.value, NULLIF(demangledName, -1), short.value, NULLIF(shortName, -1), raw.value, mangledName),
-        COALESCE(short.value, NULLIF(shortName, -1), full.value, NULLIF(demangledName, -1)),
-        count, total, median, shortest, longest, deviceId, gridX, gridY, gridZ, blockX, blockY, blockZ,
-        registersPerThread, staticSharedMemory, dynamicSharedMemory, localMemoryPerThread
-    FROM summed JOIN variant ON variant.id = variant_id
-    LEFT JOIN string AS full ON full.id = demangledName
-    LEFT JOIN string AS short ON short.id = shortName
-    LEFT JOIN string AS raw ON raw.id = mangledName
-    ORDER BY range_id, total DESC, 2
-"""
-
-_RANGE_MEDIANS = f"""
-    SELECT range_id, AVG(duration) FROM (
-        SELECT range_id, duration,
-            ROW_NUMBER() OVER (PARTITION BY range_id ORDER BY duration) AS place,
-            COUNT(*) OVER (PARTITION BY range_id) AS size
-        FROM ({_IN_RANGES})
-    ) WHERE place IN ((size + 1) / 2, (size + 2) / 2) GROUP BY range_id
-"""  # noqa: S608 - a constant
-
-_LAUNCHES = """
-    SELECT COUNT(*), COUNT(*) - COUNT(traced.correlationId) FROM (
-        SELECT DISTINCT api.pid, correlationId FROM api LEFT JOIN string ON string.id = api.nameId
-        WHERE (COALESCE(string.value, api.name) GLOB 'cudaLaunch*' OR COALESCE(string.value, api.name) GLOB 'cuLaunch*')
-            AND COALESCE(string.value, api.name) NOT GLOB '*HostFunc*' AND COALESCE(returnValue, 0) = 0
-    ) AS call LEFT JOIN (SELECT DISTINCT pid, correlationId FROM kernel) AS traced
-    ON traced.pid = call.pid AND traced.correlationId = call.correlationId
+_FUNCTIONS = """
+    SELECT nameId, COALESCE(string.value, name, '?'), count, total FROM (
+        SELECT nameId, {name} AS name, COUNT(*) AS count, SUM(end - start) AS total FROM api GROUP BY {key}
+    ) LEFT JOIN string ON string.id = nameId
 """
 
 # Severity 2 is a warning, 3 an error; 1 and 4 are chatter. Complaints about other traces (OpenGL, OS runtime) and
@@ -167,40 +85,81 @@ def read(path: Path) -> Timeline:
     if not head.startswith(filetype.SQLITE_MAGIC):
         raise filetype.refusal(path, "an nsys export", head)
     try:
-        # immutable: no lock, no journal, nothing is ever written beside the file
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
-            # NOTE: nsys <= 2022 stores binary messages in text columns
-            database.text_factory = lambda raw: raw.decode(errors="replace")
-            nsys_schema.create_views(database, path)
-            return _read_timeline(database)
+        with tempfile.TemporaryDirectory(prefix="ci-perf-") as folder, _Connections(path, folder) as connect:
+            return _read_timeline(connect)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: sqlite3 trips on the bytes of a broken schema
         if str(error).startswith(("no such", "ambiguous", "near ")):
             raise  # a mistake in a query of this module, not in the file
         raise ProfileError(f"{path}: {error}", hint="the export is damaged or cut off; export it again") from None
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+        OverflowError,
+    ) as error:  # SQLite keeps text in a column of numbers, and Python trips
+        raise ProfileError(
+            f"{path}: a table holds values that nsys does not write ({error})", hint="export the trace again"
+        ) from error
 
 
-def _read_timeline(database: sqlite3.Connection) -> Timeline:
+class _Connections:
+    """Opens the trace again and again, each time with its views and the scratch database beside it."""
+
+    def __init__(self, path: Path, folder: str) -> None:
+        self._path, self._scratch = path, f"{folder}/scratch.sqlite"
+        self._opened: list[sqlite3.Connection] = []
+
+    def __call__(self) -> sqlite3.Connection:
+        # immutable: no lock, no journal, nothing is ever written beside the file
+        uri = f"{self._path.resolve().as_uri()}?mode=ro&immutable=1"
+        database = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        self._opened.append(database)
+        # NOTE: nsys <= 2022 stores binary messages in text columns
+        database.text_factory = lambda raw: raw.decode(errors="replace")
+        database.execute("ATTACH ? AS scratch", (self._scratch,))
+        database.execute("PRAGMA scratch.journal_mode = OFF")
+        database.execute("PRAGMA scratch.synchronous = OFF")
+        nsys_schema.create_views(database, self._path)
+        return database
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for database in self._opened:
+            database.close()
+
+
+def _read_timeline(connect: Callable[[], sqlite3.Connection]) -> Timeline:
+    database = connect()
     metadata = dict(database.execute("SELECT name, value FROM metadata"))
-    count, total = _first(database, "SELECT COUNT(*), COALESCE(SUM(end - start), 0) FROM kernel")
     graph_count, graph_total = _first(database, "SELECT COUNT(*), COALESCE(SUM(end - start), 0) FROM graph")
-    database.executescript(_EXECUTED + _RANGES + _MEMBERS)
+    with ThreadPoolExecutor(2) as aside:
+        called = aside.submit(_functions, connect())
+        surveyed = aside.submit(nsys_kernels.survey, connect)
+        ranges = [Range(*row) for row in database.execute(_RANGES)]
+        kernels = nsys_kernels.read(connect, surveyed, ranges)
+        known, functions = surveyed.result(), called.result()
+    if sum(tally.count for tally in kernels.tallies) != known.count:
+        raise sqlite3.DataError("rows of the table of kernels cannot be found by their number")
+    names = _Names(database)
     timeline = Timeline(
         tool_version=metadata.get("EXPORT_PRODUCT_VERSION"),
         schema_version=metadata.get("EXPORT_SCHEMA_VERSION"),
         devices=tuple(_gpus(database)),
-        kernel_count=count,
-        kernel_total_ns=total,
-        kernel_busy_ns=dict(database.execute(_BUSY)),
+        kernel_count=known.count,
+        kernel_total_ns=known.total_ns,
+        kernel_busy_ns=kernels.busy_ns,
         graph_count=graph_count,
         graph_total_ns=graph_total,
         copies=tuple(_copies(database)),
         memset_count=_first(database, "SELECT COUNT(*) FROM memset")[0],
         nvtx_count=_first(database, "SELECT COUNT(*) FROM nvtx")[0],
-        api=_api(database),
-        kernels=tuple(kernel for _, kernel in _kernel_stats(database, _IN_TRACE)),
-        ranges=tuple(_ranges(database)),
+        api=_api(functions),
+        kernels=names.kernel_stats(kernels.tallies),
+        ranges=tuple(_ranges(kernels, ranges, names)),
     )
-    return replace(timeline, warnings=tuple(_warnings(database, timeline)))
+    return replace(timeline, warnings=tuple(_warnings(database, timeline, kernels)))
 
 
 def _first(database: sqlite3.Connection, query: str) -> tuple[int, ...]:
@@ -237,71 +196,88 @@ def _copies(database: sqlite3.Connection) -> Iterator[CopyStats]:
 
 
 def _label(labels: Sequence[str], number: int) -> str:
-    return labels[number] if number < len(labels) else f"kind {number}"
+    return labels[number] if 0 <= number < len(labels) else f"kind {number}"
 
 
-def _api(database: sqlite3.Connection) -> dict[str, ApiStats]:
-    query = """
-        SELECT COALESCE(string.value, api.name, '?'), COUNT(*), SUM(end - start) FROM api
-        LEFT JOIN string ON string.id = api.nameId GROUP BY 1 ORDER BY 3 DESC, 1
-    """
-    return {name: ApiStats(count, total) for name, count, total in database.execute(query)}
+_Function = tuple[int | None, str, int, int]
+"""The id of a function's name, its name, how often it was called and for how long."""
 
 
-def _kernel_stats(database: sqlite3.Connection, source: str) -> Iterator[tuple[int, KernelStats]]:
-    rows = database.execute(_KERNEL_STATS.format(source=source))
-    for range_id, name, short_name, count, total, median, shortest, longest, device, *launch in rows:
+def _functions(database: sqlite3.Connection) -> Sequence[_Function]:
+    by_id = _first(database, "SELECT COUNT(*) FROM api WHERE nameId IS NULL LIMIT 1")[0] == 0
+    query = _FUNCTIONS.format(name="NULL" if by_id else "name", key="nameId" if by_id else "nameId, name")
+    return database.execute(query).fetchall()
+
+
+def _api(functions: Iterable[_Function]) -> dict[str, ApiStats]:
+    sums: dict[str, tuple[int, int]] = {}
+    for _, name, more, longer in functions:
+        count, total = sums.get(name, (0, 0))
+        sums[name] = count + more, total + longer
+    ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    return {name: ApiStats(count, total) for name, (count, total) in ordered}
+
+
+class _Names:
+    """The strings of the trace, looked up once each."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._found: dict[int, str | None] = {-1: None}
+        self._told: dict[tuple[int, ...], tuple[Any, ...]] = {}
+
+    def _find(self, number: int) -> str | None:
+        if number not in self._found:
+            row = self._database.execute("SELECT value FROM string WHERE id = ?", (number,)).fetchone()
+            self._found[number] = None if row is None else str(row[0])
+        return self._found[number]
+
+    def kernel_stats(self, tallies: Iterable[Tally]) -> tuple[KernelStats, ...]:
+        """Return the stats of each variant, the longest total first."""
+        return tuple(sorted(map(self._stats, tallies), key=lambda kernel: (-kernel.total_ns, kernel.name)))
+
+    def _stats(self, tally: Tally) -> KernelStats:
+        told = self._told.get(tally.variant) or self._told.setdefault(tally.variant, self._tell(tally.variant))
+        name, short_name, device, grid, block, *sizes = told
+        numbers = tally.count, tally.total_ns, tally.median_ns, tally.min_ns, tally.max_ns
+        return KernelStats(name, short_name, *numbers, device, grid, block, *sizes)
+
+    def _tell(self, variant: tuple[int, ...]) -> tuple[Any, ...]:
+        """Return what a kernel is called, its device and its launch parameters."""
+        device, full_id, short_id, raw_id, *launch = variant
+        full, short, raw = self._find(full_id), self._find(short_id), self._find(raw_id)
+        numbers = [str(number) for number in (full_id, short_id, raw_id) if number != -1]  # where there are no strings
+        name = full or short or raw or next(iter(numbers), "?")
         sizes = [None if size == -1 else size for size in launch[6:]]
-        kernel = KernelStats(
-            name="?" if name == -1 else str(name),
-            short_name="?" if short_name is None else str(short_name),
-            count=count,
-            total_ns=total,
-            median_ns=median,
-            min_ns=shortest,
-            max_ns=longest,
-            device=device,
-            grid=_dim(*launch[:3]),
-            block=_dim(*launch[3:6]),
-            registers_per_thread=sizes[0],
-            static_shared=sizes[1],
-            dynamic_shared=sizes[2],
-            local_per_thread=sizes[3],
-        )
-        yield range_id, kernel
+        return name, short or full or next(iter(numbers), "?"), device, _dim(*launch[:3]), _dim(*launch[3:6]), *sizes
 
 
 def _dim(x: int, y: int, z: int) -> Dim3 | None:
     return None if x == -1 else (x, y, z)
 
 
-def _ranges(database: sqlite3.Connection) -> Iterator[RangeStats]:
-    kernels: dict[int, list[KernelStats]] = {}
-    for range_id, kernel in _kernel_stats(database, _IN_RANGES):
-        kernels.setdefault(range_id, []).append(kernel)
-    medians = dict(database.execute(_RANGE_MEDIANS))
-    for range_id, name, instances in database.execute("SELECT id, name, instances FROM range_name ORDER BY id"):
-        members = kernels.get(range_id, [])
+def _ranges(kernels: Kernels, ranges: Iterable[Range], names: _Names) -> Iterator[RangeStats]:
+    for name, instances in Counter(found.name for found in ranges).items():
+        tallies, median = kernels.ranges[name]
         yield RangeStats(
             name=name,
             instances=instances,
-            kernels=tuple(members),
-            count=sum(kernel.count for kernel in members),
-            total_ns=sum(kernel.total_ns for kernel in members),
-            median_ns=medians.get(range_id),
+            kernels=names.kernel_stats(tallies),
+            count=sum(tally.count for tally in tallies),
+            total_ns=sum(tally.total_ns for tally in tallies),
+            median_ns=median,
         )
 
 
-def _warnings(database: sqlite3.Connection, timeline: Timeline) -> Iterator[str]:
-    launches, untraced = _first(database, _LAUNCHES)
+def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
+    launches, untraced = kernels.launches, kernels.launches - kernels.traced_launches
     unfinished = _first(database, "SELECT COUNT(*) FROM unfinished")[0]
-    attributed = _first(database, "SELECT COUNT(called) FROM executed")[0]
     major = re.match(r"\d+", timeline.schema_version or "")
     if major and int(major[0]) > NEWEST_SCHEMA:
         yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
     if not timeline.has_kernel_data:
         yield _why_empty(timeline, launches)
-    elif untraced:
+    elif untraced > 0:
         yield f"{untraced} of {launches} kernel launches have no kernel in the trace: events were lost or cut off"
     if unfinished:
         yield f"{unfinished} kernels have no end in the trace and were left out"
@@ -310,8 +286,8 @@ def _warnings(database: sqlite3.Connection, timeline: Timeline) -> Iterator[str]
             f"{timeline.graph_count} CUDA graph launches were traced as a whole ({timeline.graph_total_ns} ns): their "
             "kernels are not listed; record with --cuda-graph-trace=node"
         )
-    if timeline.ranges and attributed < timeline.kernel_count:
-        lost = timeline.kernel_count - attributed
+    if timeline.ranges and kernels.attributed < timeline.kernel_count:
+        lost = timeline.kernel_count - kernels.attributed
         yield f"{lost} of {timeline.kernel_count} kernels have no launch call in the trace, so no NVTX range has them"
     for (text,) in database.execute(_COMPLAINTS):
         yield f"nsys: {' '.join(text.split())}"

@@ -1,0 +1,85 @@
+"""Any file of a profiler or a benchmark: finds the reader that it needs, or says what it looks like."""
+
+import importlib
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ci_perf.core.errors import ProfileError
+from ci_perf.edge import proc, tools
+from ci_perf.profilers import document, filetype, ncu, ncu_csv, nsys
+from ci_perf.profilers.document import Document
+
+_EXPORT_TIMEOUT_S = 600.0
+_NCU_SPEECH = re.compile(r"^==(?:PROF|ERROR|WARNING)==|ERR_NVGPUCTRPERM", re.MULTILINE)
+_PRINTED = (
+    (
+        r"^\s*(?:Processing \[|Generating SQLite file|SKIPPED: |\*\* .+ \(.+\):)|^\s*Time ?\(%\)",
+        "what `nsys stats` prints",
+        "`nsys export --type sqlite REPORT` writes the file to inspect",
+    ),
+    (
+        r"^\s*Section: \w",
+        "the pages that ncu prints for people",
+        "`ncu --import REPORT --page raw --csv` prints the table to inspect; or give the .ncu-rep itself",
+    ),
+)
+
+
+def inspect(path: Path, environ: Mapping[str, str]) -> Document:
+    """Describe what a file holds; one that holds nothing known is a ProfileError."""
+    head = filetype.read_head(path)
+    if head.startswith(filetype.SQLITE_MAGIC):
+        return _trace(path)
+    if head.startswith(filetype.NSYS_MAGIC):
+        return _report(path, environ)
+    if head.startswith(filetype.NCU_MAGIC):
+        return document.of_counters(ncu.read(path))
+    return _text(path)
+
+
+def _trace(path: Path) -> Document:
+    timeline = nsys.read_timeline(path)
+    if document.holds_nothing(timeline):
+        raise ProfileError(
+            f"{path}: it looks like an nsys export, but holds no kernel, no call, no range and no device",
+            hint="did the capture range begin, and did the program use CUDA? record it again",
+        )
+    return document.of_timeline(timeline)
+
+
+def _report(path: Path, environ: Mapping[str, str]) -> Document:
+    """Export the report to a folder of its own, where there is an nsys; the document is that of the export."""
+    found = [tool for tool in tools.find_nsys(environ) if tool.version]
+    if not found:
+        raise ProfileError(
+            f"{path}: it looks like an nsys report, which only nsys can open, and there is none on this machine",
+            hint=f"where nsys is: `nsys export --type sqlite {path.name}`, then inspect the .sqlite",
+        )
+    with tempfile.TemporaryDirectory(prefix="ci-perf-") as folder:
+        exported = Path(folder) / "trace.sqlite"
+        done = proc.run(nsys.export_command(found[0].path, path, exported), timeout_s=_EXPORT_TIMEOUT_S, env=environ)
+        if done.status or not exported.is_file():
+            said = done.output.strip().splitlines()
+            raise ProfileError(
+                f"{path}: nsys {found[0].version} cannot export this report: {said[-1] if said else 'it said nothing'}",
+                hint="a report needs an nsys at least as new as the one that wrote it",
+            )
+        return _trace(exported)
+
+
+def _text(path: Path) -> Document:
+    """Describe a table of ncu or a benchmark's results; ncu's own complaints come before what a benchmark lacks."""
+    raw = path.read_bytes()
+    text = raw.decode(ncu.text_encoding(raw[:4096]) or "utf-8", errors="replace")
+    if path.suffix == ".ncu-rep" or ncu_csv.has_table(text) or _NCU_SPEECH.search(text):
+        return document.of_counters(ncu.read(path))
+    for pattern, look, hint in _PRINTED:
+        if re.search(pattern, text, re.MULTILINE):
+            raise ProfileError(f"{path}: it looks like {look}, not like a file of a profiler", hint=hint)
+    try:
+        benchmarks = importlib.import_module("ci_perf.benchmarks.reader")
+    except ImportError:
+        return document.of_counters(ncu.read(path))
+    return document.of_benchmark(benchmarks.read(path))

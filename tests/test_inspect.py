@@ -1,0 +1,162 @@
+"""`ci-perf inspect`: any file in, what it holds or what it looks like out; never a traceback."""
+
+import contextlib
+import json
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ci_perf.cli.program import program
+from ci_perf.core.errors import CiPerfError
+from ci_perf.edge import inspection
+from tests import corpus
+from tests.test_nsys import write_trace
+
+TRACE = corpus.CAPTURES / "h200-nsys-2025.3.2-torch.sqlite"
+REPORT = corpus.CAPTURES / "h200-ncu-2025.3.1-min.ncu-rep"
+PAGE = corpus.CAPTURES / "h200-ncu-2025.3.1-min-raw.csv"
+
+
+def inspect(*arguments: object):
+    return CliRunner().invoke(program, ["inspect", *map(str, arguments)])
+
+
+def document(path: Path):
+    result = inspect(path, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_trace_as_json():
+    found = document(TRACE)
+
+    kernels, devices = found.pop("kernels"), found.pop("devices")
+    assert found == {
+        "kind": "nsys",
+        "tool_version": "2025.3.2.0",
+        "schema_version": "3.20.3",
+        "kernel_count": 10,
+        "kernel_total_ns": 1072667,
+        "kernel_busy_ns": {"0": 1072667},
+        "graph_count": 0,
+        "graph_total_ns": 0,
+        "memcpy_count": 2,
+        "nvtx_count": 4,
+        "warnings": [],
+    }
+    assert devices == [{"index": 0, "name": "NVIDIA H200", "compute_capability": "9.0", "sm_count": 132}]
+    assert [(kernel["count"], kernel["total_ns"]) for kernel in kernels] == [(5, 841533), (5, 231134)]
+
+
+@pytest.mark.parametrize("path", [REPORT, PAGE])
+def test_counters_as_json(path):
+    found = document(path)
+
+    assert list(found) == ["kind", "launches", "warnings"]
+    assert (found["kind"], len(found["launches"])) == ("ncu", 10)
+    metrics = found["launches"][5]["metrics"]
+    assert metrics["gpu__time_duration.sum"]["unit"] == "ns"
+    assert metrics["launch__shared_mem_per_block_static"] == {"value": 0.0, "unit": "byte/block", "state": "zero"}
+    assert {metric["state"] for metric in metrics.values()} == {"value", "zero", "not available"}
+    assert all(metric.get("reason") for metric in metrics.values() if metric["state"] == "not available")
+
+
+@pytest.mark.parametrize(("path", "words"), [(TRACE, "time %    count    total ns"), (PAGE, "gpu__time_duration.sum")])
+def test_tables_for_people(path, words):
+    result = inspect(path)
+
+    assert result.exit_code == 0
+    assert words in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "look"),
+    [
+        ("t.sqlite", b"", "the file is empty"),
+        ("t.nsys-rep", b"NVIDIA Tegra Profiler Report 2025@5@1\0", "an nsys report, which only nsys can open"),
+        ("t.txt", b"Processing [t.sqlite] with [cuda_gpu_kern_sum.py]...\n", "what `nsys stats` prints"),
+        ("t.txt", b" Section: GPU Speed Of Light Throughput\n", "the pages that ncu prints for people"),
+        ("t.log", b"==ERROR== ERR_NVGPUCTRPERM", "may not read the GPU's performance counters"),
+        ("t.ncu-rep", b"NVR\0", "cut off"),
+        ("t.html", b"<!doctype html><title>Sign in", "HTML"),
+        ("t.bin", bytes(range(256)), "binary data"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_what_it_looks_like(tmp_path, monkeypatch, name, content, look):
+    monkeypatch.setattr(inspection.tools, "find_nsys", lambda _environ: ())
+    (tmp_path / name).write_bytes(content)
+    result = inspect(tmp_path / name)
+
+    assert result.exit_code == 2, result.output
+    assert look in result.stderr
+
+
+def test_an_export_that_holds_nothing_is_refused(tmp_path):
+    path = write_trace(
+        tmp_path / "t.sqlite", {"META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "3.20"}]}
+    )
+    result = inspect(path)
+
+    assert result.exit_code == 2
+    assert "an nsys export, but holds no kernel" in result.stderr
+
+
+def test_a_report_of_nsys_is_exported_where_there_is_an_nsys(tmp_path, monkeypatch):
+    nsys = tmp_path / "nsys"
+    nsys.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "NVIDIA Nsight Systems version 2025.3.2.474-253235"; exit; fi\n'
+        f'cp "{TRACE}" "$7"\n'
+    )
+    nsys.chmod(0o755)
+    monkeypatch.setenv("CI_PERF_NSYS", str(nsys))
+    (tmp_path / "t.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 2025@5@1\0")
+
+    assert document(tmp_path / "t.nsys-rep")["kernel_count"] == 10
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nsys", "t.nsys-rep"]
+
+
+@pytest.mark.parametrize("source", [TRACE, REPORT, PAGE])
+def test_damaged_files_are_read_or_refused_but_never_a_bug(tmp_path, source):
+    draw = random.Random(source.name)
+    whole = source.read_bytes()
+    path = tmp_path / f"damaged{source.suffix}"
+    for _ in range(25):
+        content = bytearray(whole)
+        for place in draw.choices(range(len(content)), k=draw.choice([1, 10, 50])):
+            content[place : place + draw.choice([0, 1, 8])] = draw.randbytes(draw.choice([0, 1, 8]))
+        path.write_bytes(content)
+        with contextlib.suppress(CiPerfError):
+            json.dumps(inspection.inspect(path, {}), allow_nan=False)
+
+
+@pytest.mark.parametrize("value", [None, -1, 1 << 62, "text", b"\xff\0", 3.7, float("inf")])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "end"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "correlationId"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "start"),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid"),
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind"),
+        ("NVTX_EVENTS", "end"),
+        ("StringIds", "value"),
+        ("META_DATA_EXPORT", "value"),
+    ],
+)
+def test_values_that_nsys_does_not_write(tmp_path, table, column, value):
+    path = tmp_path / "odd.sqlite"
+    path.write_bytes(TRACE.read_bytes())
+    database = sqlite3.connect(path)
+    database.executescript(f"""
+        CREATE TABLE loose AS SELECT * FROM "{table}"; DROP TABLE "{table}"; ALTER TABLE loose RENAME TO "{table}";
+    """)
+    database.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid % 2', (value,))
+    database.commit()
+    database.close()
+    with contextlib.suppress(CiPerfError):
+        json.dumps(inspection.inspect(path, {}), allow_nan=False)
