@@ -12,7 +12,10 @@ from ci_perf.cli.doctor import doctor
 from ci_perf.cli.listing import list_cases
 from ci_perf.cli.report import replay, report
 from ci_perf.cli.run import run
+from ci_perf.cli.scrub import scrub
 from ci_perf.core.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
+from ci_perf.core.secrets import looks_secret
+from ci_perf.edge import own_environment
 
 
 class Program(click.Group):
@@ -51,10 +54,11 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, report, replay, baseline, doctor):
+for _command in (run, list_cases, report, replay, baseline, scrub, doctor):
     program.add_command(_command)
 
 
 def main() -> None:
     """Start the program; what `ci-perf` and `python -m ci_perf` call."""
+    own_environment.hide(looks_secret)
     sys.exit(program.main(prog_name="ci-perf"))
