@@ -49,7 +49,7 @@ class GateState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """An absolute, one-sided limit on a counter: `sm_throughput_pct >= 85`."""
+    """An absolute, one-sided limit on a counter or on a metric of the timeline: `sm_throughput_pct >= 85`."""
 
     metric: str
     operator: str
@@ -204,6 +204,8 @@ class TracedKernel:
     block: tuple[int, int, int]
     registers_per_thread: int | None = None
     shared_bytes: int | None = None
+    local_bytes: int | None = None
+    """Local memory of a thread: where registers are spilled to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,10 @@ class CaseTimeline:
 
     launches: int
     kernels: tuple[TracedKernel, ...]
+    source: str = "nsys"
+    """Who traced: `nsys`, or `torch` where there was no nsys."""
+    metrics: Mapping[str, Reading] = field(default_factory=dict)
+    """By the names of `core.timeline`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,3 +347,5 @@ class Run:
     """A slowdown that was planted on purpose, as a fraction; such a run can never become a baseline."""
     gpu_seconds: float = 0.0
     finished: bool = False
+    trace: Mapping[str, Reading] = field(default_factory=dict)
+    """The metrics of `core.timeline` over all that the profiler traced, not only inside the cases' ranges."""

@@ -32,6 +32,7 @@ def render_comment(report: Report, key: str = "default") -> str:
         _folded("Unchanged", _plain_table(_quiet(report), report)),
         _folded("All numbers", _statistics(report)),
         _folded("GPU kernels of each case", _kernels(report.rows)),
+        _folded("Timeline", _timeline(report)),
         _folded("Environment", _environment(report)),
         _folded("How to reproduce", f"```sh\n{cells.reproduce(report)}\n```"),
     ]
@@ -142,6 +143,23 @@ def _kernels(rows: Sequence[Row]) -> str:
         for kernel in row.measurement.timeline.kernels
     ]
     return table(["case", "GPU kernel", "count", "grid", "block"], lines, ("count",)) if lines else ""
+
+
+def _timeline(report: Report) -> str:
+    """Return what the host cost each case; what a range had none of is left out here, nsys_summary.txt has it all."""
+    traced = [
+        (code(row.finding.id), row.measurement.timeline.metrics)
+        for row in report.rows
+        if row.measurement and row.measurement.timeline
+    ]
+    whole = [("the whole trace", report.trace)] if report.trace else []
+    lines = [
+        [name, metric, reading, usual, prose(meaning)]
+        for name, metrics in (*traced, *whole)
+        for metric, reading, usual, meaning in cells.timeline(metrics)
+        if reading != "-"
+    ]
+    return table(["case", *cells.TIMELINE], lines, ("reading",)) if lines else ""
 
 
 def _shape(dimensions: tuple[int, int, int]) -> str:
