@@ -13,6 +13,7 @@ cli             the command line: each command parses, calls, prints, exits
   report        `report` and `replay`: a recorded run as text
   baseline      `baseline accept`, `check`, `diff`
   listing       `list`
+  scrub         `scrub`
   doctor        `doctor`
   options       flags made from the table of settings
   output        the report on a terminal, progress bars
@@ -21,10 +22,14 @@ edge            one module for each kind of outside world
   lab           the machine as the flow sees it: verify, time, profile
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
+  torch_trace   the timeline from torch's profiler, where there is no nsys
   gpu           NVML: which GPUs, and how they are just now
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
   store         files: kernels, settings, runs, baselines
+  artifacts     the artifact folder of a run
+  guard         keeps what holds a secret out of it
+  own_environment  blanks the secrets that this process shows to others
   git           commit and user
   proc          starts programs, with a time limit
 flow            the order of the main job: verify, time, confirm, profile
@@ -33,6 +38,7 @@ render          a report as text
   terminal      tables for people
   html          the comment as a page
   tabular       CSV
+  folder        the small files of the artifact folder
   junit         JUnit XML
   json_text     JSON for programs
   cells         the words of a row, shared by all of them
@@ -41,7 +47,11 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   nsys          Nsight Systems: command, complaints
   nsys_sqlite   reads its exported database
   nsys_schema   gives every version's tables one shape
+  nsys_activity  reads what a program did in a range, call by call
+  nsys_scrub    removes environments from an export
+  chrome_trace  reads the trace of torch's profiler
   timeline      what a trace holds
+  activity      what a program did with the GPU in a range, summed up
   ncu           Nsight Compute: command, complaints
   ncu_report_file  reads .ncu-rep
   ncu_csv       reads its CSV pages and logs
@@ -58,16 +68,18 @@ core            pure: values in, values out
   plan          which cases run where
   stats         summaries and intervals
   decision      the verdict on one number
-  gates         counters: limits and differences
+  gates         limits on counters and timelines, and differences
   verdict       the verdict on each case
   baseline      made from a run, checked, compared
   metrics       the counters by name
+  timeline      the metrics of a timeline by name
   roofline      how near a time is to the device's best
+  occupancy     how many warps of a kernel fit on a multiprocessor
   report        findings and numbers in order
   doctor        what a machine lacks, and what mends it
   schema        JSON Schemas and errors that name the key
   serial        runs and baselines as canonical JSON
-  secrets       what must not reach the processes that run kernels
+  secrets       what must not leave the machine, and how it looks in a file
   quantity      numbers as text
   errors        errors that users see, and exit statuses
 schemas         JSON Schema 2020-12 of kernel.toml, runs and baselines

@@ -14,6 +14,7 @@ Requests, each with `op`:
   verify    -> error against the reference, and the cost
   time      -> samples in seconds per launch, the method id, and from when to when (CLOCK_MONOTONIC) they were taken
   profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
+  trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`
 All but hello name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`.
 An answer holds `ok`; where that is false, also `code`, `message` and `detail`.
 """
@@ -461,17 +462,70 @@ def profile(request: Request) -> Answer:
     """Launch a few times inside an NVTX range that only holds what counts."""
     import torch
 
+    start_range, end_range = nvtx_functions(request.get("nsys"))
+    case = warm_case(request)
+    torch.cuda.profiler.start()
+    # Start/end rather than push/pop: the launches of other threads, as autograd has them, count too.
+    opened = start_range(request["range"])
+    for _ in range(request["launches"]):
+        case.launch()
+    case.synchronize()
+    end_range(opened)
+    torch.cuda.profiler.stop()
+    return {"launches": request["launches"]}
+
+
+def warm_case(request: Request) -> Case:
+    """Return a case that has compiled, tuned and allocated, with nothing left to do for the GPU."""
     case = Case(request)
     for _ in range(2):
         case.launch()
     case.synchronize()
-    torch.cuda.profiler.start()
-    torch.cuda.nvtx.range_push(request["range"])
-    for _ in range(request["launches"]):
-        case.launch()
-    case.synchronize()
-    torch.cuda.nvtx.range_pop()
-    torch.cuda.profiler.stop()
+    return case
+
+
+def nvtx_functions(nsys: str | None) -> tuple[Callable[[str], Any], Callable[[Any], Any]]:
+    """Return what opens and closes an NVTX range: torch's own functions, else those of the package `nvtx`.
+
+    That package is independent of torch, and of its versions from 0.2.13 on an older nsys records nothing.
+    """
+    import torch
+
+    with contextlib.suppress(RuntimeError, AttributeError):  # a torch that was built without NVTX has stand-ins
+        torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("ci-perf: is NVTX there?"))
+        return torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end
+    if importlib.util.find_spec("nvtx") is None:
+        raise Wrong("raised", "no NVTX: this torch was built without it, and the package `nvtx` is not installed")
+    version = importlib.metadata.version("nvtx")
+    if numbers(version) >= (0, 2, 13) and nsys is not None and numbers(nsys) < (2025,):
+        raise Wrong("raised", f"nsys {nsys} sees no range of nvtx {version}: use nvtx 0.2.11 or nsys 2025 and newer")
+    import nvtx
+
+    return nvtx.start_range, nvtx.end_range
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (2025, 3) of "2025.3.beta"."""
+    found = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        found.append(int(part))
+    return tuple(found)
+
+
+def trace(request: Request) -> Answer:
+    """Launch a few times under torch's own profiler and export what it saw as a Chrome trace."""
+    import torch
+
+    case = warm_case(request)
+    kinds = torch.profiler.ProfilerActivity
+    activities = [kinds.CPU, kinds.CUDA] if case.device == "cuda" else [kinds.CPU]
+    with torch.profiler.profile(activities=activities) as profiler, torch.profiler.record_function(request["range"]):
+        for _ in range(request["launches"]):
+            case.launch()
+        case.synchronize()
+    profiler.export_chrome_trace(request["trace"])
     return {"launches": request["launches"]}
 
 
@@ -507,6 +561,7 @@ OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "verify": verify,
     "time": measure,
     "profile": profile,
+    "trace": trace,
 }
 
 

@@ -14,15 +14,14 @@ from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, show
 from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
 from ci_perf.core.plan import Job, make_plan
-from ci_perf.core.report import Report, build_report
+from ci_perf.core.report import Report
 from ci_perf.core.settings import Settings, policy_from
-from ci_perf.edge import git, store
+from ci_perf.edge import artifacts, git, store
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.preflight import Room, prepare
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
-from ci_perf.render.tabular import render_csv
 
 
 @click.command()
@@ -48,15 +47,17 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         return
     make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root)
-    with room.worker:
+    with artifacts.guarded(room.guard, _say), room.worker:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         found = _measure(_blank(patterns, jobs, settings, room, root), jobs, settings, room)
-    report = build_report(found)
-    comment = render_comment(report)
-    store.write_text(room.folder / "report.md", comment)
-    store.write_text(room.folder / "key_metrics.csv", render_csv(report))
-    _print(report, comment, room, as_json=as_json)
+        room.worker.close()  # what a worker still writes would escape the search of the folder
+        report = artifacts.finish(found, room.guard)
+    _print(report, render_comment(report), room, as_json=as_json)
     ctx.exit(report.exit_status)
+
+
+def _say(note: Note) -> None:
+    click.echo(f"warning: {note.message}", err=True)
 
 
 def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room) -> Run:
@@ -67,7 +68,7 @@ def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room) 
             jobs,
             lab,
             processes=settings["processes"],
-            save=lambda run: store.write_run(run, room.folder),
+            save=lambda run: artifacts.save(run, room.guard),
             progress=bars,
         )
 

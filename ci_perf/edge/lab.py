@@ -10,7 +10,7 @@ from typing import Any
 from ci_perf.core.model import Cost, Failure, Replicate, Verification
 from ci_perf.core.plan import Job
 from ci_perf.edge import gpu
-from ci_perf.edge.profile import ProfileSession
+from ci_perf.edge.profile import Profiler
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow import Profiled
 
@@ -34,7 +34,7 @@ class Bench:
 class MachineLab:
     """A `Lab` on this machine."""
 
-    def __init__(self, bench: Bench, worker: Worker, profilers: Sequence[ProfileSession] = ()) -> None:
+    def __init__(self, bench: Bench, worker: Worker, profilers: Sequence[Profiler] = ()) -> None:
         self._bench = bench
         self._worker = worker
         self._profilers = profilers
