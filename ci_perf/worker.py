@@ -14,7 +14,8 @@ Requests, each with `op`:
   verify    -> error against the reference, and the cost
   time      -> samples in seconds per launch, the method id, and from when to when (CLOCK_MONOTONIC) they were taken
   profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
-  trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`
+  trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`;
+               the local memory of the kernels whose loaders know it
 All but hello name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`.
 An answer holds `ok`; where that is false, also `code`, `message` and `detail`.
 """
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib.metadata
 import importlib.util
 import json
@@ -526,7 +528,19 @@ def trace(request: Request) -> Answer:
             case.launch()
         case.synchronize()
     profiler.export_chrome_trace(request["trace"])
-    return {"launches": request["launches"]}
+    return {"launches": request["launches"], "local_bytes": local_bytes()}
+
+
+def local_bytes() -> dict[str, int]:
+    """Return the local memory of a thread, which a trace lacks, of the kernels whose loaders know it."""
+    cuda, triton = sys.modules.get("ci_perf.cuda"), sys.modules.get("triton")
+    sizes: dict[str, int] = {}
+    with contextlib.suppress(Exception):  # an answer without them is an answer too
+        sizes.update(cuda.local_bytes() if cuda else {})
+    for found in gc.get_objects() if triton else ():
+        if type(found).__name__ == "CompiledKernel" and isinstance(getattr(found, "n_spills", None), int):
+            sizes[str(found.metadata.name)] = 4 * found.n_spills  # Triton counts registers
+    return sizes
 
 
 # --- the loop --------------------------------------------------------------------------------------------------------

@@ -37,8 +37,8 @@ class TorchTrace:
         for job in jobs:
             file = self.guard.outside / f"{len(documents)}.trace.json"
             try:
-                found[job.label] = self._trace(job, file)
-                documents.append(json.loads(file.read_bytes()))
+                found[job.label], document = self._trace(job, file)
+                documents.append(document)
             except CiPerfError as error:
                 notes.append(Note("torch-trace-failed", f"torch's profiler: {job.id}: {error}", error.hint))
             file.unlink(missing_ok=True)
@@ -53,7 +53,7 @@ class TorchTrace:
         trace = activity.not_analysed("each case was traced by itself")
         return timelines_found(found, trace, notes)
 
-    def _trace(self, job: Job, file: Path) -> CaseTimeline | None:
+    def _trace(self, job: Job, file: Path) -> tuple[CaseTimeline | None, dict[str, Any]]:
         request = {
             **self.request(job),
             "op": "trace",
@@ -64,11 +64,12 @@ class TorchTrace:
         answer = self.worker.ask(request, job.spec.timeout_s or self.timeout_s)
         if isinstance(answer, Failure):
             raise CiPerfError(answer.message)
-        found = chrome_trace.read(file)
+        found, document = chrome_trace.read(file, answer["local_bytes"])
         if not found.timeline.has_kernel_data:
             raise CiPerfError(found.timeline.warnings[0])
         metrics = found.metrics.get(job.label)
-        return case_timeline(found.timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics, "torch")
+        timeline = case_timeline(found.timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics, "torch")
+        return timeline, document
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def _time_in(calls: Iterable[Call]) -> int:
 def readings(found: Activity) -> dict[str, Reading]:
     """Return the metrics of a timeline by name; what the range had none of is not available, never a zero."""
     no_work, no_calls = "the GPU did no work in the range", "no CUDA call was traced"
-    no_copy, unknown = "no such copy in the range", "the trace does not say which copies were pageable"
+    no_copy = "no such copy in the range"
     wall = found.wall if found.calls else 0
     values = {
         "cuda_time_pct": _share(found.kernel_busy, found.wall if found.kernels else 0, "no kernel ran in the range"),
@@ -163,7 +163,7 @@ def readings(found: Activity) -> dict[str, Reading]:
         "alloc_calls": (float(found.allocations), "") if found.calls else (None, no_calls),
         "sync_pct": _share(found.wait_time, wall, no_calls),
         "sync_calls": (float(found.waits), "") if found.calls else (None, no_calls),
-        "pageable_copies": (None, unknown) if found.unknown_copies else (float(found.pageable_copies), ""),
+        "pageable_copies": _pageable(found),
         "h2d_bytes_per_s": _rate(found.upload_bytes, found.upload_time, no_copy),
         "d2h_bytes_per_s": _rate(found.download_bytes, found.download_time, no_copy),
     }
@@ -177,6 +177,14 @@ def not_analysed(reason: str) -> dict[str, Reading]:
 
 def _share(part: int, whole: int, otherwise: str) -> tuple[float | None, str]:
     return (round(100.0 * part / whole, 4), "") if whole > 0 else (None, otherwise)
+
+
+def _pageable(found: Activity) -> tuple[float | None, str]:
+    if not found.calls and not found.copies:
+        return None, "no CUDA call was traced"
+    if found.unknown_copies:
+        return None, "the trace does not say which copies were pageable"
+    return float(found.pageable_copies), ""
 
 
 def _rate(size: int, time_ns: int, otherwise: str) -> tuple[float | None, str]:

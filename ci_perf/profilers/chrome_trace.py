@@ -8,6 +8,7 @@ import gzip
 import json
 import re
 import statistics
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from ci_perf.profilers.timeline import Dim3, Gpu, KernelStats, RangeStats, Timel
 _CALLS = ("cuda_runtime", "cuda_driver")
 _COPY = re.compile(r"Memcpy (\w)to(\w)(?: \((\w+) -> (\w+)\))?")
 _KINDS = {"HD": "host-to-device", "DH": "device-to-host", "DD": "device-to-device"}
+_OF_THE_HOST = ("host_name", "traceName", "trace_id")
+_LOCAL = "local memory per thread"
 LARGEST = 1 << 30
 """Bytes of a trace that are read: JSON takes ten times its size in memory."""
 
@@ -38,8 +41,11 @@ class ChromeTrace:
     """The metrics over all that was traced."""
 
 
-def read(path: Path) -> ChromeTrace:
-    """Read a trace, also one that is packed by gzip; what is none is refused."""
+def read(path: Path, local_bytes: Mapping[str, int] | None = None) -> tuple[ChromeTrace, dict[str, Any]]:
+    """Read a trace, also one that is packed by gzip, and return its document too; what is none is refused.
+
+    `local_bytes` are sizes by name of a kernel, which are added to the document.
+    """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             raw = file.read(LARGEST + 1)
@@ -49,7 +55,8 @@ def read(path: Path) -> ChromeTrace:
     if document is None:
         raise ProfileError(f"{path}: larger than {LARGEST >> 20} MiB", hint="trace fewer launches")
     try:
-        return parse(document)
+        add_local_memory(document, local_bytes or {})
+        return parse(document), document
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProfileError(
             f"{path}: no Chrome trace of torch's profiler: {error!r}", hint="`export_chrome_trace` writes one"
@@ -59,7 +66,7 @@ def read(path: Path) -> ChromeTrace:
 def parse(document: Mapping[str, Any]) -> ChromeTrace:
     """Read a trace that was loaded from JSON."""
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
-    calls = [_call(event) for event in events if event.get("cat") in _CALLS]
+    calls = sorted((_call(event) for event in events if event.get("cat") in _CALLS), key=lambda call: call.start)
     kernels = [event for event in events if event.get("cat") == "kernel"]
     work = [*(_work("kernel", event) for event in kernels), *_copies(events)]
     ranges = [event for event in events if event.get("cat") == "user_annotation"]
@@ -83,12 +90,19 @@ def parse(document: Mapping[str, Any]) -> ChromeTrace:
     return ChromeTrace(_timeline(document, kernels, work, found, len(ranges)), metrics, _whole(calls, work))
 
 
+def add_local_memory(document: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Write into the kernels of a trace what their loaders know of them and torch's profiler does not."""
+    for event in document["traceEvents"]:
+        if event.get("cat") == "kernel" and event["name"] in sizes:
+            event.setdefault("args", {})[_LOCAL] = sizes[event["name"]]
+
+
 def merge(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Put several traces of one machine into one, for people to look at.
 
     The arrows of a trace are numbered, and so are the processes of each: the numbers of the next trace follow on.
     """
-    merged = {**documents[0], "traceEvents": []}
+    merged = {k: v for k, v in documents[0].items() if k not in _OF_THE_HOST} | {"traceEvents": []}
     for index, document in enumerate(documents):
         for event in document["traceEvents"]:
             arrow = event.get("ph") in {"s", "t", "f"} and isinstance(event.get("id"), int)
@@ -133,10 +147,10 @@ def _copies(events: Sequence[Mapping[str, Any]]) -> Iterator[Work]:
 
 
 def _inside(event: Mapping[str, Any], calls: Sequence[Call]) -> list[Call]:
-    """Return the calls that the thread of a range made in it."""
+    """Return the calls that any thread made during a range; `calls` are sorted by their beginning."""
     start, end = _span(event)
-    thread = int(event["tid"])
-    return [call for call in calls if call.thread == thread and start <= call.start <= end]
+    first = bisect_left(calls, start, key=lambda call: call.start)
+    return list(calls[first : bisect_right(calls, end, key=lambda call: call.start)])
 
 
 def _timeline(
@@ -196,7 +210,7 @@ def _stats(kernels: Sequence[Mapping[str, Any]]) -> tuple[KernelStats, ...]:
         start, end = _span(event)
         key = (
             *(event["name"], args.get("device", 0), _dim(args.get("grid")), _dim(args.get("block"))),
-            *(args.get("registers per thread"), args.get("shared memory"), args.get("local memory per thread")),
+            *(args.get("registers per thread"), args.get("shared memory"), args.get(_LOCAL)),
         )
         groups[key].append(end - start)
     stats = [
