@@ -37,7 +37,7 @@ import statistics
 import sys
 import time
 import traceback
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -464,15 +464,19 @@ def profile(request: Request) -> Answer:
     """Launch a few times inside an NVTX range that only holds what counts."""
     import torch
 
-    start_range, end_range = nvtx_functions(request.get("nsys"))
+    nvtx = nvtx_functions(request.get("nsys"))
     case = warm_case(request)
     torch.cuda.profiler.start()
-    # Start/end rather than push/pop: the launches of other threads, as autograd has them, count too.
-    opened = start_range(request["range"])
+    # Start/end, so that the launches of other threads count, as autograd has them. ncu is known to report push/pop.
+    opened = nvtx.start(request["range"])
+    if "ncu" in request:
+        nvtx.push(request["range"])
     for _ in range(request["launches"]):
         case.launch()
     case.synchronize()
-    end_range(opened)
+    if "ncu" in request:
+        nvtx.pop()
+    nvtx.end(opened)
     torch.cuda.profiler.stop()
     return {"launches": request["launches"]}
 
@@ -486,16 +490,26 @@ def warm_case(request: Request) -> Case:
     return case
 
 
-def nvtx_functions(nsys: str | None) -> tuple[Callable[[str], Any], Callable[[Any], Any]]:
-    """Return what opens and closes an NVTX range: torch's own functions, else those of the package `nvtx`.
+class Nvtx(NamedTuple):
+    """What opens and closes NVTX ranges: `start` and `end` for all threads, `push` and `pop` for one."""
+
+    start: Callable[[str], Any]
+    end: Callable[[Any], Any]
+    push: Callable[[str], Any]
+    pop: Callable[[], Any]
+
+
+def nvtx_functions(nsys: str | None) -> Nvtx:
+    """Return torch's own functions for NVTX, else those of the package `nvtx`.
 
     That package is independent of torch, and of its versions from 0.2.13 on an older nsys records nothing.
     """
     import torch
 
     with contextlib.suppress(RuntimeError, AttributeError):  # a torch that was built without NVTX has stand-ins
-        torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("ci-perf: is NVTX there?"))
-        return torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end
+        own = torch.cuda.nvtx
+        own.range_end(own.range_start("ci-perf: is NVTX there?"))
+        return Nvtx(own.range_start, own.range_end, own.range_push, own.range_pop)
     if importlib.util.find_spec("nvtx") is None:
         raise Wrong("raised", "no NVTX: this torch was built without it, and the package `nvtx` is not installed")
     version = importlib.metadata.version("nvtx")
@@ -503,7 +517,7 @@ def nvtx_functions(nsys: str | None) -> tuple[Callable[[str], Any], Callable[[An
         raise Wrong("raised", f"nsys {nsys} sees no range of nvtx {version}: use nvtx 0.2.11 or nsys 2025 and newer")
     import nvtx
 
-    return nvtx.start_range, nvtx.end_range
+    return Nvtx(nvtx.start_range, nvtx.end_range, nvtx.push_range, nvtx.pop_range)
 
 
 def numbers(version: str) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """The door of the artifact folder: what holds a secret does not get in, and does not stay."""
 
-import gzip
 import lzma
 import shutil
 import zipfile
@@ -99,11 +98,16 @@ def _search(file: Path, search: Callable[[Iterator[bytes]], frozenset[str]]) -> 
     with file.open("rb") as stream:
         found = search(_blocks(stream))
     for blocks in _unpacked(file):
-        try:
-            found |= search(blocks)
-        except _UNPACK_ERRORS:  # what cannot be unpacked holds its bytes as they are, and those were searched
-            continue
+        found |= search(_as_far_as_it_goes(blocks))
     return found
+
+
+def _as_far_as_it_goes(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield blocks until one cannot be unpacked: what came before counts, and the rest was searched as it is."""
+    try:
+        yield from blocks
+    except _UNPACK_ERRORS:
+        return
 
 
 def _blocks(stream: BinaryIO, limit: int | None = None) -> Iterator[bytes]:
@@ -119,8 +123,7 @@ def _unpacked(file: Path) -> Iterator[Iterator[bytes]]:
     with file.open("rb") as stream:
         head = stream.read(4)
     if head.startswith(b"\x1f\x8b"):
-        with gzip.open(file) as stream:
-            yield _blocks(stream, _LARGEST_UNPACKED)  # type: ignore[arg-type] # gzip's own reader
+        yield _gunzip(file)
     elif head == b"PK\x03\x04" and zipfile.is_zipfile(file):
         try:
             archive = zipfile.ZipFile(file)
@@ -129,6 +132,20 @@ def _unpacked(file: Path) -> Iterator[Iterator[bytes]]:
         with archive:
             for member in archive.infolist():
                 yield _member(archive, member)
+
+
+def _gunzip(file: Path) -> Iterator[bytes]:
+    """Unpack a gzip file as far as it goes: one that was cut off shows what it has, unlike the module `gzip`."""
+    left = _LARGEST_UNPACKED
+    with file.open("rb") as stream:
+        unpacker, packed = zlib.decompressobj(wbits=31), b""
+        while left > 0 and (packed or (packed := stream.read(_BLOCK))):
+            block = unpacker.decompress(packed, _BLOCK)
+            left -= len(block)
+            yield block
+            packed = unpacker.unconsumed_tail
+            if unpacker.eof:  # another member may follow
+                unpacker, packed = zlib.decompressobj(wbits=31), unpacker.unused_data
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:

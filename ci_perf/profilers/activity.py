@@ -50,7 +50,7 @@ class Activity:
     """Nanoseconds, counts and bytes of one range, or of several added up."""
 
     wall: int = 0
-    """From the beginning of the range to its end."""
+    """From the beginning of the range to its end, or to that of the last work that was started in it."""
     kernel_busy: int = 0
     """During which at least one kernel ran."""
     work_span: int = 0
@@ -87,7 +87,7 @@ def measure(start: int, end: int, calls: Sequence[Call], work: Sequence[Work]) -
     down = [w for w in copies if w.kind == "device-to-host"]
     busy, longest_gap = union((w.start, w.end) for w in work)
     return Activity(
-        wall=end - start,
+        wall=max(end, *(w.end for w in work), start) - start if work else end - start,
         kernel_busy=union((w.start, w.end) for w in kernels)[0],
         work_span=max((w.end for w in work), default=0) - min((w.start for w in work), default=0),
         work_busy=busy,

@@ -7,6 +7,7 @@ from tabulate import tabulate
 from ci_perf.core.model import Verdict
 from ci_perf.core.quantity import number, percent
 from ci_perf.core.report import Report, Row
+from ci_perf.core.timeline import BY_NAME, TIMELINE
 from ci_perf.render import cells
 from ci_perf.render.escape import code, prose
 
@@ -99,7 +100,7 @@ def _gates(rows: Sequence[Row]) -> str:
     if not broken:
         return ""
     lines = [[code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))] for row, gate in broken]
-    return "#### Counter gates\n\n" + table(["case", "gate", "reading"], lines)
+    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines)
 
 
 def _counters(rows: Sequence[Row]) -> str:
@@ -146,20 +147,20 @@ def _kernels(rows: Sequence[Row]) -> str:
 
 
 def _timeline(report: Report) -> str:
-    """Return what the host cost each case; what a range had none of is left out here, nsys_summary.txt has it all."""
-    traced = [
+    """Return what the host cost each case, a column for each metric that any case has."""
+    found = [
         (code(row.finding.id), row.measurement.timeline.metrics)
         for row in report.rows
         if row.measurement and row.measurement.timeline
     ]
-    whole = [("the whole trace", report.trace)] if report.trace else []
-    lines = [
-        [name, metric, reading, usual, prose(meaning)]
-        for name, metrics in (*traced, *whole)
-        for metric, reading, usual, meaning in cells.timeline(metrics)
-        if reading != "-"
-    ]
-    return table(["case", *cells.TIMELINE], lines, ("reading",)) if lines else ""
+    found += [("the whole trace", report.trace)] if report.trace else []
+    cells_of = [(name, {line[0]: line for line in cells.timeline(metrics)}) for name, metrics in found]
+    columns = [m.name for m in TIMELINE if any(of.get(m.name, ("", "-"))[1] != "-" for _, of in cells_of)]
+    if not columns:
+        return ""
+    usual = ["usual", *(prose(BY_NAME[name].usual) for name in columns)]
+    lines = [[name, *(of[column][1] if column in of else "-" for column in columns)] for name, of in cells_of]
+    return table(["case", *columns], [usual, *lines], columns)
 
 
 def _shape(dimensions: tuple[int, int, int]) -> str:
