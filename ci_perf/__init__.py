@@ -20,9 +20,12 @@ cli             the command line: each command parses, calls, prints, exits
 edge            one module for each kind of outside world
   preflight     what is settled before the first measurement: interpreter, devices, profilers
   lab           the machine as the flow sees it: verify, time, profile
+  base          the base commit made ready: tree, build, kernels, worker
+  turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
   torch_trace   the timeline from torch's profiler, where there is no nsys
+  lock          one run at a time on each GPU
   gpu           NVML: which GPUs, and how they are just now
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
@@ -68,8 +71,11 @@ core            pure: values in, values out
   plan          which cases run where
   stats         summaries and intervals
   decision      the verdict on one number
+  paired        the verdict on pairs that took turns
   gates         limits on counters and timelines, and differences
+  finding       what is said of a case
   verdict       the verdict on each case
+  versus        the verdict on a case against its base commit, and on the session
   baseline      made from a run, checked, compared
   metrics       the counters by name
   timeline      the metrics of a timeline by name

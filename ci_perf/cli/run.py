@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +12,16 @@ from tabulate import tabulate
 
 from ci_perf import __version__
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.cli.output import Bars, show
+from ci_perf.cli.output import Bars, no_workflow_commands, show
+from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
 from ci_perf.core.plan import Job, make_plan
 from ci_perf.core.report import Report
 from ci_perf.core.settings import Settings, policy_from
 from ci_perf.edge import artifacts, git, store
+from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.lab import MachineLab
+from ci_perf.edge.lock import gpu_lock
 from ci_perf.edge.preflight import Room, prepare
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
@@ -45,11 +49,21 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     if show_settings:
         click.echo(_settings_table(settings, specs))
         return
+    if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
+        raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
     make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root)
-    with artifacts.guarded(room.guard, _say), room.worker:
+    lock = gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"])
+    with artifacts.guarded(room.guard, _say), room.worker, lock:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
-        found = _measure(_blank(patterns, jobs, settings, room, root), jobs, settings, room)
+        blank = _blank(patterns, jobs, settings, room, root)
+        store.clear_run_folder(room.folder)  # only now: nothing can be wrong with the input any more
+        room.guard.open()
+        if settings["against"]:
+            with _base(root, specs, settings, room) as base:
+                found = _measure(replace(blank, against=base.against), jobs, settings, room, base)
+        else:
+            found = _measure(blank, jobs, settings, room, None)
         room.worker.close()  # what a worker still writes would escape the search of the folder
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)
@@ -60,8 +74,22 @@ def _say(note: Note) -> None:
     click.echo(f"warning: {note.message}", err=True)
 
 
-def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room) -> Run:
-    lab = MachineLab(room.bench, room.worker, room.profilers)
+def _base(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, room: Room) -> AbstractContextManager[Base]:
+    return prepared(
+        root,
+        settings["against"],
+        kernels_dir=settings["kernels-dir"],
+        head=specs,
+        setup=settings["setup"],
+        python=settings["base-python"] or room.bench.python,
+        env=room.bench.env,
+        logs=room.folder / "logs",
+        environ=os.environ,
+    )
+
+
+def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, base: Base | None) -> Run:
+    lab = MachineLab(room.bench, room.worker, room.profilers, base)
     with Bars() as bars:
         return execute(
             blank,
@@ -78,7 +106,7 @@ def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings,
     provenance = Provenance(
         tool=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=shlex.join(["ci-perf", "run", *patterns]),
+        command=shlex.join(["ci-perf", "run", *patterns, *_flags(settings)]),
         commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
@@ -99,6 +127,16 @@ def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings,
     )
 
 
+def _flags(settings: Settings) -> list[str]:
+    """Return what makes the run another than the default one, as flags; where files lie makes no difference."""
+    chosen = {name: value for name, value in settings.values.items() if settings.origins[name] != "default"}
+    return [
+        f"--{name}" if value is True else f"--{name}={_text(value)}"
+        for name, value in chosen.items()
+        if value is not False and name not in {"output", "baselines", "python", "base-python"}
+    ]
+
+
 def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpec, ...]:
     """Let a threshold from a flag or the environment outrank the one in kernel.toml."""
     if settings.chosen_by_user("regression-threshold"):
@@ -114,17 +152,17 @@ def _baselines(
     folder: Path, patterns: tuple[str, ...], specs: dict[str, KernelSpec], room: Room
 ) -> tuple[Baseline, ...]:
     """Return the baselines that this run can be held against: of these devices, and of these kernels or of all."""
-    slugs = {device.slug for device in room.devices}
-    found = store.read_baselines(folder).values()
-    return tuple(b for b in found if b.device.slug in slugs and (not patterns or b.kernel in specs))
+    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in room.devices))
+    return tuple(b for b in found if not patterns or b.kernel in specs)
 
 
 def _print(report: Report, comment: str, room: Room, *, as_json: bool) -> None:
     if as_json:
         click.echo(render_json(report), nl=False)
     else:
-        show(report)
-        click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
+        with no_workflow_commands():
+            show(report)
+            click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         try:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ci_perf.core.model import Cost, Failure, Replicate, Verification
+from ci_perf.core.model import Cost, Failure, Pair, Replicate, Verification
 from ci_perf.core.plan import Job
+from ci_perf.core.versus import NOT_IN_BASE
 from ci_perf.edge import gpu
+from ci_perf.edge.base import Base
 from ci_perf.edge.profile import Profiler
+from ci_perf.edge.turns import Side, SideFailure, measure_pair
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow import Profiled
 
@@ -34,9 +37,12 @@ class Bench:
 class MachineLab:
     """A `Lab` on this machine."""
 
-    def __init__(self, bench: Bench, worker: Worker, profilers: Sequence[Profiler] = ()) -> None:
+    def __init__(
+        self, bench: Bench, worker: Worker, profilers: Sequence[Profiler] = (), base: Base | None = None
+    ) -> None:
         self._bench = bench
         self._worker = worker
+        self._base = base
         self._profilers = profilers
         self._gpu_seconds = 0.0
 
@@ -59,8 +65,39 @@ class MachineLab:
                 answer = self._ask(job, {**request, "planted": self._bench.planted})
             yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
 
+    def pair(self, job: Job) -> Pair | str | Failure:
+        """Time a job in turns with the base, in a fresh pair of processes."""
+        base = self._need_base()
+        if job.spec.name not in base.side.kernels:
+            return NOT_IN_BASE
+        head = Side("head", self._bench.root, {job.spec.name: job.spec}, self._worker)
+        found = self._turns(job, (base.side, head), self._bench.planted)
+        if isinstance(found, SideFailure):
+            return found.failure if found.side == "head" else found.failure.message
+        return found
+
+    def control(self, job: Job) -> Pair | str | Failure:
+        """Time the base in turns with itself."""
+        base = self._need_base()
+        found = self._turns(job, (base.side, base.twin), None)
+        return found.failure.message if isinstance(found, SideFailure) else found
+
+    def _need_base(self) -> Base:
+        if self._base is None:
+            raise RuntimeError("pairs need a base")
+        return self._base
+
+    def _turns(self, job: Job, sides: tuple[Side, Side], planted: float | None) -> Pair | SideFailure:
+        started = time.monotonic()
+        timeout_s = job.spec.timeout_s or self._bench.timeout_s
+        found = measure_pair(job, sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=timeout_s, planted=planted)
+        if job.device == "cuda":
+            self._gpu_seconds += time.monotonic() - started
+        return found
+
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run all jobs under each profiler, one session each."""
+        self._worker.close()  # the last case would hold its memory on the GPU
         for session in self._profilers if jobs else ():
             started = time.monotonic()
             found = session.run(jobs)
