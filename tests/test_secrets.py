@@ -3,7 +3,10 @@
 import base64
 import gzip
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import zipfile
 from urllib.parse import quote, quote_plus
 
@@ -20,6 +23,7 @@ from ci_perf.edge.guard import Guard, names_in_file, variables_in_file
 from ci_perf.profilers import nsys_scrub, nsys_sqlite
 from tests.builders import a_measurement, a_run
 from tests.corpus import CAPTURES, files
+from tests.test_project import ROOT
 
 SECRET = 'hunter2/"x"+y&z='
 NEEDLES = needles_of({"PASSWORD": SECRET})
@@ -86,6 +90,25 @@ def test_a_secret_that_is_a_word_of_ci_perf_does_not_break_the_run():
 
 def test_of_two_secrets_that_begin_alike_the_longer_one_is_named():
     assert redact("abcdef123", needles_of({"A": "abcdef", "B": "abcdef123"})) == "[B withheld]"
+
+
+def test_the_environment_that_others_can_read_is_blanked_and_our_own_is_not():
+    code = """
+import os, subprocess
+from ci_perf.core.secrets import looks_secret
+from ci_perf.edge import own_environment
+
+print(own_environment.hide(looks_secret), os.environ["MY_TOKEN"], os.environ["PLAIN"])
+print(open("/proc/self/environ").read())
+print(subprocess.run(["env"], stdout=subprocess.PIPE, text=True).stdout)
+"""
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MY_TOKEN": SECRET, "PLAIN": "public"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    first, *others = done.stdout.splitlines()
+
+    assert first == f"1 {SECRET} public"
+    assert SECRET not in "".join(others)
+    assert done.stdout.count("PLAIN=public") == 2
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

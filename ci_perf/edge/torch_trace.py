@@ -74,15 +74,15 @@ class TorchTrace:
 
 @dataclass(frozen=True, slots=True)
 class WithFallback:
-    """A session of nsys, and torch's profiler for the cases of which nsys has no timeline."""
+    """A session of nsys, and torch's profiler in its place where nsys saw no kernel of any case."""
 
     nsys: ProfileSession
     torch: TorchTrace
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
-        """Profile with nsys; where it recorded nothing at all, trace with torch."""
+        """Profile with nsys, or else trace with torch; the notes say why nsys did not do."""
         found = self.nsys.run(jobs)
-        if found.timelines:
+        if any(timeline.kernels for timeline in found.timelines.values()):
             return found
         instead = self.torch.run(jobs)
         return replace(instead, notes=(*found.notes, *instead.notes))
