@@ -4,8 +4,8 @@ A stored time is off by 1 % a few minutes later and by several per cent on anoth
 sessions can see that: where it matters, measure the base in turns (`paired.py`). Here a change counts only when all of
 these hold: the estimate passes the threshold in each batch of fresh processes; the interval of all of them, adjusted
 over the cases of the run (Bonferroni) and widened by the baseline's own scatter, excludes no change; the two sides
-separate, or the whole interval lies beyond the threshold; and the change is there in SM cycles too, where the clocks
-are known. What is past a threshold and not established is INCONCLUSIVE: shown, never red.
+separate, or the whole interval lies twice beyond the threshold; and the change is there in SM cycles too, where the
+clocks are known. What is past a threshold and not established is INCONCLUSIVE: shown, never red.
 
 Why separation: within one session every order of the processes of unchanged code is as likely as any other, so that 6
 and 12 separate once in 18,564 sessions, also where processes fall into two modes; the interval alone would let 13 to 35
@@ -20,6 +20,8 @@ from ci_perf.core.model import Policy, Verdict
 from ci_perf.core.quantity import percent
 from ci_perf.core.stats import Interval, ratio_interval
 
+FAR = 2
+"""An interval that lies wholly beyond the threshold twice over needs no separation: one odd process cannot hide it."""
 _ROUNDING = 1 - 1e-9
 """Two times that are exactly 3 % apart have a quotient that rounding may put just below 1.03."""
 
@@ -120,8 +122,8 @@ def _doubt_of_overlap(
     if adjusted.low <= 1 + floor and adjusted.high >= 1 / (1 + floor):
         return "not-significant", "the interval and the baseline's own scatter do not exclude no change"
     separate = max(base) < min(head) or max(head) < min(base)
-    slow, fast = beyond
-    if not separate and adjusted.low < slow and adjusted.high > 1 / fast:
+    far_slower, far_faster = (ratio**FAR for ratio in beyond)
+    if not separate and adjusted.low < far_slower and adjusted.high > 1 / far_faster:
         return "overlapping", "some processes of the baseline took as long as some of this run"
     return None
 
