@@ -29,12 +29,11 @@ FILES: Mapping[str, str] = {
 
 def render_index(report: Report, sizes: Mapping[str, int]) -> str:
     """Return the page that says what the folder holds, given the size in bytes of each file in it."""
-    logs = sum(size for name, size in sizes.items() if name.startswith("logs/"))
-    shown = {**{name: size for name, size in sizes.items() if name in FILES}, **({"logs/": logs} if logs else {})}
+    shown = {name: _size_of(name, sizes) for name in FILES}
     lines = [
-        (f"[{name}]({name})", meaning, "" if name == "index.md" else _size(shown[name]))
+        (f"[{name}]({name})", meaning, "" if name == "index.md" else _size(shown[name] or 0))
         for name, meaning in FILES.items()
-        if name in shown or name == "index.md"
+        if shown[name] is not None or name == "index.md"
     ]
     withheld = [f"- {prose(note.message)}" for note in report.notes if note.code == "withheld"]
     parts = [
@@ -46,6 +45,12 @@ def render_index(report: Report, sizes: Mapping[str, int]) -> str:
     if withheld:
         parts += ["## Withheld", "\n".join(withheld)]
     return "\n\n".join(parts) + "\n"
+
+
+def _size_of(name: str, sizes: Mapping[str, int]) -> int | None:
+    """Return the size of a file, or of all files of a folder (`logs/`); None where there is none."""
+    found = [size for file, size in sizes.items() if file == name or (name.endswith("/") and file.startswith(name))]
+    return sum(found) if found else None
 
 
 def _size(size: int) -> str:
