@@ -14,6 +14,7 @@ cli             the command line: each command parses, calls, prints, exits
   baseline      `baseline accept`, `check`, `diff`
   listing       `list`
   inspect       `inspect`
+  scrub         `scrub`
   doctor        `doctor`
   options       flags made from the table of settings
   output        the report on a terminal, progress bars
@@ -24,12 +25,16 @@ edge            one module for each kind of outside world
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
+  torch_trace   the timeline from torch's profiler, where there is no nsys
   lock          one run at a time on each GPU
   inspection    any file of a profiler or a benchmark
   gpu           NVML: which GPUs, and how they are just now
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
   store         files: kernels, settings, runs, baselines
+  artifacts     the artifact folder of a run
+  guard         keeps what holds a secret out of it
+  own_environment  blanks the secrets that this process shows to others
   git           commit and user
   proc          starts programs, with a time limit
 flow            the order of the main job: verify, time, confirm, profile
@@ -38,6 +43,7 @@ render          a report as text
   terminal      tables for people
   html          the comment as a page
   tabular       CSV
+  folder        the small files of the artifact folder
   junit         JUnit XML
   json_text     JSON for programs
   cells         the words of a row, shared by all of them
@@ -47,7 +53,11 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   nsys_sqlite   reads its exported database
   nsys_kernels  goes over the kernels of a trace of any length
   nsys_schema   gives every version's tables one shape
+  nsys_activity  reads what a program did in a range, call by call
+  nsys_scrub    removes environments from an export
+  chrome_trace  reads the trace of torch's profiler
   timeline      what a trace holds
+  activity      what a program did with the GPU in a range, summed up
   ncu           Nsight Compute: command, complaints
   ncu_report_file  reads .ncu-rep
   ncu_csv       reads its CSV pages and logs
@@ -66,18 +76,20 @@ core            pure: values in, values out
   stats         summaries and intervals
   decision      the verdict on one number
   paired        the verdict on pairs that took turns
-  gates         counters: limits and differences
+  gates         limits on counters and timelines, and differences
   finding       what is said of a case
   verdict       the verdict on each case
   versus        the verdict on a case against its base commit, and on the session
   baseline      made from a run, checked, compared
   metrics       the counters by name
+  timeline      the metrics of a timeline by name
   roofline      how near a time is to the device's best
+  occupancy     how many warps of a kernel fit on a multiprocessor
   report        findings and numbers in order
   doctor        what a machine lacks, and what mends it
   schema        JSON Schemas and errors that name the key
   serial        runs and baselines as canonical JSON
-  secrets       what must not reach the processes that run kernels
+  secrets       what must not leave the machine, and how it looks in a file
   quantity      numbers as text
   errors        errors that users see, and exit statuses
 schemas         JSON Schema 2020-12 of kernel.toml, runs and baselines

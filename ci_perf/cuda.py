@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -107,6 +107,7 @@ class CudaSource:
                 raise ValueError(f'{self.path.name}: no extern "C" kernel named {name}')
             kernel = ObjectCode.from_cubin(code).get_kernel(name)
             self._kernels[index, name] = kernel
+            _LOADED[name] = kernel
         return kernel
 
     def _allow_shared(self, index: int, name: str, shared_bytes: int) -> None:
@@ -119,6 +120,20 @@ class CudaSource:
         if status != driver.CUresult.CUDA_SUCCESS:
             raise ValueError(f"{self.path.name}: {name}: {shared_bytes} bytes of shared memory: {status.name}")
         self._shared_limits[index, name] = shared_bytes
+
+
+_LOADED: dict[str, Kernel] = {}
+"""Every kernel that this process loaded, by name."""
+
+
+def local_bytes() -> dict[str, int]:
+    """Return the local memory of a thread, where spilled registers go, of each kernel loaded; the driver knows it."""
+    sizes = {}
+    for name, kernel in _LOADED.items():
+        size: Any = getattr(kernel.attributes, "local_size_bytes", None)  # a method or a property, by version
+        if size is not None:
+            sizes[name] = int(size() if callable(size) else size)
+    return sizes
 
 
 class Compiler(Protocol):

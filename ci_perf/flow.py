@@ -33,6 +33,8 @@ class Profiled:
 
     timelines: Mapping[str, CaseTimeline] = field(default_factory=dict)
     counters: Mapping[str, tuple[Mapping[str, Reading], ...]] = field(default_factory=dict)
+    trace: Mapping[str, Reading] = field(default_factory=dict)
+    """The metrics of the whole trace."""
     notes: tuple[Note, ...] = ()
 
 
@@ -208,7 +210,8 @@ class _Journal:
             old = self.of(job)
             timeline = found.timelines.get(job.label, old.timeline)
             self._put(job, replace(old, timeline=timeline, counters=found.counters.get(job.label, old.counters)))
-        self.run = replace(self.run, notes=(*self.run.notes, *found.notes))
+        notes = (*self.run.notes, *found.notes)
+        self.run = replace(self.run, notes=notes, trace=found.trace or self.run.trace)
         self._save(self.run)
 
     def finish(self) -> Run:

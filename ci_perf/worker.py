@@ -16,6 +16,8 @@ Requests, each with `op`:
   ready     -> the case warm and waiting, to be timed in turns with another process
   turn      -> this side's samples of one round
   profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
+  trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`;
+               the local memory of the kernels whose loaders know it
 All but hello name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`.
 An answer holds `ok`; where that is false, also `code`, `message` and `detail`.
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import importlib.metadata
 import importlib.util
 import json
@@ -38,7 +41,7 @@ import time
 import traceback
 import warnings
 from fractions import Fraction
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -544,18 +547,97 @@ def profile(request: Request) -> Answer:
     """Launch a few times inside an NVTX range that only holds what counts."""
     import torch
 
+    nvtx = nvtx_functions(request.get("nsys"))
+    case = warm_case(request)
+    torch.cuda.profiler.start()
+    # Start/end, so that the launches of other threads count, as autograd has them. ncu is known to report push/pop.
+    opened = nvtx.start(request["range"])
+    if "ncu" in request:
+        nvtx.push(request["range"])
+    for _ in range(request["launches"]):
+        case.launch()
+    case.synchronize()
+    if "ncu" in request:
+        nvtx.pop()
+    nvtx.end(opened)
+    torch.cuda.profiler.stop()
+    return {"launches": request["launches"]}
+
+
+def warm_case(request: Request) -> Case:
+    """Return a case that has compiled, tuned and allocated, with nothing left to do for the GPU."""
     case = Case(request)
     for _ in range(2):
         case.launch()
     case.synchronize()
-    torch.cuda.profiler.start()
-    torch.cuda.nvtx.range_push(request["range"])
-    for _ in range(request["launches"]):
-        case.launch()
-    case.synchronize()
-    torch.cuda.nvtx.range_pop()
-    torch.cuda.profiler.stop()
-    return {"launches": request["launches"]}
+    return case
+
+
+class Nvtx(NamedTuple):
+    """What opens and closes NVTX ranges: `start` and `end` for all threads, `push` and `pop` for one."""
+
+    start: Callable[[str], Any]
+    end: Callable[[Any], Any]
+    push: Callable[[str], Any]
+    pop: Callable[[], Any]
+
+
+def nvtx_functions(nsys: str | None) -> Nvtx:
+    """Return torch's own functions for NVTX, else those of the package `nvtx`.
+
+    That package is independent of torch, and of its versions from 0.2.13 on an older nsys records nothing.
+    """
+    import torch
+
+    with contextlib.suppress(RuntimeError, AttributeError):  # a torch that was built without NVTX has stand-ins
+        own = torch.cuda.nvtx
+        own.range_end(own.range_start("ci-perf: is NVTX there?"))
+        return Nvtx(own.range_start, own.range_end, own.range_push, own.range_pop)
+    if importlib.util.find_spec("nvtx") is None:
+        raise Wrong("raised", "no NVTX: this torch was built without it, and the package `nvtx` is not installed")
+    version = importlib.metadata.version("nvtx")
+    if numbers(version) >= (0, 2, 13) and nsys is not None and numbers(nsys) < (2025,):
+        raise Wrong("raised", f"nsys {nsys} sees no range of nvtx {version}: use nvtx 0.2.11 or nsys 2025 and newer")
+    import nvtx
+
+    return Nvtx(nvtx.start_range, nvtx.end_range, nvtx.push_range, nvtx.pop_range)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (2025, 3) of "2025.3.beta"."""
+    found = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        found.append(int(part))
+    return tuple(found)
+
+
+def trace(request: Request) -> Answer:
+    """Launch a few times under torch's own profiler and export what it saw as a Chrome trace."""
+    import torch
+
+    case = warm_case(request)
+    kinds = torch.profiler.ProfilerActivity
+    activities = [kinds.CPU, kinds.CUDA] if case.device == "cuda" else [kinds.CPU]
+    with torch.profiler.profile(activities=activities) as profiler, torch.profiler.record_function(request["range"]):
+        for _ in range(request["launches"]):
+            case.launch()
+        case.synchronize()
+    profiler.export_chrome_trace(request["trace"])
+    return {"launches": request["launches"], "local_bytes": local_bytes()}
+
+
+def local_bytes() -> dict[str, int]:
+    """Return the local memory of a thread, which a trace lacks, of the kernels whose loaders know it."""
+    cuda, triton = sys.modules.get("ci_perf.cuda"), sys.modules.get("triton")
+    sizes: dict[str, int] = {}
+    with contextlib.suppress(Exception):  # an answer without them is an answer too
+        sizes.update(cuda.local_bytes() if cuda else {})
+    for found in gc.get_objects() if triton else ():
+        if type(found).__name__ == "CompiledKernel" and isinstance(getattr(found, "n_spills", None), int):
+            sizes[str(found.metadata.name)] = 4 * found.n_spills  # Triton counts registers
+    return sizes
 
 
 # --- the loop --------------------------------------------------------------------------------------------------------
@@ -592,6 +674,7 @@ OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "verify": verify,
     "time": measure,
     "profile": profile,
+    "trace": trace,
 }
 
 

@@ -5,6 +5,8 @@ import tomllib
 from pathlib import Path
 
 import ci_perf
+from ci_perf.core.timeline import TIMELINE
+from ci_perf.render.folder import FILES
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ci_perf"
@@ -41,3 +43,12 @@ def test_ci_runs_the_tests_and_nothing_else():
     lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if not line.startswith(("#", "set "))]
 
     assert lines == ['exec "$(dirname "$0")/../scripts/test" "$@"']
+
+
+def test_the_readme_lists_every_file_of_the_artifact_folder_and_every_metric_of_the_timeline():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    for name, meaning in FILES.items():
+        assert f"| `{name}` | {meaning} |\n" in readme
+    for metric in TIMELINE:
+        assert f"| `{metric.name}` | {metric.meaning} |" in readme

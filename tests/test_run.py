@@ -116,8 +116,11 @@ def test_a_run_leaves_its_files_and_prints_the_comment(broken_run):
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
     assert found == {
+        "index.md",
         "run.json",
         "report.md",
+        "smoke.txt",
+        "env.txt",
         "key_metrics.csv",
         "logs",
         "logs/worker.stderr.txt",

@@ -1,5 +1,6 @@
 """Real worker processes on kernels that misbehave: each failure is a value, and the next request works."""
 
+import importlib.util
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from ci_perf.core.serial import dump_run, load_run
 from ci_perf.edge import worker_process
 from ci_perf.edge.store import write_run
 from ci_perf.edge.worker_process import Worker
+from ci_perf.profilers import chrome_trace
 from tests.builders import a_cpu, a_run, a_spec
 
 SOUND = """
@@ -455,3 +458,70 @@ def test_the_case_after_one_that_hung_does_not_pay_for_the_new_start(kernel, tmp
     with Worker(sys.executable, dict(os.environ), tmp_path) as restarted:
         assert ask(restarted, slow_to_start, timeout_s=0.5).code == "timeout"
         assert not isinstance(ask(restarted, kernel(), timeout_s=0.5), Failure)
+
+
+def test_a_trace_of_torch_on_a_cpu_holds_the_range_and_no_kernel(torch_worker, kernel, tmp_path):
+    entry = kernel(above="import torch\n", below=TORCH_ADDS)
+    more = {"range": "ci-perf:a/b", "launches": 3, "trace": str(tmp_path / "t.json")}
+    answer = ask(torch_worker, entry, "trace", **more)
+    found, document = chrome_trace.read(tmp_path / "t.json", answer["local_bytes"])
+
+    assert answer["launches"] == 3
+    assert [(r.name, r.instances, r.count) for r in found.timeline.ranges] == [("ci-perf:a/b", 1, 0)]
+    assert "no kernel was traced" in found.timeline.warnings[0]
+    assert document["traceEvents"]
+
+
+TORCH_ADDS = """
+def make_inputs(rng, device, **case):
+    return torch.ones(8)
+
+def launch(inputs):
+    return inputs + 1
+
+def reference(inputs):
+    return inputs + 1
+"""
+
+
+@pytest.fixture
+def loaded_worker(monkeypatch):
+    """Return the worker as a module, with a torch that was built without NVTX."""
+    spec = importlib.util.spec_from_file_location("ci_perf_worker", worker_process.WORKER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def stand_in(*_):
+        raise RuntimeError("NVTX functions not installed")
+
+    without = SimpleNamespace(range_start=stand_in, range_end=stand_in)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(nvtx=without)))
+    return module
+
+
+def with_nvtx(monkeypatch, module, version):
+    functions = SimpleNamespace(start_range=1, end_range=2, push_range=3, pop_range=4)
+    monkeypatch.setitem(sys.modules, "nvtx", functions)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name == "nvtx" and version)
+    monkeypatch.setattr(module.importlib.metadata, "version", lambda _: version)
+
+
+@pytest.mark.parametrize(("version", "nsys"), [("0.2.11", "2023.4.4"), ("0.2.14", "2025.3.1.0"), ("0.2.14", None)])
+def test_the_package_nvtx_stands_in_for_a_torch_without_it(loaded_worker, monkeypatch, version, nsys):
+    with_nvtx(monkeypatch, loaded_worker, version)
+
+    assert tuple(loaded_worker.nvtx_functions(nsys)) == (1, 2, 3, 4)
+
+
+def test_a_package_nvtx_that_an_old_nsys_does_not_see_is_refused(loaded_worker, monkeypatch):
+    with_nvtx(monkeypatch, loaded_worker, "0.2.14")
+
+    with pytest.raises(loaded_worker.Wrong, match=r"nsys 2023\.4\.4 sees no range of nvtx 0\.2\.14"):
+        loaded_worker.nvtx_functions("2023.4.4")
+
+
+def test_no_nvtx_at_all_is_said(loaded_worker, monkeypatch):
+    monkeypatch.setattr(loaded_worker.importlib.util, "find_spec", lambda _: None)
+
+    with pytest.raises(loaded_worker.Wrong, match="no NVTX"):
+        loaded_worker.nvtx_functions(None)

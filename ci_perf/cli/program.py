@@ -14,7 +14,10 @@ from ci_perf.cli.inspect import inspect
 from ci_perf.cli.listing import list_cases
 from ci_perf.cli.report import replay, report
 from ci_perf.cli.run import run
+from ci_perf.cli.scrub import scrub
 from ci_perf.core.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
+from ci_perf.core.secrets import looks_secret
+from ci_perf.edge import own_environment
 
 
 class Program(click.Group):
@@ -53,7 +56,7 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, report, replay, baseline, inspect, doctor):
+for _command in (run, list_cases, report, replay, baseline, inspect, scrub, doctor):
     program.add_command(_command)
 
 
@@ -63,4 +66,5 @@ def main() -> None:
     A job that is cancelled gets SIGTERM: like Ctrl-C, it ends the workers and leaves a readable run.json.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    own_environment.hide(looks_secret)
     sys.exit(program.main(prog_name="ci-perf"))

@@ -16,9 +16,9 @@ from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
 from ci_perf.core.plan import Job, make_plan
-from ci_perf.core.report import Report, build_report
+from ci_perf.core.report import Report
 from ci_perf.core.settings import Settings, policy_from
-from ci_perf.edge import git, store
+from ci_perf.edge import artifacts, git, store
 from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
@@ -26,7 +26,6 @@ from ci_perf.edge.preflight import Room, prepare
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
-from ci_perf.render.tabular import render_csv
 
 
 @click.command()
@@ -54,21 +53,25 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
     make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root)
-    with room.worker, gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"]):
+    lock = gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"])
+    with artifacts.guarded(room.guard, _say), room.worker, lock:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         blank = _blank(patterns, jobs, settings, room, root)
         store.clear_run_folder(room.folder)  # only now: nothing can be wrong with the input any more
+        room.guard.open()
         if settings["against"]:
             with _base(root, specs, settings, room) as base:
                 found = _measure(replace(blank, against=base.against), jobs, settings, room, base)
         else:
             found = _measure(blank, jobs, settings, room, None)
-    report = build_report(found)
-    comment = render_comment(report)
-    store.write_text(room.folder / "report.md", comment)
-    store.write_text(room.folder / "key_metrics.csv", render_csv(report))
-    _print(report, comment, room, as_json=as_json)
+        room.worker.close()  # what a worker still writes would escape the search of the folder
+        report = artifacts.finish(found, room.guard)
+    _print(report, render_comment(report), room, as_json=as_json)
     ctx.exit(report.exit_status)
+
+
+def _say(note: Note) -> None:
+    click.echo(f"warning: {note.message}", err=True)
 
 
 def _base(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, room: Room) -> AbstractContextManager[Base]:
@@ -93,7 +96,7 @@ def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, 
             jobs,
             lab,
             processes=settings["processes"],
-            save=lambda run: store.write_run(run, room.folder),
+            save=lambda run: artifacts.save(run, room.guard),
             progress=bars,
         )
 

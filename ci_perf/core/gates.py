@@ -1,4 +1,4 @@
-"""Counters: limits that a kernel must keep, and differences from what was agreed."""
+"""Limits that a kernel must keep, on counters and on its timeline; counters that differ from what was agreed."""
 
 import math
 import statistics
@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from ci_perf.core.metrics import BY_NAME, Trust
 from ci_perf.core.model import BaselineCase, Device, Gate, GateState, Measurement, Reading
+from ci_perf.core.timeline import BY_NAME as TIMELINE
+
+GATED = (*BY_NAME, *TIMELINE)
+"""Every name that `[gates]` of a kernel.toml may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,11 @@ class CounterChange:
 
 
 def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
-    """Hold a limit against the worst of the profiled launches; a counter that is not available keeps no gate."""
-    readings = [counters[gate.metric] for counters in measurement.counters if gate.metric in counters]
+    """Hold a limit against the worst of the profiled launches; what is not available keeps no gate."""
+    readings = _readings(gate.metric, measurement)
     if not readings:
-        return GateFinding(gate, Reading(None, "", "no counters were measured"), GateState.NOT_MEASURED)
+        what = "no timeline was recorded" if gate.metric in TIMELINE else "no counters were measured"
+        return GateFinding(gate, Reading(None, "", what), GateState.NOT_MEASURED)
     for reading in readings:
         if reading.value is None or not math.isfinite(reading.value):
             return GateFinding(gate, reading, GateState.NOT_MEASURED)
@@ -40,6 +45,12 @@ def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
     worst = min(values) if gate.operator == ">=" else max(values)
     kept = worst >= gate.limit if gate.operator == ">=" else worst <= gate.limit
     return GateFinding(gate, Reading(worst, readings[0].unit), GateState.KEPT if kept else GateState.BROKEN)
+
+
+def _readings(metric: str, measurement: Measurement) -> list[Reading]:
+    timeline = measurement.timeline.metrics if measurement.timeline else {}
+    sources = (timeline,) if metric in TIMELINE else measurement.counters
+    return [source[metric] for source in sources if metric in source]
 
 
 def counter_changes(

@@ -50,7 +50,7 @@ class GateState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """An absolute, one-sided limit on a counter: `sm_throughput_pct >= 85`."""
+    """An absolute, one-sided limit on a counter or on a metric of the timeline: `sm_throughput_pct >= 85`."""
 
     metric: str
     operator: str
@@ -222,6 +222,8 @@ class TracedKernel:
     block: tuple[int, int, int]
     registers_per_thread: int | None = None
     shared_bytes: int | None = None
+    local_bytes: int | None = None
+    """Local memory of a thread: where registers are spilled to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,10 @@ class CaseTimeline:
 
     launches: int
     kernels: tuple[TracedKernel, ...]
+    source: str = "nsys"
+    """Who traced: `nsys`, or `torch` where there was no nsys."""
+    metrics: Mapping[str, Reading] = field(default_factory=dict)
+    """By the names of `core.timeline`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,3 +390,5 @@ class Run:
     against: Against | None = None
     """The base commit that was measured in turns with this one; None: times are held against baselines."""
     finished: bool = False
+    trace: Mapping[str, Reading] = field(default_factory=dict)
+    """The metrics of `core.timeline` over all that the profiler traced, not only inside the cases' ranges."""

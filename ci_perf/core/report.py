@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ci_perf.core.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.core.finding import Finding
-from ci_perf.core.model import Device, Measurement, Note, Provenance, Run, Toolchain, Verdict
+from ci_perf.core.model import Device, Measurement, Note, Provenance, Reading, Run, Toolchain, Verdict
 from ci_perf.core.quantity import percent
 from ci_perf.core.roofline import Roofline, roofline
 from ci_perf.core.stats import Summary, summarize
@@ -73,6 +73,8 @@ class Report:
     gpu_seconds: float
     planted: float | None
     patterns: tuple[str, ...]
+    trace: Mapping[str, Reading]
+    """The metrics of the timeline over all that was traced."""
 
     def of(self, *verdicts: Verdict) -> tuple[Row, ...]:
         """Return the rows with one of these verdicts."""
@@ -110,6 +112,7 @@ def build_report(run: Run) -> Report:
         gpu_seconds=run.gpu_seconds,
         planted=run.planted,
         patterns=run.selection,
+        trace=run.trace,
     )
 
 

@@ -9,7 +9,7 @@ Canonical: keys sorted, two spaces, a final newline, so that a change in git sho
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from cattrs.preconf.json import make_converter
@@ -17,6 +17,7 @@ from cattrs.preconf.json import make_converter
 from ci_perf.core.errors import FormatError
 from ci_perf.core.model import Baseline, Run
 from ci_perf.core.schema import check
+from ci_perf.core.secrets import Needle, names_in, redact
 
 VERSION = 1
 """Of both schemas. A file of an older version is read; one of a newer version is refused."""
@@ -42,6 +43,15 @@ def canonical(document: object) -> str:
 def dump_run(run: Run) -> str:
     """Return the text of a `run.json`."""
     return canonical(_document(run, "run"))
+
+
+def redact_run(run: Run, needles: Sequence[Needle]) -> Run:
+    """Return the run without the values of secrets; what identifies its kernels and devices stays."""
+    text = dump_run(run) if needles else ""
+    if not names_in([text.encode("utf-8", "surrogatepass")], needles):
+        return run
+    document = redact(json.loads(text), needles)
+    return load_run(canonical(document), "run.json")
 
 
 def load_run(text: str, source: str) -> Run:

@@ -6,6 +6,7 @@ of its own kernel stands between the environment and the file.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +107,15 @@ def _choice(choices: Sequence[str]) -> Callable[[object, str], str]:
     return parse
 
 
+def _names(value: object, where: str) -> tuple[str, ...]:
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
+    names = tuple(str(part).strip() for part in parts if str(part).strip())
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_*?][A-Za-z0-9_*?]*", name):
+            raise ConfigError(f"{where}: `{name}` is no variable's name", hint="write NAME or a pattern like MY_*")
+    return names
+
+
 def _planted(value: object, where: str) -> float | None:
     return None if value in (None, "") else parse_fraction(value, where)
 
@@ -128,6 +138,13 @@ SETTINGS: tuple[Setting, ...] = (
         _choice(PROFILES),
         "What to profile with: auto (nsys and ncu where they work), nsys, ncu, none.",
         "NAME",
+    ),
+    Setting(
+        "pass-env",
+        (),
+        _names,
+        "Variables, with wildcards, that kernels and profilers get beside the usual ones, secrets among them.",
+        "LIST",
     ),
     Setting(
         "against",

@@ -5,10 +5,10 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ci_perf.core.errors import ConfigError
-from ci_perf.core.metrics import BY_NAME
+from ci_perf.core.gates import GATED
 from ci_perf.core.model import Gate, KernelSpec, Params, Scalar
 from ci_perf.core.schema import check
 
@@ -123,12 +123,15 @@ def _cpu_cases(document: Mapping[str, object], cases: Mapping[str, Params], sour
 
 
 def _gate(metric: str, limit: str, source: str) -> Gate:
-    if metric not in BY_NAME:
-        raise ConfigError(f"{source}: key `gates.{metric}`: no counter has this name", hint=_similar(metric, BY_NAME))
+    if metric not in GATED:
+        raise ConfigError(
+            f"{source}: key `gates.{metric}`: no counter has this name, nor a metric of the timeline",
+            hint=_similar(metric, GATED),
+        )
     operator = limit.strip()[:2]
     return Gate(metric, operator, float(limit.strip()[2:]))
 
 
-def _similar(name: str, known: Mapping[str, object]) -> str:
+def _similar(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3)
     return f"did you mean {' or '.join(close)}?" if close else "known: " + ", ".join(known)

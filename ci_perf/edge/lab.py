@@ -12,7 +12,7 @@ from ci_perf.core.plan import Job
 from ci_perf.core.versus import NOT_IN_BASE
 from ci_perf.edge import gpu
 from ci_perf.edge.base import Base
-from ci_perf.edge.profile import ProfileSession
+from ci_perf.edge.profile import Profiler
 from ci_perf.edge.turns import Side, SideFailure, measure_pair
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow import Profiled
@@ -38,7 +38,7 @@ class MachineLab:
     """A `Lab` on this machine."""
 
     def __init__(
-        self, bench: Bench, worker: Worker, profilers: Sequence[ProfileSession] = (), base: Base | None = None
+        self, bench: Bench, worker: Worker, profilers: Sequence[Profiler] = (), base: Base | None = None
     ) -> None:
         self._bench = bench
         self._worker = worker

@@ -10,17 +10,24 @@ from typing import Any
 
 from ci_perf.core.errors import MachineError
 from ci_perf.core.model import Device, Failure, Note, Toolchain
-from ci_perf.core.secrets import without_secrets
+from ci_perf.core.secrets import for_profilers, without_secrets
 from ci_perf.core.settings import Settings
 from ci_perf.edge import gpu, store, tools
+from ci_perf.edge.guard import Guard
 from ci_perf.edge.lab import Bench, job_request, query_interpreter
 from ci_perf.edge.machine import cpu_device
-from ci_perf.edge.profile import ProfileSession
+from ci_perf.edge.profile import Profiler, ProfileSession
+from ci_perf.edge.torch_trace import TorchTrace, WithFallback
 from ci_perf.edge.worker_process import Worker
 
 _HINTS = {
     "nsys": "install Nsight Systems (package nsight-systems-cli) or name it with CI_PERF_NSYS",
     "ncu": "install Nsight Compute (package nsight-compute) or name it with CI_PERF_NCU",
+}
+
+_INSTEAD = {
+    "nsys": "torch's profiler gives the timeline in its place",
+    "ncu": "no counters; registers, launch parameters, shared and local memory are those of the timeline",
 }
 
 
@@ -32,9 +39,14 @@ class Room:
     worker: Worker
     devices: tuple[Device, ...]
     toolchain: Toolchain
-    profilers: tuple[ProfileSession, ...]
+    profilers: tuple[Profiler, ...]
     notes: tuple[Note, ...]
-    folder: Path
+    guard: Guard
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's files go: the artifact folder."""
+        return self.guard.folder
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -44,10 +56,11 @@ class Room:
 
 def prepare(settings: Settings, root: Path) -> Room:
     """Find the interpreter, the devices and the profilers; a demand that cannot be met is a MachineError."""
-    env = without_secrets(os.environ)
+    env = without_secrets(os.environ, settings["pass-env"])
     folder = root / settings["output"]
     python = tools.find_python(settings["python"] or None, env)
     store.claim_run_folder(folder)
+    guard = Guard.of(folder, os.environ)
     worker = Worker(str(python.path), env, folder / "logs")
     with ExitStack() as on_error:
         on_error.enter_context(worker)
@@ -67,9 +80,9 @@ def prepare(settings: Settings, root: Path) -> Room:
             gpu_uuid=_uuid(seen),
         )
         on_gpu = any(device.kind == "cuda" for device in devices)
-        profilers, missing = _profilers(settings, bench, folder) if on_gpu else ((), ())
+        sessions, missing = _sessions(settings, bench, guard) if on_gpu else ({}, ())
         notes = (*notes, *_strangers(bench.gpu_uuid if on_gpu else None))
-        versions = {session.tool: version for session, version in profilers}
+        versions = {tool: session.version for tool, session in sessions.items()}
         toolchain = Toolchain(
             python=seen["python"],
             torch=seen["torch"],
@@ -78,9 +91,9 @@ def prepare(settings: Settings, root: Path) -> Room:
             nsys=versions.get("nsys"),
             ncu=versions.get("ncu"),
         )
-        sessions = tuple(session for session, _ in profilers)
+        profilers = _profilers(settings, sessions, worker, bench, guard) if on_gpu else ()
         on_error.pop_all()
-    return Room(bench, worker, devices, toolchain, sessions, (*notes, *missing), folder)
+    return Room(bench, worker, devices, toolchain, profilers, (*notes, *missing), guard)
 
 
 def _devices(
@@ -136,24 +149,38 @@ def _uuid(seen: Mapping[str, Any]) -> str | None:
     return known.uuid if known else None
 
 
-def _profilers(
-    settings: Settings, bench: Bench, folder: Path
-) -> tuple[tuple[tuple[ProfileSession, str], ...], tuple[Note, ...]]:
-    """Return the sessions to run with the tools' versions; a tool that was asked for by name must be there."""
+def _sessions(settings: Settings, bench: Bench, guard: Guard) -> tuple[dict[str, ProfileSession], tuple[Note, ...]]:
+    """Return the sessions to run, by tool; a tool that was asked for by name must be there."""
     chosen = {"auto": ("nsys", "ncu"), "none": (), "nsys": ("nsys",), "ncu": ("ncu",)}[settings["profile"]]
     finders = {"nsys": tools.find_nsys, "ncu": tools.find_ncu}
-    sessions: list[tuple[ProfileSession, str]] = []
+    sessions: dict[str, ProfileSession] = {}
     notes: list[Note] = []
+    env = for_profilers(bench.env, settings["pass-env"])
     for tool in chosen:
         found = finders[tool](bench.env)
         usable = next((t for t in found if t.complete), None)
         if usable:
             request = partial(job_request, root=bench.root)
-            session = ProfileSession(tool, str(usable.path), bench.python, folder, bench.env, request, bench.timeout_s)
-            sessions.append((session, str(usable.version)))
+            sessions[tool] = ProfileSession(
+                tool, str(usable.path), str(usable.version), bench.python, guard, env, request, bench.timeout_s
+            )
             continue
         problem = (found[0].problem or "it is incomplete") if found else f"{tool} was not found"
         if settings["profile"] != "auto":
             raise MachineError(f"{tool} was asked for and cannot be used: {problem}", hint=_HINTS[tool])
-        notes.append(Note(f"no-{tool}", f"not profiled with {tool}: {problem}", _HINTS[tool]))
-    return tuple(sessions), tuple(notes)
+        notes.append(Note(f"no-{tool}", f"not profiled with {tool}: {problem}; {_INSTEAD[tool]}", _HINTS[tool]))
+    return sessions, tuple(notes)
+
+
+def _profilers(
+    settings: Settings, sessions: Mapping[str, ProfileSession], worker: Worker, bench: Bench, guard: Guard
+) -> tuple[Profiler, ...]:
+    """Return what profiles, in order: torch stands in where nsys is wanted and missing or records nothing."""
+    profilers: list[Profiler] = []
+    if settings["profile"] in {"auto", "nsys"}:
+        torch = TorchTrace(worker, guard, partial(job_request, root=bench.root), bench.timeout_s)
+        nsys = sessions.get("nsys")
+        profilers.append(WithFallback(nsys, torch) if nsys else torch)
+    if "ncu" in sessions:
+        profilers.append(sessions["ncu"])
+    return tuple(profilers)

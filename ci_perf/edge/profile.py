@@ -1,27 +1,36 @@
 """One session of nsys or ncu for all cases: start it on a worker, read what it wrote, say what is missing."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from ci_perf.core.errors import CiPerfError
 from ci_perf.core.metrics import Metric, wanted
-from ci_perf.core.model import Note
+from ci_perf.core.model import CaseTimeline, Note, Reading
 from ci_perf.core.plan import Job
 from ci_perf.edge import proc
+from ci_perf.edge.guard import Guard
 from ci_perf.edge.store import write_text
 from ci_perf.edge.worker_process import command as worker_command
 from ci_perf.flow import Profiled
-from ci_perf.profilers import ncu, nsys
-from ci_perf.profilers.attribution import case_counters, case_timeline
+from ci_perf.profilers import ncu, nsys, nsys_activity, nsys_scrub
+from ci_perf.profilers.attribution import case_counters, case_timeline, launch_counters
 from ci_perf.profilers.diagnosis import Diagnosis
 
 NSYS_LAUNCHES = 10
 NCU_LAUNCHES = 2
 """Two, so that a counter said to be exact is seen to repeat."""
 _EXPORT_TIMEOUT_S = 300.0
+_FILES = {"nsys": ("timeline.sqlite", "timeline.nsys-rep"), "ncu": ("kernels.ncu-rep",)}
+"""What a session leaves in the artifact folder."""
+
+
+class Profiler(Protocol):
+    """What profiles all cases of a run."""
+
+    def run(self, jobs: Sequence[Job]) -> Profiled:
+        """Profile all jobs; what cannot be had becomes a note, never an exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +40,10 @@ class ProfileSession:
     tool: str
     """`nsys` or `ncu`."""
     path: str
+    version: str
     python: str
-    folder: Path
-    """Of the run: takes the reports; its `logs` take the rest."""
+    guard: Guard
+    """The tool writes outside of the run's folder; a file that holds a secret stays there."""
     env: Mapping[str, str]
     request: Callable[[Job], dict[str, Any]]
     timeout_s: float
@@ -41,28 +51,39 @@ class ProfileSession:
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Profile all jobs in one session; what cannot be had becomes a note, never an exception."""
         try:
-            return self._nsys(jobs) if self.tool == "nsys" else self._ncu(jobs)
+            found = self._nsys(jobs) if self.tool == "nsys" else self._ncu(jobs)
         except CiPerfError as error:
-            return Profiled(notes=(Note(f"{self.tool}-failed", f"{self.tool}: {error}", error.hint),))
+            found = Profiled(notes=(Note(f"{self.tool}-failed", f"{self.tool}: {error}", error.hint),))
+        files = (self.guard.outside / name for name in _FILES[self.tool])
+        withheld = (note for file in files if file.is_file() for note in self.guard.admit(file))
+        return replace(found, notes=(*found.notes, *withheld))
 
     def _nsys(self, jobs: Sequence[Job]) -> Profiled:
-        report, sqlite = self.folder / "timeline.nsys-rep", self.folder / "timeline.sqlite"
+        outside = self.guard.outside
+        report, exported_to, sqlite = (outside / f"timeline.{kind}" for kind in ("nsys-rep", "exported", "sqlite"))
         target = self._target(jobs, NSYS_LAUNCHES)
         completed = self._start(nsys.command(self.path, target, report=report), len(jobs))
         if not report.is_file():
             return self._nothing(completed, nsys.diagnose(completed.output))
-        exported = proc.run(nsys.export_command(self.path, report, sqlite), timeout_s=_EXPORT_TIMEOUT_S, env=self.env)
+        command = nsys.export_command(self.path, report, exported_to)
+        exported = proc.run(command, timeout_s=_EXPORT_TIMEOUT_S, env=self.env)
         self._log("nsys-export", exported)
-        if not sqlite.is_file():
+        if not exported_to.is_file():
             return self._nothing(exported, nsys.diagnose(exported.output))
+        nsys_scrub.clean(exported_to, sqlite)
+        exported_to.unlink()
         timeline = nsys.read_timeline(sqlite)
-        found = {job.label: case_timeline(timeline, job.label, job.spec.kernels, NSYS_LAUNCHES) for job in jobs}
+        metrics, whole = nsys_activity.read(sqlite, {job.label for job in jobs})
+        found = {
+            job.label: case_timeline(timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics.get(job.label))
+            for job in jobs
+        }
         notes = [Note("nsys-warning", f"nsys: {warning}") for warning in timeline.warnings]
-        notes += self._unseen([job.id for job in jobs if found[job.label] is None])
-        return Profiled(timelines={k: v for k, v in found.items() if v is not None}, notes=tuple(notes))
+        notes += self._unseen(jobs, {label for label, timeline in found.items() if timeline is not None})
+        return timelines_found(found, whole, notes)
 
     def _ncu(self, jobs: Sequence[Job]) -> Profiled:
-        report = self.folder / "kernels.ncu-rep"
+        report = self.guard.outside / "kernels.ncu-rep"
         metrics = wanted(gate.metric for job in jobs for gate in job.spec.gates)
         target = self._target(jobs, NCU_LAUNCHES)
         names = sorted({metric.ncu for metric in metrics})
@@ -78,13 +99,14 @@ class ProfileSession:
             job.label: case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, _of(job, metrics))
             for job in jobs
         }
-        notes += self._unseen([job.id for job in jobs if not found[job.label]])
+        notes += self._unseen(jobs, {label for label, counters in found.items() if counters})
         return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes))
 
     def _target(self, jobs: Sequence[Job], launches: int) -> tuple[str, ...]:
         """Write the requests of the session to a file and return the worker that answers them."""
-        logs = self.folder / "logs"
-        requests = [{**self.request(job), "op": "profile", "range": job.label, "launches": launches} for job in jobs]
+        logs = self.guard.folder / "logs"
+        more = {"op": "profile", "launches": launches, self.tool: self.version}
+        requests = [{**self.request(job), **more, "range": job.label} for job in jobs]
         lines = "".join(json.dumps(request) + "\n" for request in requests)
         path = write_text(logs / f"{self.tool}-requests.jsonl", lines)
         answers = logs / f"{self.tool}-answers.jsonl"
@@ -99,7 +121,7 @@ class ProfileSession:
 
     def _log(self, name: str, completed: proc.Completed) -> None:
         head = f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n"
-        write_text(self.folder / "logs" / f"{name}.log", head + completed.output)
+        write_text(self.guard.folder / "logs" / f"{name}.log", head + completed.output)
 
     def _nothing(self, completed: proc.Completed, trouble: Diagnosis | None) -> Profiled:
         if trouble is not None:
@@ -113,13 +135,43 @@ class ProfileSession:
             notes=(Note(f"{self.tool}-no-report", message, f"see logs/{self.tool}.log in the run's folder"),)
         )
 
-    def _unseen(self, cases: Sequence[str]) -> list[Note]:
+    def _unseen(self, jobs: Sequence[Job], seen: Collection[str]) -> list[Note]:
+        """Say which cases the tool saw nothing of; where the worker could not run one, with its reason."""
+        failed = self._failures(jobs)
+        notes = [
+            Note(f"{self.tool}-case-failed", f"{self.tool}: {job.id} was not profiled: {failed[job.label]}")
+            for job in jobs
+            if job.label in failed
+        ]
+        cases = [job.id for job in jobs if job.label not in seen and job.label not in failed]
         if not cases:
-            return []
+            return notes
         message = f"{self.tool}: saw no GPU kernel of {', '.join(cases[:5])}" + (
             " and others" if len(cases) > 5 else ""
         )
-        return [Note(f"{self.tool}-no-range", message, "do the patterns of `kernels` in kernel.toml fit?")]
+        return [*notes, Note(f"{self.tool}-no-range", message, "do the patterns of `kernels` in kernel.toml fit?")]
+
+    def _failures(self, jobs: Sequence[Job]) -> dict[str, str]:
+        """Return what the worker answered for the cases that it could not run; answers come in the order of jobs."""
+        try:
+            lines = (self.guard.folder / "logs" / f"{self.tool}-answers.jsonl").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return {}
+        answers = [json.loads(line) for line in lines if line.endswith("}")]
+        return {
+            job.label: str(answer["message"])
+            for job, answer in zip(jobs, answers, strict=False)
+            if not answer.get("ok", True)
+        }
+
+
+def timelines_found(
+    found: Mapping[str, CaseTimeline | None], trace: Mapping[str, Reading], notes: Sequence[Note]
+) -> Profiled:
+    """Return what a trace gives: timelines, and from them the counters that need no counter, until ncu has its say."""
+    timelines = {label: timeline for label, timeline in found.items() if timeline is not None}
+    counters = {label: launch_counters(timeline) for label, timeline in timelines.items()}
+    return Profiled(timelines, {k: v for k, v in counters.items() if v}, trace, tuple(notes))
 
 
 def _of(job: Job, metrics: Sequence[Metric]) -> list[Metric]:

@@ -93,7 +93,10 @@ def _unzip(file: Path) -> str:
     return content.decode("utf-8")
 
 
-OWN_FILES = ("run.json", "report.md", "key_metrics.csv", "timeline.*", "kernels.ncu-rep", "logs/n*")
+OWN_FILES = (
+    *("index.md", "run.json", "report.md", "key_metrics.csv", "smoke.txt", "env.txt", "nsys_summary.txt"),
+    *("timeline.*", "kernels.*", "logs/n*", "logs/t*"),
+)
 
 
 def claim_run_folder(folder: Path) -> None:

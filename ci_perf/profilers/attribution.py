@@ -1,10 +1,13 @@
 """From a profiler's file to the cases: which GPU kernels and counters belong to which range."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from ci_perf.core.metrics import Metric, combine_kernels
 from ci_perf.core.model import CaseTimeline, Reading, TracedKernel
+from ci_perf.core.occupancy import occupancy_pct
+from ci_perf.core.timeline import BY_NAME
 from ci_perf.profilers.counters import Counters
 from ci_perf.profilers.timeline import KernelStats, Timeline
 
@@ -20,17 +23,73 @@ def counts(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name.lower(), f"*{pattern.lower()}*") for pattern in patterns)
 
 
-def case_timeline(timeline: Timeline, label: str, patterns: Sequence[str], launches: int) -> CaseTimeline | None:
-    """Return the kernels that a case launched inside its range, or None where the trace has no such range."""
+def case_timeline(
+    timeline: Timeline,
+    label: str,
+    patterns: Sequence[str],
+    launches: int,
+    metrics: Mapping[str, Reading] | None = None,
+    source: str = "nsys",
+) -> CaseTimeline | None:
+    """Return the kernels that a case launched inside its range, or None where the trace has no such range.
+
+    `metrics` are those of the range; to them come those of how the kernels were launched.
+    """
     for found in timeline.ranges:
         if found.name == label:
-            kernels = tuple(_traced(k) for k in found.kernels if counts(k.name, patterns))
-            return CaseTimeline(launches, kernels)
+            mine = [k for k in found.kernels if counts(k.name, patterns)]
+            launched = _launch_metrics(mine, {gpu.index: gpu.compute_capability for gpu in timeline.devices})
+            return CaseTimeline(launches, tuple(map(_traced, mine)), source, {**(metrics or {}), **launched})
     return None
 
 
+def _launch_metrics(
+    kernels: Sequence[KernelStats], capabilities: Mapping[int | None, str | None]
+) -> dict[str, Reading]:
+    shared, local = [_shared(k) for k in kernels], [k.local_per_thread for k in kernels]
+    occupancies = [
+        occupancy_pct(capabilities.get(k.device), math.prod(k.block), k.registers_per_thread, _shared(k) or 0)
+        if k.block and k.registers_per_thread is not None
+        else None
+        for k in kernels
+    ]
+    return {
+        "shared_bytes_per_block": _worst(shared, max, "shared_bytes_per_block"),
+        "local_bytes_per_thread": _worst(local, max, "local_bytes_per_thread"),
+        "theoretical_occupancy_pct": _worst(occupancies, min, "theoretical_occupancy_pct"),
+    }
+
+
+def _worst(values: Sequence[float | None], choose: Callable[[Iterable[float]], float], name: str) -> Reading:
+    known = [float(value) for value in values if value is not None]
+    if not values or len(known) < len(values):
+        reason = "the trace does not say it of every kernel" if values else "no kernel ran in the range"
+        return Reading(None, BY_NAME[name].unit, reason)
+    return Reading(choose(known), BY_NAME[name].unit)
+
+
+def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]:
+    """Return the counters that need no counter: what the driver knows of a launch, for where ncu gives nothing."""
+    kernels, launches = timeline.kernels, timeline.launches
+    if not kernels:
+        return ()
+    registers = [k.registers_per_thread for k in kernels]
+    blocks = sum(math.prod(k.grid) * k.count for k in kernels)
+    unequal = any(k.count % launches for k in kernels)
+    reason = "the launches were not alike" if unequal else ""
+    known = [r for r in registers if r is not None]
+    return (
+        {
+            "registers_per_thread": Reading(float(max(known)), "register")
+            if len(known) == len(registers)
+            else Reading(None, "register", "the trace does not say it of every kernel"),
+            "block_size": Reading(float(max(math.prod(k.block) for k in kernels)), "thread"),
+            "grid_size": Reading(None if unequal else blocks / launches, "block", reason),
+        },
+    )
+
+
 def _traced(kernel: KernelStats) -> TracedKernel:
-    shared = [bytes_ for bytes_ in (kernel.static_shared, kernel.dynamic_shared) if bytes_ is not None]
     return TracedKernel(
         name=kernel.name,
         count=kernel.count,
@@ -39,8 +98,14 @@ def _traced(kernel: KernelStats) -> TracedKernel:
         grid=kernel.grid or _NO_SHAPE,
         block=kernel.block or _NO_SHAPE,
         registers_per_thread=kernel.registers_per_thread,
-        shared_bytes=sum(shared) if shared else None,
+        shared_bytes=_shared(kernel),
+        local_bytes=kernel.local_per_thread,
     )
+
+
+def _shared(kernel: KernelStats) -> int | None:
+    known = [size for size in (kernel.static_shared, kernel.dynamic_shared) if size is not None]
+    return sum(known) if known else None
 
 
 def case_counters(

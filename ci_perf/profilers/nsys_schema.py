@@ -39,10 +39,11 @@ _VIEWS = {
     "graph": _View(["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"], {"start": "", "end": ""}, where='"end" >= start'),
     "copy": _View(
         ["CUPTI_ACTIVITY_KIND_MEMCPY"],
-        {"start": "", "end": "", "bytes": "0", "copyKind": "0", "srcKind": "NULL", "dstKind": "NULL"},
+        {"start": "", "end": "", "bytes": "0", "copyKind": "0", "srcKind": "NULL", "dstKind": "NULL"}
+        | {"correlationId": "NULL"},
         where='"end" >= start',
     ),
-    "memset": _View(["CUPTI_ACTIVITY_KIND_MEMSET"], {"start": ""}),
+    "memset": _View(["CUPTI_ACTIVITY_KIND_MEMSET"], {"start": "", "end": "NULL", "correlationId": "NULL"}),
     "api": _View(
         ["CUPTI_ACTIVITY_KIND_RUNTIME"],
         {"start": "", "end": "", "nameId": "NULL", "name": "NULL", "correlationId": "NULL", "returnValue": "0"}

@@ -3,12 +3,15 @@
 import math
 import re
 import shlex
+from collections.abc import Mapping
 
 from ci_perf.core.gates import GateFinding
-from ci_perf.core.model import GateState
+from ci_perf.core.model import GateState, Reading
 from ci_perf.core.quantity import duration, durations, number, percent, rate
 from ci_perf.core.report import Report, Row
 from ci_perf.core.stats import Interval
+from ci_perf.core.timeline import TIMELINE as TIMELINE_METRICS
+from ci_perf.core.timeline import TimelineMetric
 
 
 def time(seconds: float | None) -> str:
@@ -87,6 +90,34 @@ def statistics(row: Row) -> tuple[str, ...]:
         throughput(row),
         share(row),
     )
+
+
+TIMELINE = ("metric", "reading", "usual", "meaning")
+"""Titles of the metrics of a timeline."""
+
+
+def timeline(metrics: Mapping[str, Reading]) -> list[tuple[str, ...]]:
+    """Return the cells of TIMELINE for each metric; one that is not available says why.
+
+    >>> timeline({"pageable_copies": Reading(3.0), "sync_pct": Reading(None, "%", "no CUDA call was traced")})
+    [('sync_pct', '-', '', 'not measured: no CUDA call was traced'), \
+('pageable_copies', '3', '<= 0, beyond', 'copies from or to pageable host memory')]
+    """
+    return [_timeline_row(metric, metrics[metric.name]) for metric in TIMELINE_METRICS if metric.name in metrics]
+
+
+def _timeline_row(metric: TimelineMetric, reading: Reading) -> tuple[str, ...]:
+    if reading.value is None:
+        return metric.name, "-", metric.usual, f"not measured: {reading.reason}"
+    if metric.unit == "ns":
+        written = duration(reading.value / 1e9)
+    elif metric.unit == "byte/s":
+        written = rate(reading.value, "B/s")
+    else:
+        written = f"{number(reading.value)} {metric.unit}".rstrip()
+    operator, _, limit = metric.usual.partition(" ")
+    beyond = {">=": reading.value < float(limit or 0), "<=": reading.value > float(limit or 0)}.get(operator, False)
+    return metric.name, written, f"{metric.usual}{', beyond' if beyond else ''}", metric.meaning
 
 
 def environment(report: Report) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from tabulate import tabulate
 from ci_perf.core.model import Verdict
 from ci_perf.core.quantity import number, percent
 from ci_perf.core.report import Report, Row
+from ci_perf.core.timeline import BY_NAME, TIMELINE
 from ci_perf.render import cells
 from ci_perf.render.escape import block, code, prose
 
@@ -35,6 +36,7 @@ def render_comment(report: Report, key: str = "default") -> str:
         _folded("CPU beside GPU", _side_by_side(report)),
         _folded("All numbers", _statistics(report)),
         _folded("GPU kernels of each case", _kernels(report.rows)),
+        _folded("Timeline", _timeline(report)),
         _folded("Environment", _environment(report)),
         _folded("How to reproduce", f"```sh\n{cells.reproduce(report)}\n```"),
     ]
@@ -118,7 +120,7 @@ def _gates(rows: Sequence[Row]) -> str:
     if not broken:
         return ""
     lines = [[code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))] for row, gate in broken]
-    return "#### Counter gates\n\n" + table(["case", "gate", "reading"], lines)
+    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines)
 
 
 def _counters(rows: Sequence[Row]) -> str:
@@ -162,6 +164,23 @@ def _kernels(rows: Sequence[Row]) -> str:
         for kernel in row.measurement.timeline.kernels
     ]
     return table(["case", "GPU kernel", "count", "grid", "block"], lines, ("count",)) if lines else ""
+
+
+def _timeline(report: Report) -> str:
+    """Return what the host cost each case, a column for each metric that any case has."""
+    found = [
+        (code(row.finding.id), row.measurement.timeline.metrics)
+        for row in report.rows
+        if row.measurement and row.measurement.timeline
+    ]
+    found += [("the whole trace", report.trace)] if report.trace else []
+    cells_of = [(name, {line[0]: line for line in cells.timeline(metrics)}) for name, metrics in found]
+    columns = [m.name for m in TIMELINE if any(of.get(m.name, ("", "-"))[1] != "-" for _, of in cells_of)]
+    if not columns:
+        return ""
+    usual = ["usual", *(prose(BY_NAME[name].usual) for name in columns)]
+    lines = [[name, *(of[column][1] if column in of else "-" for column in columns)] for name, of in cells_of]
+    return table(["case", *columns], [usual, *lines], columns)
 
 
 def _shape(dimensions: tuple[int, int, int]) -> str:

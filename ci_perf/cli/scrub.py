@@ -1,0 +1,90 @@
+"""`ci-perf scrub`: files of profilers, made anywhere, without what they recorded of the environment."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from ci_perf.core.errors import EXIT_RED, ConfigError
+from ci_perf.core.secrets import Needle, needles_of, secrets_of
+from ci_perf.edge import guard
+from ci_perf.profilers import nsys_scrub
+
+
+@click.command()
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="OUT",
+    help="A file, or a folder where there are several.  [default: FILE with .scrubbed before its suffix]",
+)
+@click.option(
+    "--value-from-env",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Search for the value of this variable; may be given again.  [default: every variable that looks secret]",
+)
+@click.pass_context
+def scrub(ctx: click.Context, files: tuple[Path, ...], output: Path | None, names: tuple[str, ...]) -> None:
+    """Remove environments from nsys exports (.sqlite); search all other files for secrets.
+
+    A copy is written of each database, without the tables, rows and strings that hold environments, command lines,
+    paths and users. No other format can be cleaned: such a file is searched, byte by byte and inside zip and gzip, for
+    the values of the secrets of this environment, and copied to OUT, where that is given, only if it holds none.
+
+    Exit status 1 where a file holds a secret; its name is said, its value never.
+    """
+    if output is not None and len(files) > 1 and not output.is_dir():
+        raise ConfigError(f"{output}: no folder, and there are {len(files)} files", hint="make the folder first")
+    needles = needles_of(_secrets(names, os.environ))
+    found = [_scrub(file, _target(file, output), needles) for file in files]
+    ctx.exit(EXIT_RED if any(found) else 0)
+
+
+def _secrets(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
+    for name in names:
+        if not environ.get(name):
+            raise ConfigError(f"--value-from-env {name}: the environment has no such variable", hint="export it first")
+    return {name: environ[name] for name in names} or secrets_of(environ)
+
+
+def _target(file: Path, output: Path | None) -> Path | None:
+    if output is not None:
+        return output / file.name if output.is_dir() else output
+    return file.with_suffix(f".scrubbed{file.suffix}") if nsys_scrub.is_database(file) else None
+
+
+def _scrub(file: Path, target: Path | None, needles: tuple[Needle, ...]) -> bool:
+    """Clean or search a file; say what came of it, and return whether it still holds a secret."""
+    if target is not None and target.resolve() == file.resolve():
+        raise ConfigError(f"{file}: would be written over", hint="name another file with -o")
+    searched = file
+    if target is not None and nsys_scrub.is_database(file):
+        for line in nsys_scrub.clean(file, target):
+            click.echo(f"{file}: removed {line}")
+        searched = target
+    names = guard.names_in_file(searched, needles)
+    if names:
+        click.echo(f"{file}: HOLDS THE VALUE OF {', '.join(names)}")
+        if searched == target:
+            target.unlink()
+            click.echo(f"{file}: the copy was deleted: the secret is in the trace itself, not in an environment")
+        return True
+    suspicious = guard.variables_in_file(searched)
+    if suspicious:
+        click.echo(f"{file}: holds the variables {', '.join(suspicious)}, whose values nobody here can judge")
+        click.echo(f"{file}: `nsys export --type sqlite` writes a database, which `ci-perf scrub` can clean")
+        return True
+    if target is not None and searched != target:
+        shutil.copyfile(file, target)
+    where = f", written to {target}" if target is not None else ""
+    click.echo(f"{file}: no secret found{where}")
+    return False

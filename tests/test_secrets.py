@@ -1,0 +1,317 @@
+"""Secrets: recognised by their variables, found in every spelling, removed from exports, kept out of the folder."""
+
+import base64
+import gzip
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from urllib.parse import quote, quote_plus
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ci_perf.cli import program
+from ci_perf.core.model import Failure, Note
+from ci_perf.core.secrets import for_profilers, names_in, needles_of, redact, secrets_of, without_secrets
+from ci_perf.core.serial import redact_run
+from ci_perf.edge.guard import Guard, names_in_file, variables_in_file
+from ci_perf.profilers import nsys_scrub, nsys_sqlite
+from tests.builders import a_measurement, a_run
+from tests.corpus import CAPTURES, files
+from tests.test_project import ROOT
+
+SECRET = 'hunter2/"x"+y&z='
+NEEDLES = needles_of({"PASSWORD": SECRET})
+PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=6, max_size=40)
+
+
+@given(value=PRINTABLE, before=st.binary(max_size=5), after=st.binary(max_size=5))
+def test_a_value_is_found_in_every_spelling(value, before, after):
+    needles = needles_of({"KEY": value})
+    raw = before + value.encode() + after
+    spelled = (
+        raw,
+        quote(value, safe="").encode(),
+        quote(value).encode(),
+        quote_plus(value).encode(),
+        base64.b64encode(raw),
+        base64.urlsafe_b64encode(raw),
+        json.dumps({"a": value}).encode(),
+        json.dumps({"a": value}, ensure_ascii=False).encode(),
+        value.encode("utf-16-le"),
+    )
+
+    assert [names_in([text], needles) for text in spelled] == [frozenset({"KEY"})] * len(spelled)
+
+
+@given(cut=st.integers(0, 40))
+def test_a_value_is_found_wherever_blocks_are_cut(cut):
+    text = b"." * 12 + SECRET.encode() + b"." * 12
+
+    assert names_in([text[:cut], text[cut:]], NEEDLES) == {"PASSWORD"}
+    assert names_in((bytes([byte]) for byte in text), NEEDLES) == {"PASSWORD"}
+
+
+def test_what_holds_no_secret_is_not_searched_for():
+    environ = {"GIT_AUTHOR_NAME": "Ada Lovelace", "SSH_AUTH_SOCK": "/tmp/agent.1", "INPUT_KERNELS": "sdpa/s512"}
+
+    assert secrets_of(environ | {"CI_PERF_COMMENT_KEY": "default", "API_KEY": "short"}) == {}
+
+
+def test_a_profiler_gets_what_a_gpu_program_needs_and_a_worker_all_but_secrets():
+    environ = {"CUDA_VISIBLE_DEVICES": "0", "LC_ALL": "C", "CI_PERF_CACHE": "/c", "MINE": "1", "GH_TOKEN": "ghp_123456"}
+
+    assert set(for_profilers(environ)) == {"CUDA_VISIBLE_DEVICES", "LC_ALL", "CI_PERF_CACHE"}
+    assert set(without_secrets(environ)) == {"CUDA_VISIBLE_DEVICES", "LC_ALL", "CI_PERF_CACHE", "MINE"}
+    assert set(for_profilers(environ, ["GH_*"])) - set(for_profilers(environ)) == {"GH_TOKEN"}
+
+
+def test_a_run_is_redacted_and_still_a_run():
+    failure = Failure("verify", "raised", f"no login with {SECRET}", base64.b64encode(SECRET.encode()).decode())
+    run = a_run(a_measurement(failure=failure), notes=(Note("x", quote(SECRET, safe="")),))
+    clean = redact_run(run, NEEDLES)
+
+    assert clean.measurements[0].failure.message == "no login with [PASSWORD withheld]"
+    assert "[PASSWORD withheld]" in clean.measurements[0].failure.detail
+    assert clean.notes[0].message == "[PASSWORD withheld]"
+    assert redact_run(clean, NEEDLES) == clean
+
+
+def test_a_secret_that_is_a_word_of_ci_perf_does_not_break_the_run():
+    run = a_run()
+
+    assert redact_run(run, needles_of({"TOKEN": "launch", "KEY": "cuda-graph"})).measurements == run.measurements
+
+
+def test_of_two_secrets_that_begin_alike_the_longer_one_is_named():
+    assert redact("abcdef123", needles_of({"A": "abcdef", "B": "abcdef123"})) == "[B withheld]"
+
+
+def test_the_environment_that_others_can_read_is_blanked_and_our_own_is_not():
+    code = """
+import os, subprocess
+from ci_perf.core.secrets import looks_secret
+from ci_perf.edge import own_environment
+
+print(own_environment.hide(looks_secret), os.environ["MY_TOKEN"], os.environ["PLAIN"])
+print(open("/proc/self/environ").read())
+print(subprocess.run(["env"], stdout=subprocess.PIPE, text=True).stdout)
+"""
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MY_TOKEN": SECRET, "PLAIN": "public"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    first, *others = done.stdout.splitlines()
+
+    assert first == f"1 {SECRET} public"
+    assert SECRET not in "".join(others)
+    assert done.stdout.count("PLAIN=public") == 2
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guard(tmp_path):
+    (tmp_path / "run/logs").mkdir(parents=True)
+    guard = Guard(tmp_path / "run", NEEDLES)
+    guard.open()
+    return guard
+
+
+def zipped(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("inside.txt", "x" * 100 + SECRET)
+
+
+def gzipped(path):
+    path.write_bytes(gzip.compress(b"x" * 100 + SECRET.encode()))
+
+
+def plain(path):
+    path.write_bytes(b"\0" * (1 << 22) + SECRET.encode())
+
+
+def cut_off(path):
+    gzipped(path)
+    path.write_bytes(path.read_bytes()[:-4])
+
+
+@pytest.mark.parametrize("write", [zipped, gzipped, plain, cut_off])
+def test_a_file_with_a_secret_leaves_the_folder_and_the_note_names_file_and_variable(guard, write):
+    write(guard.folder / "logs/some.file")
+    (note,) = guard.sweep()
+
+    assert list((guard.folder / "logs").iterdir()) == []
+    assert (guard.outside / "logs-some.file").is_file()
+    assert note.message.startswith("logs/some.file was withheld: it holds the value of PASSWORD;")
+    assert SECRET not in repr(note)
+    guard.close()
+    assert guard.outside.is_dir()
+
+
+def test_a_name_that_is_a_secret_is_one_too(guard):
+    guard = Guard(guard.folder, needles_of({"KEY": "abcdefgh"}))
+    (guard.folder / "abcdefgh.txt").write_text("")
+
+    assert len(guard.sweep()) == 1
+
+
+def test_a_clean_file_gets_in_and_the_folder_outside_goes(guard):
+    (guard.outside / "timeline.sqlite").write_text("clean")
+
+    assert guard.admit(guard.outside / "timeline.sqlite") == ()
+    assert (guard.folder / "timeline.sqlite").read_text() == "clean"
+    guard.close()
+    assert not guard.outside.exists()
+
+
+def test_a_damaged_archive_is_searched_as_it_is(tmp_path):
+    (tmp_path / "bad.zip").write_bytes(b"PK\x03\x04" + SECRET.encode())
+    (tmp_path / "bad.gz").write_bytes(b"\x1f\x8bnothing")
+
+    assert names_in_file(tmp_path / "bad.zip", NEEDLES) == ("PASSWORD",)
+    assert names_in_file(tmp_path / "bad.gz", NEEDLES) == ()
+
+
+def test_a_recorded_environment_is_recognised_without_knowing_its_secrets(tmp_path):
+    (tmp_path / "report").write_bytes(b"\1\2PATH=/usr/bin\0HF_TOKEN=hf_0123456789\0EMPTY_TOKEN=\0")
+
+    assert variables_in_file(tmp_path / "report") == ("HF_TOKEN",)
+
+
+# --- exports ---------------------------------------------------------------------------------------------------------
+
+
+def an_export(path):
+    """Write a database with a secret in every place in which nsys keeps environments, and in freed pages."""
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            """
+            CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
+            CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT NOT NULL, value TEXT NOT NULL);
+            CREATE TABLE META_DATA_CAPTURE (name TEXT NOT NULL, value TEXT);
+            CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);
+            CREATE TABLE NEW_PROCESS_ENVIRONMENT (value TEXT);
+            CREATE TABLE Freed (value TEXT);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER,
+                correlationId INTEGER, shortName INTEGER NOT NULL -- REFERENCES StringIds(id) -- Base name
+            );
+            INSERT INTO StringIds VALUES (1, 'softmax'), (2, 'not used');
+            INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (0, 5, 0, 1, 1);
+            INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.20.3'), ('EXPORT_USER', 'ada');
+            INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('CpuCores', '8');
+            """
+        )
+        database.execute("INSERT INTO StringIds VALUES (3, ?)", (SECRET,))
+        for table in ("TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE", "META_DATA_EXPORT"):
+            database.execute(f"INSERT INTO {table} VALUES ('Environment', ?)", (SECRET,))
+        database.execute("INSERT INTO NEW_PROCESS_ENVIRONMENT VALUES (?)", (SECRET,))
+        database.execute("INSERT INTO Freed VALUES (?)", (SECRET * 2000,))
+        database.commit()
+        database.execute("DELETE FROM Freed")
+    database.close()
+    return path
+
+
+def test_an_export_is_cleaned_down_to_its_freed_pages(tmp_path):
+    source, clean = an_export(tmp_path / "raw.sqlite"), tmp_path / "clean.sqlite"
+    before = source.read_bytes()
+    removed = nsys_scrub.clean(source, clean)
+
+    assert names_in_file(source, NEEDLES) == ("PASSWORD",)
+    assert names_in_file(clean, NEEDLES) == ()
+    assert b"ada" not in clean.read_bytes()
+    assert nsys_sqlite.read(clean) == nsys_sqlite.read(source)
+    assert source.read_bytes() == before
+    assert sorted(removed) == [
+        "META_DATA_CAPTURE: 1 rows",
+        "META_DATA_EXPORT: 2 rows",
+        "NEW_PROCESS_ENVIRONMENT: 1 rows",
+        "StringIds: 2 strings that nothing refers to",
+        "TARGET_INFO_SYSTEM_ENV: 1 rows",
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.sqlite", "raw.sqlite"]
+
+
+@pytest.mark.parametrize(
+    "path", [CAPTURES / "h200-nsys-2025.3.2-torch.sqlite", *(p.values[0] for p in files("nsys-sqlite"))], ids=str
+)
+def test_a_cleaned_export_of_any_version_is_the_same_trace(path, tmp_path):
+    def outcome(file):
+        try:
+            return nsys_sqlite.read(file)
+        except Exception as error:
+            return type(error)
+
+    nsys_scrub.clean(path, tmp_path / "clean.sqlite")
+
+    assert outcome(tmp_path / "clean.sqlite") == outcome(path)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MY_PASSWORD", SECRET)
+    return tmp_path
+
+
+def scrub(*arguments):
+    return CliRunner().invoke(program, ["scrub", *arguments])
+
+
+def test_scrub_writes_a_clean_copy_beside_a_database(here):
+    an_export(here / "a.sqlite")
+    done = scrub("a.sqlite")
+
+    assert done.exit_code == 0
+    assert "a.sqlite: removed META_DATA_CAPTURE: 1 rows\n" in done.stdout
+    assert done.stdout.endswith("a.sqlite: no secret found, written to a.scrubbed.sqlite\n")
+    assert names_in_file(here / "a.scrubbed.sqlite", NEEDLES) == ()
+
+
+def test_scrub_deletes_a_copy_whose_trace_itself_holds_a_secret(here):
+    with sqlite3.connect(an_export(here / "a.sqlite")) as database:
+        database.execute("UPDATE StringIds SET value = ? WHERE id = 1", (SECRET,))
+    database.close()
+    done = scrub("a.sqlite", "-o", "b.sqlite")
+
+    assert done.exit_code == 1
+    assert "a.sqlite: HOLDS THE VALUE OF MY_PASSWORD\n" in done.stdout
+    assert SECRET not in done.output
+    assert not (here / "b.sqlite").exists()
+
+
+def test_scrub_copies_other_files_only_if_they_are_clean(here):
+    (here / "out").mkdir()
+    (here / "clean.log").write_text("nothing here")
+    (here / "leaky.log").write_text(quote(SECRET, safe=""))
+    (here / "env.nsys-rep").write_bytes(b"\0OTHER_TOKEN=abcdefgh\0")
+    done = scrub("clean.log", "leaky.log", "env.nsys-rep", "-o", "out")
+
+    assert done.exit_code == 1
+    assert [path.name for path in (here / "out").iterdir()] == ["clean.log"]
+    assert "env.nsys-rep: holds the variables OTHER_TOKEN" in done.stdout
+
+
+def test_scrub_searches_for_the_variable_that_is_named(here, monkeypatch):
+    monkeypatch.setenv("PLAIN", "chartreuse")
+    (here / "a.log").write_text("chartreuse")
+
+    assert scrub("a.log").exit_code == 0
+    assert scrub("a.log", "--value-from-env", "PLAIN").exit_code == 1
+    assert "the environment has no such variable" in scrub("a.log", "--value-from-env", "GONE").stderr
+
+
+def test_scrub_never_writes_over_its_own_input(here):
+    an_export(here / "a.sqlite")
+    several = scrub("a.sqlite", "a.sqlite", "-o", "b")
+
+    assert "would be written over" in scrub("a.sqlite", "-o", "a.sqlite").stderr
+    assert (several.exit_code, several.stderr.split("\n")[0]) == (2, "error: b: no folder, and there are 2 files")
