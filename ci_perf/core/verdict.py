@@ -36,10 +36,11 @@ class Finding:
     code: str
     sentence: str
     base: float | None = None
-    """Median of the baseline in seconds."""
+    """Median of the baseline, in `unit`."""
     head: float | None = None
+    unit: str = "s"
     change: Interval | None = None
-    """head / base: above 1 is slower."""
+    """head / base as a ratio of times, which is that of rates the other way round: above 1 is slower."""
     detectable: float | None = None
     """The smallest change, as a fraction, that this session could have told from none."""
     gates: tuple[GateFinding, ...] = ()
@@ -66,6 +67,8 @@ def comparable(base: BaselineCase, measurement: Measurement, old: Device, new: D
         ("other-parameters", "the case's parameters", dict(base.params), dict(measurement.params)),
         ("other-target", "what is run", base.target, measurement.target),
         ("other-method", "the timing method", base.time.method, ", ".join(measurement.methods)),
+        ("other-unit", "the unit", base.time.unit, measurement.unit),
+        ("other-direction", "which way is better", base.time.better, measurement.better),
     )
     for code, what, before, now in reasons:
         if before != now:
@@ -100,7 +103,7 @@ def _judge_case(
         return replace(blank, verdict=verdict, code=code, sentence=sentence)
 
     spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
-    blank = Finding(measurement.kernel, measurement.case, device.slug, Verdict.FAILED, "", "")
+    blank = Finding(measurement.kernel, measurement.case, device.slug, Verdict.FAILED, "", "", unit=measurement.unit)
     if measurement.failure is not None:
         return say(
             Verdict.FAILED, measurement.failure.code, f"{measurement.failure.stage}: {measurement.failure.message}"
@@ -131,6 +134,7 @@ def _judge_case(
         policy_of(run.policy, spec),
         comparisons=comparisons,
         clocks=_clocks(base, measurement),
+        better=measurement.better,
     )
     finding = say(outcome.verdict, outcome.code, outcome.sentence)
     return replace(finding, change=outcome.change, detectable=outcome.detectable)
@@ -162,7 +166,7 @@ def _missing(run: Run, devices: Iterable[Device], baselines: Iterable[Baseline])
     known = {(spec.name, case) for spec in run.kernels for case in spec.cases}
     sentence = "the baseline holds this case, the kernels do not"
     return [
-        Finding(b.kernel, name, b.device.slug, Verdict.MISSING, "removed", sentence, base=case.time.median)
+        Finding(b.kernel, name, b.device.slug, Verdict.MISSING, "removed", sentence, case.time.median, unit=case.time.unit)
         for b in baselines
         if b.device.slug in slugs
         for name, case in b.cases.items()

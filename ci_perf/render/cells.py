@@ -6,14 +6,14 @@ import shlex
 
 from ci_perf.core.gates import GateFinding
 from ci_perf.core.model import GateState
-from ci_perf.core.quantity import duration, durations, number, percent, rate
+from ci_perf.core.quantity import amount, amounts, number, percent, rate
 from ci_perf.core.report import Report, Row
 from ci_perf.core.stats import Interval
 
 
-def time(seconds: float | None) -> str:
-    """Write a time, or a dash where there is none."""
-    return "-" if seconds is None else duration(seconds)
+def value(number: float | None, unit: str) -> str:
+    """Write a time, or whatever else was measured; a dash where there is nothing."""
+    return "-" if number is None else amount(number, unit)
 
 
 def change(interval: Interval | None) -> str:
@@ -74,16 +74,17 @@ def statistics(row: Row) -> tuple[str, ...]:
     s = row.summary
     if s is None:
         return ("-",) * len(STATISTICS)
-    low, median, high = durations(s.median.low, s.median.point, s.median.high)
+    unit = row.finding.unit
+    low, median, high = amounts(s.median.low, s.median.point, s.median.high, unit)
     return (
         f"{s.n} in {s.processes}",
-        duration(s.mean),
-        duration(s.sd),
+        amount(s.mean, unit),
+        amount(s.sd, unit),
         percent(s.cv),
         f"{median} [{low}, {high}]",
-        duration(s.p50),
-        duration(s.p95),
-        duration(s.p99),
+        amount(s.p50, unit),
+        amount(s.p95, unit),
+        amount(s.p99, unit),
         throughput(row),
         share(row),
     )
