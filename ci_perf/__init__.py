@@ -51,11 +51,19 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   units         every unit to its base unit
   diagnosis     a profiler's complaint as a value
   filetype      what a file that cannot be read looks like
+benchmarks      what other benchmarks wrote, as pure functions
+  reader        tells the kinds of file apart; refuses the rest
+  results       the cases that a file holds, and how one is chosen
+  nvbench       its JSON and CSV
+  google        google-benchmark's JSON and CSV
+  pytest_benchmark  its JSON
+  triton        the CSV of perf_report
 core            pure: values in, values out
   model         the values and the glossary
   spec          kernel.toml
   settings      every setting once
   plan          which cases run where
+  program       the command line of a program, filled for a case
   stats         summaries and intervals
   decision      the verdict on one number
   gates         counters: limits and differences
@@ -69,6 +77,7 @@ core            pure: values in, values out
   serial        runs and baselines as canonical JSON
   secrets       what must not reach the processes that run kernels
   quantity      numbers as text
+  base_unit     units as people write them
   errors        errors that users see, and exit statuses
 schemas         JSON Schema 2020-12 of kernel.toml, runs and baselines
 worker          runs kernels under the user's interpreter; standard library only, stands alone

@@ -118,7 +118,7 @@ def diff_baselines(old: Baseline | None, new: Baseline) -> tuple[Difference, ...
     rows = []
     for case in sorted({*before, *new.cases}):
         a, b = before.get(case), new.cases.get(case)
-        unit = (b or a).time.unit if b or a else "s"
+        unit = next(known.time.unit for known in (b, a) if known)
         rows += [Difference(new.kernel, case, new.device.slug, *row, unit) for row in _diff_case(a, b)]
     return tuple(rows)
 

@@ -67,7 +67,7 @@ class Program:
     """A program that is measured in place of a Python entry: one fresh run of it is one replicate."""
 
     kind: str
-    """`command`: ci-perf times it; `nvbench`, `google_benchmark`, `pytest_benchmark`, `triton_csv`: it writes a file."""
+    """`command`: ci-perf times it. `nvbench`, `google_benchmark`, `pytest_benchmark`, `triton_csv`: it times itself."""
     argv: tuple[str, ...]
     """With `{param}` for the parameters of a case and `{output}` for the file that a benchmark writes."""
     benchmark: str = ""
@@ -238,7 +238,7 @@ class TracedKernel:
 
 @dataclass(frozen=True, slots=True)
 class CaseTimeline:
-    """What the timeline holds of one case: `launches` launches inside its NVTX range, or that many runs of a program."""
+    """What the timeline holds of one case: `launches` launches inside its NVTX range, or as many runs of a program."""
 
     launches: int
     kernels: tuple[TracedKernel, ...]

@@ -166,7 +166,9 @@ def _missing(run: Run, devices: Iterable[Device], baselines: Iterable[Baseline])
     known = {(spec.name, case) for spec in run.kernels for case in spec.cases}
     sentence = "the baseline holds this case, the kernels do not"
     return [
-        Finding(b.kernel, name, b.device.slug, Verdict.MISSING, "removed", sentence, case.time.median, unit=case.time.unit)
+        Finding(
+            b.kernel, name, b.device.slug, Verdict.MISSING, "removed", sentence, case.time.median, unit=case.time.unit
+        )
         for b in baselines
         if b.device.slug in slugs
         for name, case in b.cases.items()
