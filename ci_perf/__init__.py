@@ -47,6 +47,7 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   ncu_csv       reads its CSV pages and logs
   counters      what a report holds
   attribution   which kernels and counters belong to which case
+  kernel_names  names of GPU kernels, whatever tool wrote them
   printed       numbers of any locale
   units         every unit to its base unit
   diagnosis     a profiler's complaint as a value

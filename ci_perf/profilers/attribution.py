@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from ci_perf.core.metrics import Metric, combine_kernels
 from ci_perf.core.model import CaseTimeline, Reading, TracedKernel
 from ci_perf.profilers.counters import Counters
+from ci_perf.profilers.kernel_names import normalize
 from ci_perf.profilers.timeline import KernelStats, Timeline
 
 _NO_SHAPE = (0, 0, 0)
@@ -14,10 +15,16 @@ _NO_SHAPE = (0, 0, 0)
 def counts(name: str, patterns: Sequence[str]) -> bool:
     """Say whether a GPU kernel counts: a pattern may match anywhere in its name, in any case of letters.
 
+    A pattern that is written in the style of another demangler matches too.
+
     >>> counts("void flash::fwd<128>(...)", ["FLASH"]), counts("memset", ["flash", "gemm"]), counts("memset", [])
     (True, False, True)
     """
-    return not patterns or any(fnmatchcase(name.lower(), f"*{pattern.lower()}*") for pattern in patterns)
+    return not patterns or any(_matches(name, p) or _matches(normalize(name), normalize(p)) for p in patterns)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name.lower(), f"*{pattern.lower()}*")
 
 
 def case_timeline(timeline: Timeline, label: str, patterns: Sequence[str], launches: int) -> CaseTimeline | None:
