@@ -19,6 +19,7 @@ cli             the command line: each command parses, calls, prints, exits
 edge            one module for each kind of outside world
   preflight     what is settled before the first measurement: interpreter, devices, profilers
   lab           the machine as the flow sees it: verify, time, profile
+  external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
   gpu           NVML: which GPUs, and how they are just now
@@ -47,6 +48,7 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   ncu_csv       reads its CSV pages and logs
   counters      what a report holds
   attribution   which kernels and counters belong to which case
+  program_trace  the kernels of a program that count
   kernel_names  names of GPU kernels, whatever tool wrote them
   printed       numbers of any locale
   units         every unit to its base unit

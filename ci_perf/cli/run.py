@@ -17,8 +17,9 @@ from ci_perf.core.plan import Job, make_plan
 from ci_perf.core.report import Report, build_report
 from ci_perf.core.settings import Settings, policy_from
 from ci_perf.edge import git, store
+from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
-from ci_perf.edge.preflight import Room, prepare
+from ci_perf.edge.preflight import Room, find_tracer, prepare
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
@@ -46,11 +47,16 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     if show_settings:
         click.echo(_settings_table(settings, specs))
         return
-    make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
-    room = prepare(settings, root)
+    planned = make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
+    room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
     with room.worker:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
-        found = _measure(_blank(patterns, jobs, settings, room, root), jobs, settings, room)
+        left_out = _left_out_note(jobs)
+        jobs = tuple(job for job in jobs if job.runs)
+        programs = _programs(room, jobs)
+        blank = _blank(patterns, jobs, settings, room, root)
+        blank = replace(blank, notes=(*blank.notes, *left_out, *_wall_note(programs, jobs)))
+        found = _measure(blank, jobs, settings, room, programs)
     report = build_report(found)
     comment = render_comment(report)
     store.write_text(room.folder / "report.md", comment)
@@ -59,8 +65,40 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     ctx.exit(report.exit_status)
 
 
-def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room) -> Run:
-    lab = MachineLab(room.bench, room.worker, room.profilers)
+def _programs(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
+    bench = room.bench
+    traces = any(job.device == "cuda" and job.spec.program and job.spec.program.kind == "command" for job in jobs)
+    return ProgramRunner(
+        root=bench.root,
+        folder=room.folder,
+        python=bench.python,
+        env=bench.env,
+        timeout_s=bench.timeout_s,
+        nsys_path=find_tracer(bench.env) if traces else None,
+        planted=bench.planted,
+    )
+
+
+def _left_out_note(jobs: tuple[Job, ...]) -> tuple[Note, ...]:
+    names = sorted({f"{job.spec.name} on {job.device}" for job in jobs if not job.runs})
+    return (Note("left-out", f"{', '.join(names)}: the program does not run there"),) if names else ()
+
+
+def _wall_note(programs: ProgramRunner, jobs: tuple[Job, ...]) -> tuple[Note, ...]:
+    """Say which programs are timed by the clock of the wall, which is far coarser than the trace."""
+    commands = [job for job in jobs if job.spec.program and job.spec.program.kind == "command"]
+    by_clock = sorted({job.spec.name for job in commands if programs.method(job) == WALL})
+    if not by_clock:
+        return ()
+    lacking = "a GPU" if all(job.device == "cpu" for job in commands) else "nsys"
+    message = (
+        f"{', '.join(by_clock)}: timed by the clock, the whole program with its start and end, for lack of {lacking}"
+    )
+    return (Note("wall-time", message, "with a GPU and nsys the program's GPU kernels are summed instead"),)
+
+
+def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, programs: ProgramRunner) -> Run:
+    lab = MachineLab(room.bench, room.worker, programs, room.profilers)
     with Bars() as bars:
         return execute(
             blank,

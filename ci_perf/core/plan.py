@@ -21,11 +21,13 @@ class Job:
 
     @property
     def target(self) -> str:
-        """The function that runs: `reference` stands in where `launch` does not run on the device.
-
-        A program has no reference: it is `launch`, and is planned only where it runs.
-        """
+        """The function that runs: `reference` stands in where `launch` does not run on the device."""
         return "launch" if self.device in self.spec.devices else "reference"
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is anything to run on the device: a program has no reference that could stand in."""
+        return self.spec.program is None or self.device in self.spec.devices
 
     @property
     def id(self) -> str:
@@ -44,8 +46,7 @@ def make_plan(
     """Return a job for each case that a pattern matches, in the order of the files, device by device.
 
     A pattern is `KERNEL` or `KERNEL/CASE`, each part with the wildcards of fnmatch; none means all. On a CPU only the
-    `cpu_cases` run, unless `all_cases` is set or a pattern names the case. A program is left out on a device on which
-    it does not run. A pattern that matches nothing is an error.
+    `cpu_cases` run, unless `all_cases` is set or a pattern names the case. A pattern that matches nothing is an error.
 
     >>> spec = KernelSpec("sdpa", "kernels/sdpa", "kernel.py", cases={"s128": {}, "s256": {}}, cpu_cases=("s128",))
     >>> [job.id for job in make_plan([spec], [], ["cpu"])]
@@ -62,7 +63,6 @@ def make_plan(
         Job(spec, case, params, device)
         for device in devices
         for spec in specs
-        if spec.program is None or device in spec.devices
         for case, params in spec.cases.items()
         if _selected(spec, case, patterns, small=device == "cpu" and not all_cases)
     )

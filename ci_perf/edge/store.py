@@ -90,7 +90,10 @@ def _unzip(file: Path) -> str:
     return content.decode("utf-8")
 
 
-OWN_FILES = ("run.json", "report.md", "key_metrics.csv", "timeline.*", "kernels.ncu-rep", "logs/n*")
+OWN_FILES = (
+    *("run.json", "report.md", "key_metrics.csv", "timeline.*", "kernels.ncu-rep"),
+    *("logs/n*", "logs/program.*", "benchmarks/*"),
+)
 
 
 def claim_run_folder(folder: Path) -> None:

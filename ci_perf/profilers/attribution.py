@@ -36,6 +36,11 @@ def case_timeline(timeline: Timeline, label: str, patterns: Sequence[str], launc
     return None
 
 
+def program_timeline(kernels: Iterable[KernelStats]) -> CaseTimeline:
+    """Return the kernels of one run of a program."""
+    return CaseTimeline(1, tuple(_traced(kernel) for kernel in kernels))
+
+
 def _traced(kernel: KernelStats) -> TracedKernel:
     shared = [bytes_ for bytes_ in (kernel.static_shared, kernel.dynamic_shared) if bytes_ is not None]
     return TracedKernel(

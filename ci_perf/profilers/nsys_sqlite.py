@@ -5,7 +5,7 @@ A trace may hold millions of kernels, so SQL does the sums; the views it sums ov
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +108,11 @@ _MEMBERS = """
 _IN_TRACE = "SELECT 0 AS range_id, variant_id, duration FROM executed"
 _IN_RANGES = "SELECT range_id, variant_id, duration FROM member JOIN executed ON executed.rowid = kernel_id"
 
+_IN_CHOSEN = """
+    SELECT DISTINCT 0 AS range_id, variant_id, duration, kernel_id FROM member
+    JOIN executed ON executed.rowid = kernel_id JOIN chosen USING (range_id)
+"""
+
 _KERNEL_STATS = """
     WITH ranked AS (
         SELECT range_id, variant_id, duration,
@@ -177,6 +182,22 @@ def read(path: Path) -> Timeline:
         if str(error).startswith(("no such", "ambiguous", "near ")):
             raise  # a mistake in a query of this module, not in the file
         raise ProfileError(f"{path}: {error}", hint="the export is damaged or cut off; export it again") from None
+
+
+def read_inside(path: Path, names: Iterable[str]) -> tuple[KernelStats, ...]:
+    """Return the kernels launched inside any range of these names, each once however many ranges it lies in.
+
+    The file is one that `read` took.
+    """
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        database.text_factory = lambda raw: raw.decode(errors="replace")
+        nsys_schema.create_views(database, path)
+        database.executescript(_EXECUTED + _RANGES + _MEMBERS)
+        database.execute("CREATE TEMP TABLE chosen (range_id INTEGER PRIMARY KEY)")
+        database.executemany(
+            "INSERT OR IGNORE INTO chosen SELECT id FROM range_name WHERE name = ?", [(name,) for name in names]
+        )
+        return tuple(kernel for _, kernel in _kernel_stats(database, _IN_CHOSEN))
 
 
 def _read_timeline(database: sqlite3.Connection) -> Timeline:

@@ -1,0 +1,307 @@
+"""Programs in place of a Python entry: one fresh run is one replicate.
+
+A `command` is timed through its GPU kernels in an nsys trace, or by the clock where there is no GPU or no nsys; a
+benchmark times itself and writes a file. A program that fails, hangs, or writes nothing or something else is a Failure
+with its stage and reason, never an exception.
+"""
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ci_perf.benchmarks.reader import parse
+from ci_perf.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, scaled, select
+from ci_perf.core.base_unit import base_unit
+from ci_perf.core.errors import CiPerfError, ProfileError
+from ci_perf.core.model import CaseTimeline, Failure, Note, Program, Replicate, Verification
+from ci_perf.core.plan import Job
+from ci_perf.core.program import command_line, fill
+from ci_perf.edge import proc
+from ci_perf.flow import Profiled
+from ci_perf.profilers import kernel_names, nsys
+from ci_perf.profilers.attribution import program_timeline
+from ci_perf.profilers.program_trace import counted_kernels
+
+WALL = "wall"
+TRACED = "nsys-kernel-sum"
+_EXPORT_TIMEOUT_S = 300.0
+_TAIL = 4000
+_LARGEST_FILE = 256 << 20
+"""Bytes of a benchmark's results; a larger file is not read."""
+# 143: SIGTERM, by which nsys ends a program whose capture is over.
+_FINE_UNDER_NSYS = (0, 143)
+_WRITES: Mapping[str, tuple[str, ...]] = {
+    "nvbench": ("nvbench-json", "nvbench-csv"),
+    "google_benchmark": ("google-benchmark", "google-benchmark-csv"),
+    "pytest_benchmark": ("pytest-benchmark",),
+    "triton_csv": ("triton-csv",),
+}
+
+
+class _Failed(Exception):
+    """What became of a program, on its way to the one place that turns it into a Failure."""
+
+    def __init__(self, code: str, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.detail = detail[-_TAIL:].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one run of a program gave."""
+
+    values: tuple[float, ...]
+    method: str
+    unit: str = "s"
+    better: str = "lower"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the traces of one case held."""
+
+    timeline: CaseTimeline
+    kernels: list[tuple[str, ...]] = field(default_factory=list)
+    """The names of each run, in its order."""
+    warnings: dict[str, None] = field(default_factory=dict)
+
+
+class ProgramRunner:
+    """Runs the programs of all cases, each time anew, in the root of the repository."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        folder: Path,
+        python: str,
+        env: Mapping[str, str],
+        timeout_s: float,
+        nsys_path: str | None = None,
+        planted: float | None = None,
+    ) -> None:
+        self._root = root
+        self._folder = folder
+        self._python = python
+        self._env = env
+        self._timeout_s = timeout_s
+        self._nsys = nsys_path
+        self._planted = planted or 0.0
+        self._seen: dict[str, _Seen] = {}
+        self._units: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def method(self, job: Job) -> str:
+        """Return how a `command` is timed on the job's device."""
+        return TRACED if self._nsys and job.device == "cuda" else WALL
+
+    def verify(self, job: Job) -> Verification | Failure:
+        """Run a program once: it must end with status 0, and a benchmark must write what is asked of it."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
+                program, argv = self._prepare(job, Path(scratch))
+                self._run(job, argv)
+                if program.kind != "command":
+                    self._benchmark(job, program, Path(scratch))
+        except _Failed as failed:
+            return Failure("verify", failed.code, str(failed), failed.detail)
+        return Verification(0.0, 0.0, "status")
+
+    def time(self, job: Job, batch: int) -> Replicate | Failure:
+        """Run a program once and return what it measured, or what was measured of it."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
+                taken = self._take(job, Path(scratch))
+        except _Failed as failed:
+            return Failure("time", failed.code, str(failed), failed.detail)
+        slower = 1 + self._planted if taken.better == "lower" else 1 / (1 + self._planted)
+        values = tuple(value * slower for value in taken.values) if self._planted else taken.values
+        return Replicate(values, 1, taken.method, batch, unit=taken.unit, better=taken.better)
+
+    def profiled(self) -> Profiled:
+        """Return what the traces that timed the cases held: the last timeline of each, and what was odd about them."""
+        notes = [note for label, seen in self._seen.items() for note in _notes(label.removeprefix("ci-perf:"), seen)]
+        return Profiled({label: seen.timeline for label, seen in self._seen.items()}, notes=tuple(notes))
+
+    def _take(self, job: Job, scratch: Path) -> _Taken:
+        program, argv = self._prepare(job, scratch)
+        if program.kind != "command":
+            self._run(job, argv)
+            taken = self._benchmark(job, program, scratch)
+            first = self._units.setdefault((job.id, job.device), (taken.unit, taken.better))
+            if first != (taken.unit, taken.better):
+                raise _Failed("wrong-format", f"the unit was {first[0]}, {first[1]} is better; now it is {taken.unit}")
+            return taken
+        if self.method(job) == TRACED:
+            return self._trace(job, argv, scratch)
+        started = time.perf_counter()
+        self._run(job, argv)
+        return _Taken((time.perf_counter() - started,), WALL)
+
+    def _prepare(self, job: Job, scratch: Path) -> tuple[Program, tuple[str, ...]]:
+        program = job.spec.program
+        if program is None:
+            raise ValueError(f"{job.id} has an entry, not a program")
+        places = {
+            "output": str(scratch / f"results.{'csv' if program.kind == 'triton_csv' else 'json'}"),
+            "folder": job.spec.folder,
+            "python": self._python,
+        }
+        return program, command_line(program, job.params, places)
+
+    def _run(self, job: Job, argv: Sequence[str], fine: Sequence[int] = (0,)) -> proc.Completed:
+        """Run to the end; its output goes to the case's log."""
+        timeout_s = job.spec.timeout_s or self._timeout_s
+        try:
+            completed = proc.run(argv, timeout_s=timeout_s, env=self._env, cwd=self._root)
+        except (CiPerfError, ValueError) as error:  # the latter: a null character in an argument
+            raise _Failed("not-started", f"{error}; programs are started in {self._root}") from None
+        self._log(job, completed)
+        if completed.timed_out:
+            raise _Failed("timeout", f"no end within {timeout_s:g} s; the program was killed", completed.output)
+        if completed.status not in fine:
+            code = "crashed" if completed.status < 0 else "exited"
+            raise _Failed(
+                code, f"`{argv[0]}` ended with {proc.signal_name(completed.status)}{_last(completed)}", completed.output
+            )
+        return completed
+
+    def _log(self, job: Job, completed: proc.Completed) -> None:
+        log = self._folder / "logs" / f"program.{job.spec.name}.{job.case}.txt"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n{completed.output}\n")
+
+    def _trace(self, job: Job, argv: Sequence[str], scratch: Path) -> _Taken:
+        """Run under nsys and sum the kernels that count. The trace holds the environment: it is not kept."""
+        nsys_path = self._nsys or "nsys"
+        report, sqlite = scratch / "trace.nsys-rep", scratch / "trace.sqlite"
+        completed = self._run(job, nsys.command(nsys_path, argv, report=report), _FINE_UNDER_NSYS)
+        trouble = nsys.diagnose(completed.output)
+        if not report.is_file() or (trouble and trouble.code == "other-profiler"):
+            raise _Failed(
+                "profiler", trouble.message if trouble else f"nsys wrote no report{_last(completed)}", completed.output
+            )
+        try:
+            exported = proc.run(
+                nsys.export_command(nsys_path, report, sqlite), timeout_s=_EXPORT_TIMEOUT_S, env=self._env
+            )
+            if not sqlite.is_file():
+                raise _Failed("profiler", f"nsys exported nothing{_last(exported)}", exported.output)
+            timeline = nsys.read_timeline(sqlite)
+        except CiPerfError as error:
+            raise _Failed("profiler", f"the trace cannot be read: {_without(error, sqlite)}") from None
+        try:
+            kernels = counted_kernels(
+                timeline, job.spec.ranges, job.spec.kernels, lambda names: nsys.read_inside(sqlite, names)
+            )
+        except ProfileError as error:
+            raise _Failed("no-kernels", str(error), completed.output) from None
+        seen = self._seen.setdefault(job.label, _Seen(program_timeline(kernels)))
+        seen.timeline = program_timeline(kernels)
+        seen.kernels.append(tuple(dict.fromkeys(kernel.name for kernel in kernels)))
+        seen.warnings |= dict.fromkeys(timeline.warnings)
+        return _Taken((scaled(sum(kernel.total_ns for kernel in kernels), 1e-9),), TRACED)
+
+    def _benchmark(self, job: Job, program: Program, scratch: Path) -> _Taken:
+        found = _read(self._output(job, scratch), program)
+        case = _choose(found, program, job)
+        unit, factor, better = _unit(case, program)
+        values = tuple(scaled(value, factor) for value in case.values)
+        if any(value < 0 or not math.isfinite(value) for value in values):
+            raise _Failed("wrong-format", f"{case} holds a value that is negative or not finite")
+        main = MAIN_METRIC[found.kind]
+        return _Taken(values, found.kind if case.metric == main else f"{found.kind}/{case.metric}", unit, better)
+
+    def _output(self, job: Job, scratch: Path) -> Path:
+        """Return the file that the benchmark wrote, and keep a copy of it in the run's folder."""
+        written = [file for file in sorted(scratch.rglob("*")) if file.is_file() and file.suffix in (".json", ".csv")]
+        written = [file for file in written if file.stat().st_size]
+        if not written:
+            raise _Failed("no-output", "the program ended well and wrote nothing to {output}")
+        if len(written) > 1:
+            names = ", ".join(file.relative_to(scratch).as_posix() for file in written[:5])
+            raise _Failed("no-output", f"the program wrote {len(written)} files to {{output}}, expected one: {names}")
+        kept = self._folder / "benchmarks" / f"{job.spec.name}.{job.case}{written[0].suffix}"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(written[0], kept)
+        return written[0]
+
+
+def _read(path: Path, program: Program) -> BenchmarkFile:
+    if path.stat().st_size > _LARGEST_FILE:
+        raise _Failed("wrong-format", f"{{output}} is larger than {_LARGEST_FILE >> 20} MiB")
+    try:
+        found = parse(path.read_text(encoding="utf-8-sig"), "{output}")
+    except UnicodeDecodeError:
+        raise _Failed("wrong-format", "{output}: binary data, not a benchmark's results") from None
+    except ProfileError as error:
+        raise _Failed("wrong-format", str(error), error.hint) from None
+    if found.kind not in _WRITES[program.kind]:
+        raise _Failed("wrong-format", f"kernel.toml promises `{program.kind}`, but the program wrote {found.kind}")
+    return found
+
+
+def _choose(found: BenchmarkFile, program: Program, job: Job) -> BenchmarkCase:
+    """Return the one number of the file that is meant; none and several are both failures."""
+    pattern = fill(program.benchmark, job.params) or "*"
+    metric = program.metric or MAIN_METRIC[found.kind]
+    chosen = select(found.cases, job.params, lambda name: name == pattern or fnmatchcase(name, pattern), metric)
+    if not chosen:
+        raise _Failed(
+            "no-benchmark",
+            f"no `{metric}` of a benchmark `{pattern}` has this case's parameters; the file holds {_some(found.cases)}",
+        )
+    if len(chosen) > 1:
+        raise _Failed(
+            "no-benchmark",
+            f"{len(chosen)} benchmarks of the file fit, expected one: {_some(chosen)}; tell them apart by the key "
+            "`benchmark` or by parameters",
+        )
+    if chosen[0].skipped:
+        raise _Failed("skipped", f"{chosen[0]}: {chosen[0].skipped}")
+    return chosen[0]
+
+
+def _some(cases: Sequence[BenchmarkCase]) -> str:
+    return "; ".join(str(case)[:80] for case in cases[:4]) + ("; ..." if len(cases) > 4 else "")
+
+
+def _unit(case: BenchmarkCase, program: Program) -> tuple[str, float, str]:
+    """Return base unit, factor and direction: from the file, else from kernel.toml; they must not contradict."""
+    said = base_unit(program.unit) if program.unit else None
+    for what, file, toml in (("unit", case.unit, said and said[0]), ("better", case.better, program.better)):
+        if file and toml and file != toml:
+            raise _Failed("wrong-format", f"key `{what}` of kernel.toml says {toml}, the file says {file}")
+        if not file and not toml:
+            raise _Failed("wrong-format", f"the file does not say the {what} of {case}: set `{what}` in kernel.toml")
+    unit, factor = (case.unit, 1.0) if case.unit or said is None else said
+    return unit, factor, case.better or program.better
+
+
+def _notes(case: str, seen: _Seen) -> list[Note]:
+    notes = [Note("nsys-warning", f"{case}: nsys: {warning}") for warning in seen.warnings]
+    others = [names for names in seen.kernels[1:] if not kernel_names.compare(seen.kernels[0], names).same_kernels]
+    if others:
+        changes = kernel_names.compare(seen.kernels[0], others[0])
+        differing = ", ".join((*changes.added, *changes.removed)[:3])
+        message = f"{case}: {len(others)} of {len(seen.kernels)} runs ran other GPU kernels than the first: {differing}"
+        notes.append(Note("kernels-differ", message, "fix what the program chooses at run time (autotuning, seeds)"))
+    collisions = kernel_names.collisions(seen.kernels[-1])
+    told_apart = "they are told apart by their full names"
+    return [*notes, *(Note("kernel-names-collide", f"{case}: {collision}", told_apart) for collision in collisions)]
+
+
+def _last(completed: proc.Completed) -> str:
+    lines = completed.output.strip().splitlines()
+    return f": {lines[-1][:200]}" if lines else ""
+
+
+def _without(error: CiPerfError, path: Path) -> str:
+    """Return an error's sentence without the path of a file that nobody can look at any more."""
+    return str(error).removeprefix(f"{path}: ")
