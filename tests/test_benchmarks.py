@@ -228,6 +228,15 @@ def test_a_table_of_triton_says_neither_unit_nor_direction():
     assert (third.name, third.values) == ("Torch", (2.5,))
 
 
+def test_whole_numbers_under_a_name_that_is_no_variable_are_measurements():
+    found = parse("N,Triton,torch,naive\n64,1,2,3.5\n128,4,5,6.5\n", "t.csv")
+
+    assert [(c.name, c.values[0]) for c in found.cases[::2]] == [("Triton", 1.0), ("torch", 2.0), ("naive", 3.5)]
+    assert parse("M,N,Triton\n1,2,3\n4,5,6\n", "t.csv").warnings == (
+        "these columns are taken for parameters, not for measurements: N",
+    )
+
+
 def test_a_provider_of_triton_that_failed_is_skipped():
     _, not_a_number, _, empty = parse("N,Triton,Torch\n64,1.5,2.5\n128,nan,\n", "t.csv").cases
 

@@ -92,11 +92,10 @@ def test_different_kernels_stay_apart(names):
 
 
 PIECES = st.sampled_from([
-    "void ", "<", ">", ">>", "::", "(int)", "(bool)", "1", "0", "128", "ul", " ", "*", "&", "const", " const", ",", ",
-    ", ",
-    "<unnamed>", "unnamed>", "(anonymous namespace)", "_GLOBAL__N_x", "[lambda(int) (instance 1)]", "operator ()",
+    "void ", "<", ">", ">>", "::", "(int)", "(bool)", "1", "0", "128", "ul", " ", "*", "&", "const", " const", ",", "(",
+    "<unnamed>", "unnamed>", "(anonymous namespace)", "_GLOBAL__N_x", "[lambda(int) (instance 1)]", "operator ()", ")",
     "_0d1d", "_0c", "triton_poi_fused_a", "_3", "_", "_deadbeef01", "[abi:v1]", "$3", "f", "float", "unsigned long",
-    "(", ")",
+    ", ",
 ])  # fmt: skip
 
 

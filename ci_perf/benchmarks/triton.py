@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from ci_perf.benchmarks.results import BenchmarkCase, BenchmarkFile, measured, number, scalar, scaled
 from ci_perf.core.base_unit import base_unit
 
+_VARIABLE = re.compile(r"(?!(?:triton|torch|pytorch|cublas|cudnn|naive|compiled)$)(?:[A-Z][A-Z0-9_]*|[a-z][a-z0-9_]*)")
+
 
 def is_csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether this is a table of numbers under names that are none."""
@@ -26,14 +28,19 @@ def parse_csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Benchmark
     end = _last_parameter(header, rows, first)
     cases = [case for place in range(end, len(header)) for case in _column(header, rows, first, end, place)]
     further = ", ".join(header[first + 1 : end])
-    warnings = (f"columns of whole numbers only are taken for parameters: {further}",) if further else ()
+    warnings = (f"these columns are taken for parameters, not for measurements: {further}",) if further else ()
     return BenchmarkFile("triton-csv", tuple(cases), warnings)
 
 
 def _last_parameter(header: Sequence[str], rows: Sequence[Sequence[str]], first: int) -> int:
-    """Return where the providers begin: after the first column, and after those beside it that hold whole numbers."""
+    """Return where the providers begin: after the first column, and after those beside it that look like parameters.
+
+    Rates may be whole numbers too, so the name must look like a variable's: `M`, `N_CTX`, `seq_len`, not `Triton`.
+    """
     end = first + 1
-    while len(rows) > 1 and end < len(header) - 1 and all(isinstance(scalar(row[end]), int) for row in rows):
+    while len(rows) > 1 and end < len(header) - 1 and _VARIABLE.fullmatch(header[end]):
+        if not all(isinstance(scalar(row[end]), int) for row in rows):
+            break
         end += 1
     return end
 
