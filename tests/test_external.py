@@ -313,6 +313,14 @@ def test_a_program_is_timed_through_the_kernels_that_count_in_its_trace(tmp_path
     assert not list(tmp_path.rglob("*.sqlite"))
 
 
+def test_the_ranges_and_kernels_that_count_may_depend_on_the_case(tmp_path):
+    runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
+    for phase, nanoseconds in (("sdpa", 231_134), ("matmul", 841_533)):
+        job = replace(a_job(ranges=("{phase}_*",)), params={"phase": phase})
+
+        assert runner.time(job, 0).seconds == (nanoseconds / 1e9,)
+
+
 def corpus_capture(name):
     return next((p.values[0] for p in corpus.files("nsys-sqlite") if p.values[0].name == name), None)
 
@@ -357,7 +365,15 @@ def test_a_trace_without_a_kernel_that_counts_is_a_failure_and_never_a_zero(
 @pytest.mark.parametrize(
     ("more", "argv", "code", "message"),
     [
-        ("", ("false",), "exited", "ended with exit status 1"),
+        ("", ("false",), "exited", "`false` ended with exit status 1 under nsys"),
+        ("exit 139", ("true",), "crashed", "`true` ended with SIGSEGV under nsys"),
+        (
+            "echo 'The target application returned non-zero exit code 3'",
+            ("true",),
+            "exited",
+            "the traced program failed",
+        ),
+        ("echo 'unrecognised option -x'; exit 1", ("true",), "profiler", "nsys refused its command line"),
         ("exit 0", ("true",), "profiler", "nsys wrote no report"),
         ("echo CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", ("true",), "profiler", "another profiler"),
         ("echo 'raw.qdstrm'; exit 0", ("true",), "profiler", "its importer is missing or broken"),

@@ -183,6 +183,7 @@ TRITON = 'triton_csv = ["./bench", "{output}"]\n[cases.a]\n'
         ("ranges = ['a']" + MINIMAL, "key `ranges`: means nothing beside `entry`", "`command`"),
         ('kernels = ["a"]\n' + NVBENCH, "key `kernels`: means nothing beside `nvbench`", "`entry`, `command`"),
         (NVBENCH.replace("{output}", "out"), "key `nvbench`: no argument holds {output}", "the file that the program"),
+        ('command = ["x"]\nranges = ["{m}"]\n[cases.a]', "key `ranges`: case `a` has no parameter `m`", "no parameter"),
         ('benchmark = "{m}"\n' + NVBENCH, "key `benchmark`: case `a` has no parameter `m`", "known here: {n}"),
         ('unit = "furlong"\n' + NVBENCH, "key `unit`: 'furlong' is not known", "GB/s"),
         ('better = "more"\n' + NVBENCH, "key `better`: 'more' is not one of ['lower', 'higher']", ""),

@@ -78,7 +78,7 @@ def _program(document: Mapping[str, Any], cases: Mapping[str, Params], source: s
     if kind == "entry":
         return None
     program = Program(kind, tuple(document[kind]), *(document.get(key, "") for key in _PROGRAM_KEYS))
-    _check_program(program, cases, source)
+    _check_program(program, document, cases, source)
     return program
 
 
@@ -92,7 +92,7 @@ _BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 """Which keys mean something beside what."""
 
 
-def _check_program(program: Program, cases: Mapping[str, Params], source: str) -> None:
+def _check_program(program: Program, document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> None:
     if program.unit and base_unit(program.unit) is None:
         raise ConfigError(
             f"{source}: key `unit`: {program.unit!r} is not known", hint="write s, ms, us, ns, GB/s, TFLOP/s or items/s"
@@ -114,6 +114,8 @@ def _check_program(program: Program, cases: Mapping[str, Params], source: str) -
     for name, params in cases.items():
         _check_words(program.kind, program.argv, params, places, (name, source))
         _check_words("benchmark", (program.benchmark,), params, (), (name, source))
+        for key in ("ranges", "kernels"):
+            _check_words(key, document.get(key, ()), params, (), (name, source))
 
 
 def _check_words(key: str, words: Sequence[str], params: Params, places: Sequence[str], where: tuple[str, str]) -> None:

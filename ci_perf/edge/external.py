@@ -7,6 +7,7 @@ with its stage and reason, never an exception.
 
 import math
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,13 @@ _EXPORT_TIMEOUT_S = 300.0
 _TAIL = 4000
 _LARGEST_FILE = 256 << 20
 """Bytes of a benchmark's results; a larger file is not read."""
-# 143: SIGTERM, by which nsys ends a program whose capture is over.
-_FINE_UNDER_NSYS = (0, 143)
+_FATAL: Mapping[str, str] = {
+    "other-profiler": "profiler",
+    "bad-option": "profiler",
+    "importer-missing": "profiler",
+    "target-failed": "exited",
+}
+"""What nsys may print with any exit status, and what it makes of the run; a SIGTERM alone is how nsys ends captures."""
 _WRITES: Mapping[str, tuple[str, ...]] = {
     "nvbench": ("nvbench-json", "nvbench-csv"),
     "google_benchmark": ("google-benchmark", "google-benchmark-csv"),
@@ -154,8 +160,8 @@ class ProgramRunner:
         }
         return program, command_line(program, job.params, places)
 
-    def _run(self, job: Job, argv: Sequence[str], fine: Sequence[int] = (0,)) -> proc.Completed:
-        """Run to the end; its output goes to the case's log."""
+    def _run(self, job: Job, argv: Sequence[str], *, under_nsys: bool = False) -> proc.Completed:
+        """Run to the end, which must be a good one; the output goes to the case's log."""
         timeout_s = job.spec.timeout_s or self._timeout_s
         try:
             completed = proc.run(argv, timeout_s=timeout_s, env=self._env, cwd=self._root)
@@ -164,11 +170,15 @@ class ProgramRunner:
         self._log(job, completed)
         if completed.timed_out:
             raise _Failed("timeout", f"no end within {timeout_s:g} s; the program was killed", completed.output)
-        if completed.status not in fine:
-            code = "crashed" if completed.status < 0 else "exited"
-            raise _Failed(
-                code, f"`{argv[0]}` ended with {proc.signal_name(completed.status)}{_last(completed)}", completed.output
-            )
+        trouble = nsys.diagnose(completed.output) if under_nsys else None
+        if trouble and trouble.code in _FATAL:
+            raise _Failed(_FATAL[trouble.code], trouble.message, completed.output)
+        # nsys and shells end with 128 + n where the program ended with signal n
+        status = 128 - completed.status if under_nsys and completed.status > 128 else completed.status
+        if status != 0 and not (under_nsys and status == -signal.SIGTERM):
+            name = job.spec.program.argv[0] if job.spec.program else argv[0]
+            how = f"ended with {proc.signal_name(status)}{' under nsys' if under_nsys else ''}"
+            raise _Failed("crashed" if status < 0 else "exited", f"`{name}` {how}{_last(completed)}", completed.output)
         return completed
 
     def _log(self, job: Job, completed: proc.Completed) -> None:
@@ -181,12 +191,9 @@ class ProgramRunner:
         """Run under nsys and sum the kernels that count. The trace holds the environment: it is not kept."""
         nsys_path = self._nsys or "nsys"
         report, sqlite = scratch / "trace.nsys-rep", scratch / "trace.sqlite"
-        completed = self._run(job, nsys.command(nsys_path, argv, report=report), _FINE_UNDER_NSYS)
-        trouble = nsys.diagnose(completed.output)
-        if not report.is_file() or (trouble and trouble.code == "other-profiler"):
-            raise _Failed(
-                "profiler", trouble.message if trouble else f"nsys wrote no report{_last(completed)}", completed.output
-            )
+        completed = self._run(job, nsys.command(nsys_path, argv, report=report), under_nsys=True)
+        if not report.is_file():
+            raise _Failed("profiler", f"nsys wrote no report{_last(completed)}", completed.output)
         try:
             exported = proc.run(
                 nsys.export_command(nsys_path, report, sqlite), timeout_s=_EXPORT_TIMEOUT_S, env=self._env
@@ -198,7 +205,10 @@ class ProgramRunner:
             raise _Failed("profiler", f"the trace cannot be read: {_without(error, sqlite)}") from None
         try:
             kernels = counted_kernels(
-                timeline, job.spec.ranges, job.spec.kernels, lambda names: nsys.read_inside(sqlite, names)
+                timeline,
+                [fill(pattern, job.params) for pattern in job.spec.ranges],
+                [fill(pattern, job.params) for pattern in job.spec.kernels],
+                lambda names: nsys.read_inside(sqlite, names),
             )
         except ProfileError as error:
             raise _Failed("no-kernels", str(error), completed.output) from None

@@ -28,7 +28,7 @@ def counted_kernels(
         raise ProfileError(f"{timeline.graph_count} CUDA graphs were traced as a whole, so kernels are missing")
     kernels: Sequence[KernelStats] = timeline.kernels
     if ranges:
-        chosen = [r for r in timeline.ranges if any(fnmatchcase(r.name, pattern) for pattern in ranges)]
+        chosen = [r for r in timeline.ranges if r.name in ranges or any(fnmatchcase(r.name, p) for p in ranges)]
         if not chosen:
             raise ProfileError(
                 f"no NVTX range is called {_listed(ranges)}; the trace has {_listed([r.name for r in timeline.ranges])}"
