@@ -56,7 +56,8 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   filetype      what a file that cannot be read looks like
 benchmarks      what other benchmarks wrote, as pure functions
   reader        tells the kinds of file apart; refuses the rest
-  results       the cases that a file holds, and how one is chosen
+  results       the cases that a file holds
+  choice        the one number that a kernel.toml means
   nvbench       its JSON and CSV
   google        google-benchmark's JSON and CSV
   pytest_benchmark  its JSON

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ci_perf.benchmarks.choice import Chosen, NoNumber, choose
 from ci_perf.benchmarks.reader import parse, read
 from ci_perf.benchmarks.results import MAIN_METRIC, BenchmarkCase, select
 from ci_perf.core.errors import ProfileError
+from ci_perf.core.model import Program
 from tests import corpus
 
 # What the notes of the corpus's MANIFEST.json say: kind, benchmarks, of which skipped, first value of the main metric.
@@ -347,3 +349,52 @@ CASES = tuple(
 )
 def test_a_case_is_chosen_by_name_metric_and_the_parameters_that_both_sides_have(params, name, count):
     assert len(select(CASES, params, lambda found: found == name, "gpu_time")) == count
+
+
+def a_program(kind, **keys):
+    return Program(kind, ("./bench", "{output}"), **keys)
+
+
+ENTRY = google(entry(real=10.0, bytes_per_second=2e9, tokens=7.0))
+
+
+@pytest.mark.parametrize(
+    ("keys", "chosen"),
+    [
+        ({}, Chosen((10e-6,), "google-benchmark", "s", "lower")),
+        ({"unit": "ms", "better": "lower"}, Chosen((10e-6,), "google-benchmark", "s", "lower")),
+        (
+            {"metric": "bytes_per_second"},
+            Chosen((2e9,), "google-benchmark/bytes_per_second", "byte/s", "higher"),
+        ),
+        (
+            {"metric": "tokens", "unit": "kitems/s", "better": "higher"},
+            Chosen((7e3,), "google-benchmark/tokens", "item/s", "higher"),
+        ),
+    ],
+)
+def test_unit_and_direction_come_from_the_file_else_from_kernel_toml(keys, chosen):
+    assert choose(parse(ENTRY, "b.json"), a_program("google_benchmark", **keys), {}) == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "program", "code", "message"),
+    [
+        (ENTRY, a_program("nvbench"), "wrong-format", "kernel.toml promises `nvbench`, but the program wrote google"),
+        (ENTRY, a_program("google_benchmark", metric="tokens"), "wrong-format", "does not say the unit of BM_copy/64"),
+        (ENTRY, a_program("google_benchmark", better="higher"), "wrong-format", "says higher, the file says lower"),
+        (google(entry(real=-1.0)), a_program("google_benchmark"), "wrong-format", "negative or not finite"),
+        (
+            google(entry(), entry("BM_set/64")),
+            a_program("google_benchmark"),
+            "no-benchmark",
+            "2 benchmarks of the file",
+        ),
+        (ENTRY, a_program("google_benchmark", benchmark="BM_set*"), "no-benchmark", "no `real_time` of a benchmark"),
+    ],
+)
+def test_what_is_not_one_number_is_an_error_with_the_code_of_a_failure(text, program, code, message):
+    with pytest.raises(NoNumber, match=message) as error:
+        choose(parse(text, "b.json"), program, {})
+
+    assert error.value.code == code

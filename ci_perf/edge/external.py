@@ -5,19 +5,17 @@ benchmark times itself and writes a file. A program that fails, hangs, or writes
 with its stage and reason, never an exception.
 """
 
-import math
 import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 
+from ci_perf.benchmarks.choice import Chosen, NoNumber, choose
 from ci_perf.benchmarks.reader import parse
-from ci_perf.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, scaled, select
-from ci_perf.core.base_unit import base_unit
+from ci_perf.benchmarks.results import BenchmarkFile, scaled
 from ci_perf.core.errors import CiPerfError, ProfileError
 from ci_perf.core.model import CaseTimeline, Failure, Note, Program, Replicate, Verification
 from ci_perf.core.plan import Job
@@ -41,12 +39,6 @@ _FATAL: Mapping[str, str] = {
     "target-failed": "exited",
 }
 """What nsys may print with any exit status, and what it makes of the run; a SIGTERM alone is how nsys ends captures."""
-_WRITES: Mapping[str, tuple[str, ...]] = {
-    "nvbench": ("nvbench-json", "nvbench-csv"),
-    "google_benchmark": ("google-benchmark", "google-benchmark-csv"),
-    "pytest_benchmark": ("pytest-benchmark",),
-    "triton_csv": ("triton-csv",),
-}
 
 
 class _Failed(Exception):
@@ -56,16 +48,6 @@ class _Failed(Exception):
         super().__init__(message)
         self.code = code
         self.detail = detail[-_TAIL:].strip()
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """What one run of a program gave."""
-
-    values: tuple[float, ...]
-    method: str
-    unit: str = "s"
-    better: str = "lower"
 
 
 @dataclass(slots=True)
@@ -134,7 +116,7 @@ class ProgramRunner:
         notes = [note for label, seen in self._seen.items() for note in _notes(label.removeprefix("ci-perf:"), seen)]
         return Profiled({label: seen.timeline for label, seen in self._seen.items()}, notes=tuple(notes))
 
-    def _take(self, job: Job, scratch: Path) -> _Taken:
+    def _take(self, job: Job, scratch: Path) -> Chosen:
         program, argv = self._prepare(job, scratch)
         if program.kind != "command":
             self._run(job, argv)
@@ -147,7 +129,7 @@ class ProgramRunner:
             return self._trace(job, argv, scratch)
         started = time.perf_counter()
         self._run(job, argv)
-        return _Taken((time.perf_counter() - started,), WALL)
+        return Chosen((time.perf_counter() - started,), WALL, "s", "lower")
 
     def _prepare(self, job: Job, scratch: Path) -> tuple[Program, tuple[str, ...]]:
         program = job.spec.program
@@ -187,7 +169,7 @@ class ProgramRunner:
         with log.open("a", encoding="utf-8") as file:
             file.write(f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n{completed.output}\n")
 
-    def _trace(self, job: Job, argv: Sequence[str], scratch: Path) -> _Taken:
+    def _trace(self, job: Job, argv: Sequence[str], scratch: Path) -> Chosen:
         """Run under nsys and sum the kernels that count. The trace holds the environment: it is not kept."""
         nsys_path = self._nsys or "nsys"
         report, sqlite = scratch / "trace.nsys-rep", scratch / "trace.sqlite"
@@ -216,17 +198,13 @@ class ProgramRunner:
         seen.timeline = program_timeline(kernels)
         seen.kernels.append(tuple(dict.fromkeys(kernel.name for kernel in kernels)))
         seen.warnings |= dict.fromkeys(timeline.warnings)
-        return _Taken((scaled(sum(kernel.total_ns for kernel in kernels), 1e-9),), TRACED)
+        return Chosen((scaled(sum(kernel.total_ns for kernel in kernels), 1e-9),), TRACED, "s", "lower")
 
-    def _benchmark(self, job: Job, program: Program, scratch: Path) -> _Taken:
-        found = _read(self._output(job, scratch), program)
-        case = _choose(found, program, job)
-        unit, factor, better = _unit(case, program)
-        values = tuple(scaled(value, factor) for value in case.values)
-        if any(value < 0 or not math.isfinite(value) for value in values):
-            raise _Failed("wrong-format", f"{case} holds a value that is negative or not finite")
-        main = MAIN_METRIC[found.kind]
-        return _Taken(values, found.kind if case.metric == main else f"{found.kind}/{case.metric}", unit, better)
+    def _benchmark(self, job: Job, program: Program, scratch: Path) -> Chosen:
+        try:
+            return choose(_read(self._output(job, scratch)), program, job.params)
+        except NoNumber as error:
+            raise _Failed(error.code, str(error)) from None
 
     def _output(self, job: Job, scratch: Path) -> Path:
         """Return the file that the benchmark wrote, and keep a copy of it in the run's folder."""
@@ -243,55 +221,15 @@ class ProgramRunner:
         return written[0]
 
 
-def _read(path: Path, program: Program) -> BenchmarkFile:
+def _read(path: Path) -> BenchmarkFile:
     if path.stat().st_size > _LARGEST_FILE:
         raise _Failed("wrong-format", f"{{output}} is larger than {_LARGEST_FILE >> 20} MiB")
     try:
-        found = parse(path.read_text(encoding="utf-8-sig"), "{output}")
+        return parse(path.read_text(encoding="utf-8-sig"), "{output}")
     except UnicodeDecodeError:
         raise _Failed("wrong-format", "{output}: binary data, not a benchmark's results") from None
     except ProfileError as error:
         raise _Failed("wrong-format", str(error), error.hint) from None
-    if found.kind not in _WRITES[program.kind]:
-        raise _Failed("wrong-format", f"kernel.toml promises `{program.kind}`, but the program wrote {found.kind}")
-    return found
-
-
-def _choose(found: BenchmarkFile, program: Program, job: Job) -> BenchmarkCase:
-    """Return the one number of the file that is meant; none and several are both failures."""
-    pattern = fill(program.benchmark, job.params) or "*"
-    metric = program.metric or MAIN_METRIC[found.kind]
-    chosen = select(found.cases, job.params, lambda name: name == pattern or fnmatchcase(name, pattern), metric)
-    if not chosen:
-        raise _Failed(
-            "no-benchmark",
-            f"no `{metric}` of a benchmark `{pattern}` has this case's parameters; the file holds {_some(found.cases)}",
-        )
-    if len(chosen) > 1:
-        raise _Failed(
-            "no-benchmark",
-            f"{len(chosen)} benchmarks of the file fit, expected one: {_some(chosen)}; tell them apart by the key "
-            "`benchmark` or by parameters",
-        )
-    if chosen[0].skipped:
-        raise _Failed("skipped", f"{chosen[0]}: {chosen[0].skipped}")
-    return chosen[0]
-
-
-def _some(cases: Sequence[BenchmarkCase]) -> str:
-    return "; ".join(str(case)[:80] for case in cases[:4]) + ("; ..." if len(cases) > 4 else "")
-
-
-def _unit(case: BenchmarkCase, program: Program) -> tuple[str, float, str]:
-    """Return base unit, factor and direction: from the file, else from kernel.toml; they must not contradict."""
-    said = base_unit(program.unit) if program.unit else None
-    for what, file, toml in (("unit", case.unit, said and said[0]), ("better", case.better, program.better)):
-        if file and toml and file != toml:
-            raise _Failed("wrong-format", f"key `{what}` of kernel.toml says {toml}, the file says {file}")
-        if not file and not toml:
-            raise _Failed("wrong-format", f"the file does not say the {what} of {case}: set `{what}` in kernel.toml")
-    unit, factor = (case.unit, 1.0) if case.unit or said is None else said
-    return unit, factor, case.better or program.better
 
 
 def _notes(case: str, seen: _Seen) -> list[Note]:
