@@ -259,10 +259,12 @@ profile)
     while [ "$1" != -o ]; do shift; done
     report=$2
     shift 2
-    "$@" || exit
+    "$@"
+    status=$?
     {more}
     echo "Generated: $report"
-    echo a-report >"$report" ;;
+    echo a-report >"$report"
+    exit $status ;;
 export)
     while [ "$1" != --output ]; do shift; done
     cp "{capture}" "$2" ;;
@@ -271,7 +273,7 @@ esac
 
 
 def fake_nsys(folder, capture, more=""):
-    """Write an nsys that runs the program and takes a recorded capture for its trace; `more` is done before it ends."""
+    """Write an nsys that runs the program and plays a recorded capture; `more` is done before it reports."""
     path = folder / "nsys"
     path.write_text(NSYS.replace("{capture}", str(capture)).replace("{more}", more))
     path.chmod(0o755)
@@ -366,7 +368,8 @@ def test_a_trace_without_a_kernel_that_counts_is_a_failure_and_never_a_zero(
     ("more", "argv", "code", "message"),
     [
         ("", ("false",), "exited", "`false` ended with exit status 1 under nsys"),
-        ("exit 139", ("true",), "crashed", "`true` ended with SIGSEGV under nsys"),
+        ("status=139", ("true",), "crashed", "`true` ended with SIGSEGV under nsys"),
+        ("exit 1", ("true",), "profiler", "nsys ended with exit status 1 and wrote no report"),
         (
             "echo 'The target application returned non-zero exit code 3'",
             ("true",),
@@ -374,7 +377,6 @@ def test_a_trace_without_a_kernel_that_counts_is_a_failure_and_never_a_zero(
             "the traced program failed",
         ),
         ("echo 'unrecognised option -x'; exit 1", ("true",), "profiler", "nsys refused its command line"),
-        ("exit 0", ("true",), "profiler", "nsys wrote no report"),
         ("echo CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", ("true",), "profiler", "another profiler"),
         ("echo 'raw.qdstrm'; exit 0", ("true",), "profiler", "its importer is missing or broken"),
     ],
@@ -387,9 +389,15 @@ def test_what_goes_wrong_under_nsys_is_named(tmp_path, more, argv, code, message
 
 
 def test_an_end_by_sigterm_under_nsys_is_an_end(tmp_path):
-    nsys = fake_nsys(tmp_path, H200, 'echo a-report >"$report"; exit 143')
+    nsys = fake_nsys(tmp_path, H200, "status=143")
 
     assert a_runner(tmp_path, nsys).time(a_job(), 0).method == "nsys-kernel-sum"
+
+
+def test_what_a_program_prints_is_not_taken_for_a_complaint_of_nsys(tmp_path):
+    runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
+
+    assert runner.time(a_job("echo", "warning: unrecognized option --fast"), 0).method == "nsys-kernel-sum"
 
 
 def test_a_broken_export_is_a_failure(tmp_path):

@@ -32,13 +32,6 @@ _EXPORT_TIMEOUT_S = 300.0
 _TAIL = 4000
 _LARGEST_FILE = 256 << 20
 """Bytes of a benchmark's results; a larger file is not read."""
-_FATAL: Mapping[str, str] = {
-    "other-profiler": "profiler",
-    "bad-option": "profiler",
-    "importer-missing": "profiler",
-    "target-failed": "exited",
-}
-"""What nsys may print with any exit status, and what it makes of the run; a SIGTERM alone is how nsys ends captures."""
 
 
 class _Failed(Exception):
@@ -142,8 +135,14 @@ class ProgramRunner:
         }
         return program, command_line(program, job.params, places)
 
-    def _run(self, job: Job, argv: Sequence[str], *, under_nsys: bool = False) -> proc.Completed:
-        """Run to the end, which must be a good one; the output goes to the case's log."""
+    def _run(self, job: Job, argv: Sequence[str]) -> None:
+        """Run to an end, which must be a good one."""
+        completed = self._start(job, argv)
+        if completed.status != 0:
+            raise _bad_end(argv[0], completed.status, completed)
+
+    def _start(self, job: Job, argv: Sequence[str]) -> proc.Completed:
+        """Run to an end of any kind within the time limit; the output goes to the case's log."""
         timeout_s = job.spec.timeout_s or self._timeout_s
         try:
             completed = proc.run(argv, timeout_s=timeout_s, env=self._env, cwd=self._root)
@@ -152,15 +151,6 @@ class ProgramRunner:
         self._log(job, completed)
         if completed.timed_out:
             raise _Failed("timeout", f"no end within {timeout_s:g} s; the program was killed", completed.output)
-        trouble = nsys.diagnose(completed.output) if under_nsys else None
-        if trouble and trouble.code in _FATAL:
-            raise _Failed(_FATAL[trouble.code], trouble.message, completed.output)
-        # nsys and shells end with 128 + n where the program ended with signal n
-        status = 128 - completed.status if under_nsys and completed.status > 128 else completed.status
-        if status != 0 and not (under_nsys and status == -signal.SIGTERM):
-            name = job.spec.program.argv[0] if job.spec.program else argv[0]
-            how = f"ended with {proc.signal_name(status)}{' under nsys' if under_nsys else ''}"
-            raise _Failed("crashed" if status < 0 else "exited", f"`{name}` {how}{_last(completed)}", completed.output)
         return completed
 
     def _log(self, job: Job, completed: proc.Completed) -> None:
@@ -173,9 +163,8 @@ class ProgramRunner:
         """Run under nsys and sum the kernels that count. The trace holds the environment: it is not kept."""
         nsys_path = self._nsys or "nsys"
         report, sqlite = scratch / "trace.nsys-rep", scratch / "trace.sqlite"
-        completed = self._run(job, nsys.command(nsys_path, argv, report=report), under_nsys=True)
-        if not report.is_file():
-            raise _Failed("profiler", f"nsys wrote no report{_last(completed)}", completed.output)
+        completed = self._start(job, nsys.command(nsys_path, argv, report=report))
+        _check_traced(argv[0], completed, report)
         try:
             exported = proc.run(
                 nsys.export_command(nsys_path, report, sqlite), timeout_s=_EXPORT_TIMEOUT_S, env=self._env
@@ -219,6 +208,29 @@ class ProgramRunner:
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(written[0], kept)
         return written[0]
+
+
+def _bad_end(name: str, status: int, completed: proc.Completed, where: str = "") -> _Failed:
+    how = f"ended with {proc.signal_name(status)}{where}{_last(completed)}"
+    return _Failed("crashed" if status < 0 else "exited", f"`{name}` {how}", completed.output)
+
+
+def _check_traced(name: str, completed: proc.Completed, report: Path) -> None:
+    """Tell what nsys did from what the program did: nsys passes its exit status on, or 0 whatever happened.
+
+    nsys writes a report of a program that failed too. It ends a program whose capture is over with SIGTERM.
+    """
+    trouble = nsys.diagnose(completed.output)
+    if not report.is_file():
+        ended = f"nsys ended with {proc.signal_name(completed.status)} and wrote no report{_last(completed)}"
+        raise _Failed("profiler", trouble.message if trouble else ended, completed.output)
+    if trouble and trouble.code == "other-profiler":
+        raise _Failed("profiler", trouble.message, completed.output)
+    status = 128 - completed.status if completed.status > 128 else completed.status  # 128 + n stands for signal n
+    if status not in (0, -signal.SIGTERM):
+        raise _bad_end(name, status, completed, " under nsys")
+    if trouble and trouble.code == "target-failed":
+        raise _Failed("exited", trouble.message, completed.output)
 
 
 def _read(path: Path) -> BenchmarkFile:
