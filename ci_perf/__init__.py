@@ -20,8 +20,11 @@ edge            one module for each kind of outside world
   preflight     what is settled before the first measurement: interpreter, devices, profilers
   lab           the machine as the flow sees it: verify, time, profile
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
+  base          the base commit made ready: tree, build, kernels, worker
+  turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
+  lock          one run at a time on each GPU
   gpu           NVML: which GPUs, and how they are just now
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
@@ -70,8 +73,11 @@ core            pure: values in, values out
   program       the command line of a program, filled for a case
   stats         summaries and intervals
   decision      the verdict on one number
+  paired        the verdict on pairs that took turns
   gates         counters: limits and differences
+  finding       what is said of a case
   verdict       the verdict on each case
+  versus        the verdict on a case against its base commit, and on the session
   baseline      made from a run, checked, compared
   metrics       the counters by name
   roofline      how near a time is to the device's best

@@ -9,17 +9,20 @@ from typing import Protocol
 
 from ci_perf.core.decision import confirming_processes
 from ci_perf.core.model import (
+    Against,
     CaseTimeline,
     Cost,
     Failure,
     Measurement,
     Note,
+    Pair,
     Reading,
     Replicate,
     Run,
     Verdict,
     Verification,
 )
+from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS
 from ci_perf.core.plan import Job
 from ci_perf.core.verdict import judge
 
@@ -41,6 +44,15 @@ class Lab(Protocol):
 
     def time(self, jobs: Sequence[Job], *, batch: int, turn: int) -> Iterator[tuple[Job, Replicate | Failure]]:
         """Time each job once, each in a fresh process; `turn` rotates their order."""
+
+    def pair(self, job: Job) -> Pair | str | Failure:
+        """Time a job in turns with the base, in a fresh pair of processes.
+
+        Text says why there is no base to compare with; a Failure is the head's own.
+        """
+
+    def control(self, job: Job) -> Pair | str | Failure:
+        """Time the base in turns with itself."""
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run the jobs under each profiler that is wanted and works."""
@@ -71,8 +83,11 @@ def execute(
         else:
             journal.update(job, verification=answer[0], cost=answer[1])
         progress.step(job.id)
-    _time(journal, lab, journal.sound(jobs), 0, processes, progress)
-    _confirm(journal, lab, jobs, processes, progress)
+    if run.against is None:
+        _time(journal, lab, journal.sound(jobs), 0, processes, progress)
+        _confirm(journal, lab, jobs, processes, progress)
+    else:
+        _take_turns(journal, lab, journal.sound(jobs), progress)
     profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
     if profiled:
         progress.begin("profile", 2)
@@ -95,6 +110,39 @@ def _time(journal: "_Journal", lab: Lab, jobs: Sequence[Job], batch: int, proces
             progress.step(job.id)
 
 
+def _take_turns(journal: "_Journal", lab: Lab, jobs: Sequence[Job], progress: Progress) -> None:
+    """Measure pairs of every case until its verdict is clear or the budget is spent, then the control."""
+    if not jobs:
+        return
+    before = 0
+    for look in LOOKS:
+        progress.begin(f"pairs to {look}", len(jobs) * (look - before))
+        for _ in range(before, look):
+            for job in journal.paired(jobs):
+                journal.add_pair(job, lab.pair(job))
+                progress.step(job.id)
+        _control(journal, lab, journal.paired(jobs)[:1], look - before)
+        before = look
+        undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
+        jobs = [job for job in journal.paired(jobs) if job.id in undecided]
+        if not jobs:
+            break
+
+
+def _control(journal: "_Journal", lab: Lab, jobs: Sequence[Job], pairs: int) -> None:
+    """Measure the base against itself, on the first case that has a base, as often as the cases."""
+    against = journal.run.against
+    if against is None or not (jobs or against.control_case):
+        return
+    if not against.control_case:
+        journal.control_job = jobs[0]
+    job = journal.control_job
+    if job is None:
+        return
+    found = [pair for pair in (lab.control(job) for _ in range(pairs)) if isinstance(pair, Pair)]
+    journal.put_control(replace(against, control_case=job.id, control=(*against.control, *found)))
+
+
 def _confirm(journal: "_Journal", lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
     """Measure the cases again, in fresh processes, whose verdict that may decide."""
     run = journal.run
@@ -113,6 +161,7 @@ class _Journal:
     def __init__(self, run: Run, jobs: Sequence[Job], lab: Lab, save: Callable[[Run], object]) -> None:
         self._lab = lab
         self._save = save
+        self.control_job: Job | None = None
         self._index = {(job.spec.name, job.case, job.device): i for i, job in enumerate(jobs)}
         blank = (Measurement(job.spec.name, job.case, job.params, job.device, job.target) for job in jobs)
         self.run = replace(run, measurements=tuple(blank))
@@ -134,6 +183,24 @@ class _Journal:
     def append(self, job: Job, replicate: Replicate) -> None:
         """Add a replicate to a job's measurement and save."""
         self.update(job, replicates=(*self.of(job).replicates, replicate))
+
+    def paired(self, jobs: Iterable[Job]) -> list[Job]:
+        """Return the sound jobs that have a base to compare with."""
+        return [job for job in self.sound(jobs) if not self.of(job).unpaired]
+
+    def add_pair(self, job: Job, found: Pair | str | Failure) -> None:
+        """Add a pair to a job's measurement, or why there is none, and save."""
+        if isinstance(found, Pair):
+            self.update(job, pairs=(*self.of(job).pairs, found))
+        elif isinstance(found, str):
+            self.update(job, unpaired=found, pairs=())
+        else:
+            self.update(job, failure=found)
+
+    def put_control(self, against: Against) -> None:
+        """Replace what is known of the base and save."""
+        self.run = replace(self.run, against=against)
+        self._save(self.run)
 
     def add(self, jobs: Sequence[Job], found: Profiled) -> None:
         """Add what a profiler learned and save."""

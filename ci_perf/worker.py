@@ -6,13 +6,15 @@ of the answers: file descriptor 1 is replaced, so what it prints lands in the lo
 
 Over pipes each request is answered by a fresh process, forked from one that has imported torch and not touched CUDA:
 its GPU context, its memory and its luck are its own, at a fraction of the cost of a new interpreter. It stays alive,
-context and all, until the next request, so that the state of a GPU in use can be read from outside. With files, as a
-profiler needs it, one process answers all.
+context and all, until the next request, which it answers itself where that says `same`. With files, as a profiler
+needs it, one process answers all.
 
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
   verify    -> error against the reference, and the cost
   time      -> samples in seconds per launch, the method id, and from when to when (CLOCK_MONOTONIC) they were taken
+  ready     -> the case warm and waiting, to be timed in turns with another process
+  turn      -> this side's samples of one round
   profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
 All but hello name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`.
 An answer holds `ok`; where that is false, also `code`, `message` and `detail`.
@@ -34,6 +36,8 @@ import statistics
 import sys
 import time
 import traceback
+import warnings
+from fractions import Fraction
 from typing import Any, Callable
 
 Request = dict[str, Any]
@@ -41,8 +45,8 @@ Answer = dict[str, Any]
 
 LADDER = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 """Launches per sample: few enough to capture quickly, enough to make a sample long."""
-SAMPLE_S = {"cuda": 4e-3, "cpu": 5e-3}
-"""A sample lasts at least this long, so that the ends of the measurement (some us) do not count."""
+SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
+"""A sample lasts at least this long, or 500 launches, so that the ends of the measurement (some us) do not count."""
 WARM_UP_S = {"cuda": 0.25, "cpu": 0.1}
 """An idle GPU runs at a fraction of its clock; it is under load this long before the first sample."""
 ESTIMATE_S = {"cuda": 0.05, "cpu": 0.02}
@@ -109,6 +113,13 @@ def torch_or_none() -> Any:
     return torch
 
 
+def leave_cores_free() -> None:
+    """Let torch use half of the cores: threads that wait for a core that another process holds time the scheduler."""
+    torch = torch_or_none()
+    if torch is not None:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+
+
 def generator(seed: int) -> Any:
     """Return the source of randomness for make_inputs: on the CPU, so that all devices get the same inputs."""
     torch = torch_or_none()
@@ -121,6 +132,8 @@ class Case:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.device = request["device"]
+        if self.device == "cpu":
+            leave_cores_free()
         self.module = load_entry(request["entry"])
         if not callable(getattr(self.module, request["target"], None)):
             raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
@@ -169,15 +182,15 @@ def checked_cost(cost: Any) -> Any:
 
 
 def verify(request: Request) -> Answer:
-    """Hold the output against the reference, computed first so that a kernel that works in place cannot spoil it."""
+    """Hold the output against the reference; each gets inputs of its own, so that working in place spoils nothing."""
     case = Case(request)
-    reference = case.module.reference(case.inputs)
+    reference = case.module.reference(case.fresh_inputs())
     if not leaves(reference):
         raise Wrong("wrong-output", "the reference returns no output: there is nothing to hold against it")
+    for leaf in leaves(reference):
+        if float_error(leaf, leaf) != 0.0:
+            raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
     if request["target"] == "reference":
-        for leaf in leaves(reference):
-            if float_error(leaf, leaf) != 0.0:
-                raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
         return {"error": 0.0, "tolerance": 0.0, "checked": "reference", "cost": case.cost()}
     poison(case.launch(), case.inputs)
     case.inputs = case.fresh_inputs()
@@ -191,11 +204,30 @@ def verify(request: Request) -> Answer:
 
 
 def poison(output: Any, inputs: Any) -> None:
-    """Overwrite an output, so that memory handed out again cannot hold an old right answer by chance."""
-    owned = {leaf.data_ptr() for leaf in leaves(inputs) if hasattr(leaf, "data_ptr")}
+    """Overwrite an output, so that memory handed out again, or a stored answer, cannot be right by chance."""
+    owned = {address(leaf) for leaf in leaves(inputs)}
     for leaf in leaves(output):
-        if hasattr(leaf, "data_ptr") and leaf.data_ptr() not in owned and leaf.is_floating_point():
+        if address(leaf) is None or address(leaf) in owned:
+            continue
+        if hasattr(leaf, "is_floating_point") and leaf.is_floating_point():
             leaf.fill_(float("nan"))
+        elif hasattr(leaf, "__array_interface__") and leaf.dtype.kind == "f" and leaf.flags.writeable:
+            leaf.fill(float("nan"))
+
+
+def address(leaf: Any) -> int | None:
+    """Return where a tensor or array lies in memory; a plain number lies nowhere."""
+    if hasattr(leaf, "data_ptr"):
+        return int(leaf.data_ptr())
+    interface = getattr(leaf, "__array_interface__", None) if shape(leaf) else None
+    return int(interface["data"][0]) if interface else None
+
+
+def structure(value: Any) -> Any:
+    """Return how outputs are nested and named, without the tensors."""
+    if isinstance(value, dict):
+        return {key: structure(value[key]) for key in sorted(value)}
+    return [structure(part) for part in value] if isinstance(value, (tuple, list)) else None
 
 
 def leaves(value: Any) -> list[Any]:
@@ -213,10 +245,12 @@ def shape(leaf: Any) -> tuple[int, ...]:
 
 
 def compare(output: Any, reference: Any, tolerances: dict[str, float], dtype: str | None) -> tuple[float, float]:
-    """Return the error that comes nearest to its tolerance, or passes it furthest, and that tolerance."""
+    """Return the error that comes nearest to its tolerance, and that tolerance; the first that passes it ends it."""
     outputs, references = leaves(output), leaves(reference)
     if len(outputs) != len(references):
         raise Wrong("wrong-output", f"{len(outputs)} outputs, the reference has {len(references)}")
+    if structure(output) != structure(reference):
+        raise Wrong("wrong-output", "the outputs are not nested and named like those of the reference")
     worst = (0.0, 0.0)
     for out, ref in zip(outputs, references):
         if shape(out) != shape(ref):
@@ -226,7 +260,7 @@ def compare(output: Any, reference: Any, tolerances: dict[str, float], dtype: st
         error = float_error(out, ref)
         if not error <= tolerance:
             return error, tolerance
-        worst = max(worst, (error, tolerance))
+        worst = max(worst, (error, tolerance), key=lambda found: found[0] / (found[1] + TINY))
     return worst
 
 
@@ -255,36 +289,77 @@ def float_error(out: Any, ref: Any) -> float:
 # --- time ------------------------------------------------------------------------------------------------------------
 
 
+class Stopwatch:
+    """A case that is compiled, warm and ready to be timed."""
+
+    def __init__(self, request: Request) -> None:
+        self.case = Case(request)
+        self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
+        self.case.synchronize()
+        self.printed = printed_bytes()
+        self.device = self.case.device
+        self.timer: Any = cuda_timer(self.case) if self.device == "cuda" else CpuTimer(self.case)
+        self.planted = request.get("planted") or 0.0
+        warm_up(self.timer, ESTIMATE_S[self.device])
+        self.per_launch = self.timer.seconds(1)
+        least = SAMPLE_S[self.device]
+        count = min(c for c in LADDER if c * self.per_launch >= least or c == self.timer.most)
+        # Planted exactly: 5 % is 21 launches for 20, so a sample counts a multiple of 20.
+        step = Fraction(self.planted).limit_denominator(LADDER[-1]).denominator
+        self.set_count(math.ceil(count / step) * step)
+
+    def set_count(self, count: int) -> None:
+        """Set how many launches a sample is averaged over; a planted slowdown adds to those that are really made."""
+        self.count = count
+        self.really = round(count * (1 + self.planted))
+        self.timer.prepare(self.really)
+
+    @property
+    def method(self) -> str:
+        """The method id."""
+        return str(self.timer.method) + ("" if self.case.request["target"] == "launch" else "/reference")
+
+    def take(self, samples: int) -> Answer:
+        """Take samples back to back; say from when to when."""
+        started = time.monotonic()
+        seconds = self.timer.samples(samples)
+        self.case.synchronize()
+        ended = time.monotonic()
+        if printed_bytes() > self.printed:
+            message = "the kernel printed to stdout while it was timed: the time would be that of printing"
+            raise Wrong("printed", message)
+        return {"seconds": [float(f"{s / self.count:.7g}") for s in seconds], "window": [started, ended]}
+
+    def facts(self) -> Answer:
+        """Return what must be the same for two of them to be compared."""
+        return {"launches": self.count, "method": self.method, "planted": self.really / self.count - 1}
+
+
 def measure(request: Request) -> Answer:
     """Time one case: settle, warm up until steady, then take samples back to back."""
-    case = Case(request)
-    case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
-    case.synchronize()
-    printed = printed_bytes()
-    timer: Any = cuda_timer(case) if case.device == "cuda" else CpuTimer(case)
-    warm_up(timer, ESTIMATE_S[case.device])
-    per_launch = timer.seconds(1)
-    count = min(c for c in LADDER if c * per_launch >= SAMPLE_S[case.device] or c == timer.most)
-    planted = request.get("planted") or 0.0
-    if planted:
-        count = max(count, math.ceil(1 / planted))
-    timer.prepare(round(count * (1 + planted)))
-    samples = request.get("samples", 30)
-    samples = max(5, min(samples, int(BUDGET_S[case.device] / max(count * per_launch, TINY))))
-    warm_up(timer, WARM_UP_S[case.device], batches=True)
-    started = time.monotonic()
-    seconds = timer.samples(samples)
-    case.synchronize()
-    ended = time.monotonic()
-    if printed_bytes() > printed:
-        raise Wrong("printed", "the kernel printed to stdout while it was timed: the time would be that of printing")
-    return {
-        "seconds": [float(f"{s / count:.7g}") for s in seconds],
-        "launches": count,
-        "method": timer.method if request["target"] == "launch" else timer.method + "/reference",
-        "planted": round(count * (1 + planted)) / count - 1,
-        "window": [started, ended],
-    }
+    watch = Stopwatch(request)
+    warm_up(watch.timer, WARM_UP_S[watch.device], batches=True)
+    most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
+    return {**watch.take(max(5, min(request.get("samples", 30), most))), **watch.facts()}
+
+
+READY: dict[str, Stopwatch] = {}
+"""The case that this process times in turns with another process."""
+
+
+def ready(request: Request) -> Answer:
+    """Prepare a case to be timed in turns; `launches` sets how many make a sample, so that both sides are alike."""
+    if not request.get("same"):
+        READY["case"] = Stopwatch(request)
+    if request.get("launches") and request["launches"] != READY["case"].count:
+        READY["case"].set_count(request["launches"])
+    return READY["case"].facts()
+
+
+def turn(request: Request) -> Answer:
+    """Take this side's samples of one round; the first one of a turn is not counted: the other side ran before."""
+    answer = READY["case"].take(request["samples"] + 1)
+    return {**answer, "seconds": answer["seconds"][1:]}
 
 
 def warm_up(timer: Any, least_s: float, batches: bool = False) -> None:
@@ -396,9 +471,13 @@ class GraphTimer(EventTimer):
         self.torch.cuda.current_stream().wait_stream(side)
         self.torch.cuda.synchronize()
         graph = self.torch.cuda.CUDAGraph()
-        with self.torch.cuda.graph(graph):
+        with warnings.catch_warnings(record=True) as said, self.torch.cuda.graph(graph):
+            warnings.simplefilter("always")
             for _ in range(count):
                 self.case.launch()
+        if any("graph is empty" in str(warning.message).lower() for warning in said):
+            message = "its GPU work is not on torch's current stream, where it would be timed"
+            raise Wrong("raised", message + ": launch on torch.cuda.current_stream()")
         self.graph = graph
 
     def seconds(self, launches: int) -> float:
@@ -447,7 +526,11 @@ def cuda_timer(case: Case) -> EventTimer:
         return ColdTimer(case)
     try:
         return GraphTimer(case)
-    except RuntimeError as error:
+    except Wrong:
+        raise
+    except Exception as error:
+        if code_of(error) == "out-of-memory":
+            raise
         reason = str(error).split("\n")[0]
         print(f"ci-perf: no CUDA graph of this kernel ({reason}); timing by events", file=sys.stderr)
         case.synchronize()
@@ -504,6 +587,8 @@ def hello(request: Request) -> Answer:
 
 OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "hello": hello,
+    "ready": ready,
+    "turn": turn,
     "verify": verify,
     "time": measure,
     "profile": profile,
@@ -563,40 +648,53 @@ def printed_bytes() -> int:
 
 
 class Fork:
-    """A process that answers one request and then waits to be let go."""
+    """A process that answers requests until it is let go."""
 
-    def __init__(self, line: str, not_its_own: tuple[int, ...]) -> None:
+    def __init__(self, not_its_own: tuple[int, ...]) -> None:
+        request_in, request_out = os.pipe()
         answer_in, answer_out = os.pipe()
-        hold_in, self._hold = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
+            die_with_parent()
             # Held here, the worker's own stream would stay open when the worker dies, and ci-perf would wait for it.
-            for stream in (answer_in, self._hold, *not_its_own):
+            for stream in (answer_in, request_out, *not_its_own):
                 os.close(stream)
-            with os.fdopen(answer_out, "w") as pipe:
-                pipe.write(json.dumps(answer_to(line)) + "\n")
-            os.read(hold_in, 1)
+            with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
+                for line in requests:
+                    answers.write(json.dumps(answer_to(line)) + "\n")
+                    answers.flush()
             os._exit(0)
         os.close(answer_out)
-        os.close(hold_in)
-        self._answer = os.fdopen(answer_in)
+        os.close(request_in)
+        self._requests = os.fdopen(request_out, "w")
+        self._answers = os.fdopen(answer_in)
 
-    def answer(self) -> str:
+    def ask(self, line: str) -> str:
         """Return its answer as a line; where it dies before it answers, how it died."""
-        line = self._answer.readline()
-        if line.endswith("\n"):
-            return line
-        self._answer.close()
-        _, status = os.waitpid(self._pid, 0)
-        self._pid = 0
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.write(line)
+            self._requests.flush()
+        answer = self._answers.readline()
+        if answer.endswith("\n"):
+            return answer
+        status = self.release()
         return json.dumps({"ok": False, "detail": "", **cause_of_death(status)}) + "\n"
 
-    def release(self) -> None:
-        """Let it end."""
-        os.close(self._hold)
-        if self._pid:
-            self._answer.close()
-            os.waitpid(self._pid, 0)
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked."""
+        return self._pid != 0
+
+    def release(self) -> int:
+        """Let it end, and return its wait status."""
+        if not self._pid:
+            return 0
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        self._answers.close()
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return status
 
 
 def cause_of_death(status: int) -> Answer:
@@ -612,17 +710,26 @@ def cause_of_death(status: int) -> Answer:
 
 
 def serve(requests: Any, answers: Any) -> None:
-    """Answer each request from a fork."""
+    """Answer each request from a fresh fork, or from the one before where the request says `same`."""
     torch_or_none()
     fork = None
     for line in requests:
-        if fork is not None:
-            fork.release()
-        fork = Fork(line, (requests.fileno(), answers.fileno()))
-        answers.write(fork.answer())
+        if fork is None or not fork.alive or not json.loads(line).get("same"):
+            if fork is not None:
+                fork.release()
+            fork = Fork((requests.fileno(), answers.fileno()))
+        answers.write(fork.ask(line))
         answers.flush()
     if fork is not None:
         fork.release()
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the one that started it ends, however that ends."""
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of sys/prctl.h
 
 
 def main() -> None:
@@ -639,6 +746,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     expose_package()
     if not arguments.requests:
+        die_with_parent()  # not under a profiler, whose launching thread may end before the program does
         serve(requests, answers)
         return
     for line in requests:

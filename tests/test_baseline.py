@@ -47,10 +47,15 @@ def test_a_run_becomes_the_baseline_that_it_is_unchanged_against():
 def test_a_baseline_keeps_every_sample_in_ascending_order():
     slow, fast = Replicate((3.0, 2.0, 4.0), 1, "cuda-graph"), Replicate((2.0, 1.0, 2.2), 1, "cuda-graph")
 
-    time = accepted_case(a_measurement(replicates=(slow, fast))).time
+    time = accepted_case(a_measurement(replicates=(slow, fast, slow, slow, fast, fast))).time
 
-    assert time.replicates == ((1.0, 2.0, 2.2), (2.0, 3.0, 4.0))
+    assert time.replicates == ((1.0, 2.0, 2.2),) * 3 + ((2.0, 3.0, 4.0),) * 3
     assert (time.median, time.noise_floor) == (2.5, 0.2)
+
+
+def test_a_baseline_of_too_few_processes_is_refused():
+    with pytest.raises(ConfigError, match=r"`sdpa/s128` was timed in 4 processes"):
+        accepted_case(a_measurement(replicates=(Replicate((1.0, 1.1), 1, "cuda-graph"),) * 4))
 
 
 def test_counters_are_kept_where_every_launch_has_them_and_exact_ones_where_they_repeat():

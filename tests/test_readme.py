@@ -30,6 +30,8 @@ def repository(tmp_path_factory):
         path = root / block.splitlines()[0].removeprefix("# ")
         path.parent.mkdir(exist_ok=True)
         path.write_text(block, encoding="utf-8")
+    for command in ("init -q", "add -A", "-c user.name=me -c user.email=me@localhost commit -qm first"):
+        subprocess.run(["git", *command.split()], cwd=root, check=True)
     return root
 
 

@@ -119,13 +119,13 @@ def a_hostile_run(name, message):
     slow = (times(1.2), times(1.2))
     old = {"slow": a_baseline_case(), name + "gone": a_baseline_case()}
     return a_run(
-        a_measurement(kernel=name, case=name, failure=Failure("verify", "raised", message, message)),
+        a_measurement(kernel=name, case=name, failure=Failure("verify", "raised", message, f"Traceback:\n{message}")),
         a_measurement(*slow, kernel=name, case="slow", timeline=CaseTimeline(10, (kernel, kernel))),
         a_measurement(STEADY, kernel=name, case="new", counters=({name: Reading(None, name, message)},)),
         kernels=(spec,),
         baselines=(a_baseline(kernel=name, cases=old),),
         notes=(Note("no-ncu", message, message),),
-        toolchain=a_toolchain(packages={name: message}),
+        toolchain=a_toolchain(packages={**a_toolchain().packages, name: message}),
     )
 
 

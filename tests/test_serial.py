@@ -185,7 +185,7 @@ def edited(path: str, value: object) -> str:
         (edited("schema", "urn:other:run:1"), "key `schema`: 'urn:other:run:1' is not a ci-perf", "expected a run"),
         (edited("schema", "urn:ci-perf:run:2"), "written by a newer ci-perf (schema 2, this one reads up to 1)", "up"),
         (dump_baseline(BASELINE), "this is a baseline file, expected a run file", ""),
-        (edited("extra", 1), "unknown key `extra`", "known keys: baselines"),
+        (edited("extra", 1), "unknown key `extra`", "known keys: against, baselines"),
         (edited("measurements.0.replicates.0.seconds.1", "fast"), "key `measurements[0].replicates[0].seconds[1]`", ""),
         (edited("measurements.0.replicates.0.seconds.1", -1e-6), "key `measurements[0].replicates[0].seconds[1]`", ""),
         (edited("measurements.0.replicates.0.launches", 0), "key `measurements[0].replicates[0].launches`: 0 is", ""),

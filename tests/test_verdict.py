@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from ci_perf.core.decision import decide
 from ci_perf.core.gates import counter_changes, judge_gate
 from ci_perf.core.metrics import METRICS, Trust
-from ci_perf.core.model import Failure, Gate, GateState, Policy, Verdict
-from ci_perf.core.verdict import comparable, is_red, judge, policy_of
+from ci_perf.core.model import Failure, Gate, GateState, Policy, Toolchain, Verdict
+from ci_perf.core.verdict import comparable, is_red, judge
+from ci_perf.core.versus import policy_of
 from tests.builders import (
     PARAMS,
     STEADY,
@@ -61,11 +62,20 @@ def test_an_empty_second_batch_confirms_nothing():
     assert decide(STEADY, [times(1.05), ()], Policy()).code == "slower-unconfirmed"
 
 
-@pytest.mark.parametrize(("odd_one", "code"), [(53e-6, "slower-overlapping"), (52.9e-6, "slower")])
-def test_a_slowdown_that_one_process_of_the_baseline_shared_is_no_regression(odd_one, code):
+@pytest.mark.parametrize(("odd_one", "code"), [(51.5e-6, "slower-overlapping"), (51.3e-6, "slower")])
+def test_a_slowdown_near_the_threshold_that_one_process_of_the_baseline_shared_is_no_regression(odd_one, code):
     restless = (50e-6, 50e-6, 50e-6, 50e-6, 50e-6, 50e-6, odd_one)
 
-    assert decide(restless, [[53e-6] * 6] * 2, Policy()).code == code
+    assert decide(restless, [[51.4e-6] * 2 + [52.5e-6] * 4] * 2, Policy()).code == code
+
+
+def test_one_lucky_process_cannot_hide_a_large_slowdown():
+    assert decide(STEADY, [[*times(1.5)[1:], STEADY[-1]], times(1.5)], Policy()).code == "slower"
+
+
+@pytest.mark.parametrize(("floor", "code"), [(0.0, "slower"), (0.03, "slower"), (0.06, "slower-not-significant")])
+def test_the_baselines_own_scatter_widens_the_interval(floor, code):
+    assert decide(STEADY, [times(1.05)] * 2, Policy(), floor=floor).code == code
 
 
 @pytest.mark.parametrize(
@@ -369,7 +379,22 @@ def test_two_gpus_whose_names_make_the_same_folder_are_still_two_gpus():
 
 
 def test_a_driver_of_the_same_branch_is_the_same_driver():
-    assert comparable(a_baseline_case(), a_measurement(), a_device(), a_device(driver="580.173.02")) is None
+    tools = (Toolchain(torch="2.11.0"), Toolchain(torch="2.11.1"))
+
+    assert comparable(a_baseline_case(), a_measurement(), a_device(), a_device(driver="580.173.02"), tools) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Toolchain(torch="2.12.0"), Toolchain(torch="2.11.0", cuda="13.1"), Toolchain("3", "2.11.0", None, {"numpy": "2"})],
+)
+def test_another_toolchain_brings_other_machine_code(other):
+    tools = (Toolchain(torch="2.11.0"), other)
+
+    obstacle = comparable(a_baseline_case(), a_measurement(), a_device(), a_device(), tools)
+
+    assert obstacle is not None
+    assert obstacle[0] == "other-toolchain"
 
 
 def test_processes_timed_by_different_methods_are_not_compared():

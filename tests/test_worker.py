@@ -405,3 +405,53 @@ def test_a_worker_that_dies_itself_is_replaced(worker, kernel):
     assert (failure.code, failure.message) == ("crashed", f"the worker ended with {signal.SIGTERM.name}")
     assert works(worker, kernel)
     assert math.isfinite(ask(worker, kernel(), "time")["seconds"][0])
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        ("inputs.mul_(1.7)", "largest error"),
+        ("{'avg': inputs, 'std': inputs}", "not nested and named like those of the reference"),
+    ],
+)
+def test_a_reference_that_hands_its_inputs_on_is_not_spoilt_by_working_in_place(torch_worker, kernel, launch, message):
+    above = TORCH.replace(
+        "return 2 * inputs.double()", "return {'mean': inputs, 'var': inputs}" if "avg" in launch else "return inputs"
+    )
+    entry = kernel(f"\ndef launch(inputs):\n    return {launch}\n", above=above)
+
+    failure = ask(torch_worker, entry)
+
+    assert failure.code == "wrong-output"
+    assert message in failure.message
+
+
+def test_a_numpy_kernel_cannot_hand_out_a_stored_answer(kernel, tmp_path):
+    entry = kernel(
+        "\nSTORE = []\ndef launch(inputs):\n    STORE or STORE.append(2 * inputs)\n    return STORE[0]\n", above=NUMPY
+    )
+    with Worker(sys.executable, dict(os.environ), tmp_path) as numpy_worker:
+        failure = ask(numpy_worker, entry)
+
+    assert failure.code == "wrong-output"
+
+
+@pytest.mark.parametrize(("planted", "launches"), [(0.05, 20), (0.03, 100), (0.035, 200)])
+def test_a_planted_slowdown_is_exact(worker, kernel, planted, launches):
+    answer = ask(
+        worker,
+        kernel("\nimport time\ndef launch(inputs):\n    time.sleep(0.001)\n    return 3.0\n"),
+        "time",
+        samples=5,
+        planted=planted,
+    )
+
+    assert answer["launches"] % launches == 0
+    assert answer["planted"] == pytest.approx(planted, abs=1e-12)
+
+
+def test_the_case_after_one_that_hung_does_not_pay_for_the_new_start(kernel, tmp_path):
+    slow_to_start = kernel("\nimport time\ndef launch(inputs):\n    time.sleep(60)\n")
+    with Worker(sys.executable, dict(os.environ), tmp_path) as restarted:
+        assert ask(restarted, slow_to_start, timeout_s=0.5).code == "timeout"
+        assert not isinstance(ask(restarted, kernel(), timeout_s=0.5), Failure)

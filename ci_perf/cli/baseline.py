@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.core.baseline import Difference, check_baseline, diff_baselines, make_baselines, path_of
-from ci_perf.core.errors import EXIT_USAGE, CiPerfError
+from ci_perf.core.errors import EXIT_USAGE, CiPerfError, ConfigError
 from ci_perf.core.metrics import BY_NAME
 from ci_perf.core.model import Baseline
 from ci_perf.core.quantity import amount, number, percent
@@ -52,7 +52,9 @@ def check(ctx: click.Context, /, **flags: object) -> None:
     settings = resolve_settings(root, flags)
     folder = root / settings["baselines"]
     specs = {spec.name: spec for spec in store.read_kernels(root / settings["kernels-dir"], root)}
-    files = sorted(folder.glob("*/*.json"))
+    files = sorted(folder.rglob("*.json"))
+    if not files:
+        raise ConfigError(f"{settings['baselines']}: holds no baseline", hint="`ci-perf baseline accept` writes them")
     problems = 0
     for file in files:
         path = file.relative_to(folder).as_posix()

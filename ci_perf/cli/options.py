@@ -1,5 +1,6 @@
 """Flags made from the table of settings, and their values resolved with the file and the environment."""
 
+import difflib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,10 +8,13 @@ from typing import Any
 
 import click
 
+from ci_perf.core.errors import ConfigError
 from ci_perf.core.settings import BY_NAME, SETTINGS, Setting, Settings, resolve, variable
 from ci_perf.edge import store
 
 Command = Callable[..., Any]
+OTHER_VARIABLES = {"CI_PERF_NSYS", "CI_PERF_NCU", "CI_PERF_CACHE", "CI_PERF_CORPUS"}
+"""Read elsewhere: where the profilers are, where compiled kernels are kept, where the tests' corpus lies."""
 
 
 def setting_options(*names: str) -> Callable[[Command], Command]:
@@ -43,9 +47,21 @@ def _shown(value: object) -> str:
 def resolve_settings(root: Path, flags: dict[str, object]) -> Settings:
     """Resolve flags (as click names them), environment and file into settings."""
     given = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
+    _refuse_unknown_variables()
     environ = {name: os.environ[variable(name)] for name in BY_NAME if os.environ.get(variable(name))}
     file, table = store.read_settings_file(root)
     return resolve([("flag", given), ("environment", environ), (file, table)])
+
+
+def _refuse_unknown_variables() -> None:
+    """Say that a CI_PERF_ variable is misspelt, as a misspelt key of a file is."""
+    known = {variable(name) for name in BY_NAME} | OTHER_VARIABLES
+    for name in os.environ:
+        if name.startswith("CI_PERF_") and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                f"environment {name}: there is no such setting", hint=f"did you mean {close[0]}?" if close else ""
+            )
 
 
 def complete_case(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[str]:

@@ -1,8 +1,13 @@
 """Drawing on a terminal: the report on stdout, progress on stderr and only where somebody watches."""
 
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -19,6 +24,20 @@ def show(report: Report) -> None:
     if not console.is_terminal:
         console.width = WIDTH
     console.print(render_terminal(report))
+
+
+@contextmanager
+def no_workflow_commands() -> Iterator[None]:
+    """Keep GitHub's runner from taking printed text, which quotes users' code, for commands to it."""
+    if not os.environ.get("GITHUB_ACTIONS"):
+        yield
+        return
+    token = secrets.token_hex(16)
+    click.echo(f"::stop-commands::{token}")
+    try:
+        yield
+    finally:
+        click.echo(f"::{token}::")
 
 
 class Bars:

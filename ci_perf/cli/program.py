@@ -1,5 +1,6 @@
 """The program `ci-perf`: its commands, and the one place where errors become exit statuses."""
 
+import signal
 import sys
 import traceback
 from typing import Any
@@ -56,5 +57,9 @@ for _command in (run, list_cases, report, replay, baseline, doctor):
 
 
 def main() -> None:
-    """Start the program; what `ci-perf` and `python -m ci_perf` call."""
+    """Start the program; what `ci-perf` and `python -m ci_perf` call.
+
+    A job that is cancelled gets SIGTERM: like Ctrl-C, it ends the workers and leaves a readable run.json.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(program.main(prog_name="ci-perf"))

@@ -1,11 +1,12 @@
 """`ci-perf report` and `ci-perf replay`: a recorded run as text of some kind, without a GPU."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
-from ci_perf.cli.output import show
+from ci_perf.cli.output import no_workflow_commands, show
 from ci_perf.core.report import Report, build_report
 from ci_perf.edge import store
 from ci_perf.render.html import render_html
@@ -55,7 +56,8 @@ def replay(ctx: click.Context, run_file: Path, form: str) -> None:
 
 
 def _print(found: Report, form: str) -> None:
-    if form == "text":
-        show(found)
-    else:
-        click.echo(FORMATS[form](found), nl=False)
+    with no_workflow_commands() if form in {"text", "markdown"} else nullcontext():
+        if form == "text":
+            show(found)
+        else:
+            click.echo(FORMATS[form](found), nl=False)

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,14 +12,17 @@ from tabulate import tabulate
 
 from ci_perf import __version__
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.cli.output import Bars, show
+from ci_perf.cli.output import Bars, no_workflow_commands, show
+from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
 from ci_perf.core.plan import Job, make_plan
 from ci_perf.core.report import Report, build_report
 from ci_perf.core.settings import Settings, policy_from
 from ci_perf.edge import git, store
+from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
+from ci_perf.edge.lock import gpu_lock
 from ci_perf.edge.preflight import Room, find_tracer, prepare
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
@@ -47,16 +51,25 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     if show_settings:
         click.echo(_settings_table(settings, specs))
         return
+    if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
+        raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
     planned = make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
-    with room.worker:
+    with room.worker, gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"]):
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         left_out = _left_out_note(jobs)
         jobs = tuple(job for job in jobs if job.runs)
         programs = _programs(room, jobs)
         blank = _blank(patterns, jobs, settings, room, root)
         blank = replace(blank, notes=(*blank.notes, *left_out, *_wall_note(programs, jobs)))
-        found = _measure(blank, jobs, settings, room, programs)
+        store.clear_run_folder(room.folder)  # only now: nothing can be wrong with the input any more
+        if settings["against"]:
+            with _base(root, specs, settings, room) as base:
+                lab = MachineLab(room.bench, room.worker, programs, room.profilers, base)
+                found = _measure(replace(blank, against=base.against), jobs, settings, room, lab)
+        else:
+            lab = MachineLab(room.bench, room.worker, programs, room.profilers)
+            found = _measure(blank, jobs, settings, room, lab)
     report = build_report(found)
     comment = render_comment(report)
     store.write_text(room.folder / "report.md", comment)
@@ -97,8 +110,21 @@ def _wall_note(programs: ProgramRunner, jobs: tuple[Job, ...]) -> tuple[Note, ..
     return (Note("wall-time", message, "with a GPU and nsys the program's GPU kernels are summed instead"),)
 
 
-def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, programs: ProgramRunner) -> Run:
-    lab = MachineLab(room.bench, room.worker, programs, room.profilers)
+def _base(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, room: Room) -> AbstractContextManager[Base]:
+    return prepared(
+        root,
+        settings["against"],
+        kernels_dir=settings["kernels-dir"],
+        head=specs,
+        setup=settings["setup"],
+        python=settings["base-python"] or room.bench.python,
+        env=room.bench.env,
+        logs=room.folder / "logs",
+        environ=os.environ,
+    )
+
+
+def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, lab: MachineLab) -> Run:
     with Bars() as bars:
         return execute(
             blank,
@@ -115,7 +141,7 @@ def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings,
     provenance = Provenance(
         tool=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=shlex.join(["ci-perf", "run", *patterns]),
+        command=shlex.join(["ci-perf", "run", *patterns, *_flags(settings)]),
         commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
@@ -136,6 +162,16 @@ def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings,
     )
 
 
+def _flags(settings: Settings) -> list[str]:
+    """Return what makes the run another than the default one, as flags; where files lie makes no difference."""
+    chosen = {name: value for name, value in settings.values.items() if settings.origins[name] != "default"}
+    return [
+        f"--{name}" if value is True else f"--{name}={_text(value)}"
+        for name, value in chosen.items()
+        if value is not False and name not in {"output", "baselines", "python", "base-python"}
+    ]
+
+
 def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpec, ...]:
     """Let a threshold from a flag or the environment outrank the one in kernel.toml."""
     if settings.chosen_by_user("regression-threshold"):
@@ -151,17 +187,17 @@ def _baselines(
     folder: Path, patterns: tuple[str, ...], specs: dict[str, KernelSpec], room: Room
 ) -> tuple[Baseline, ...]:
     """Return the baselines that this run can be held against: of these devices, and of these kernels or of all."""
-    slugs = {device.slug for device in room.devices}
-    found = store.read_baselines(folder).values()
-    return tuple(b for b in found if b.device.slug in slugs and (not patterns or b.kernel in specs))
+    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in room.devices))
+    return tuple(b for b in found if not patterns or b.kernel in specs)
 
 
 def _print(report: Report, comment: str, room: Room, *, as_json: bool) -> None:
     if as_json:
         click.echo(render_json(report), nl=False)
     else:
-        show(report)
-        click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
+        with no_workflow_commands():
+            show(report)
+            click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         try:

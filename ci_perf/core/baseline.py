@@ -19,6 +19,9 @@ from ci_perf.core.model import (
 )
 from ci_perf.core.stats import clock_of, process_medians, spread
 
+FEWEST_PROCESSES = 5
+"""With fewer no interval of 99 % is finite, however many processes the later run has."""
+
 
 def path_of(device: Device, kernel: str) -> str:
     """Return where a baseline lies below the baselines folder.
@@ -44,14 +47,22 @@ def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, so
         if name not in known:
             raise ConfigError(f"{source}: the run has no kernel `{name}`", hint="it has " + ", ".join(sorted(known)))
     provenance = replace(run.provenance, accepted_by=accepted_by)
-    baselines = []
-    for device in run.devices:
-        for spec in run.kernels:
-            mine = [m for m in run.measurements if (m.kernel, m.device) == (spec.name, device.kind)]
-            if mine and (not kernels or spec.name in kernels):
-                _check_whole(spec, device, mine, source)
-                cases = {m.case: _baseline_case(m) for m in mine}
-                baselines.append(Baseline(spec.name, device, run.toolchain, provenance, cases))
+    chosen = [
+        (device, spec, mine)
+        for device in run.devices
+        for spec in run.kernels
+        if (not kernels or spec.name in kernels)
+        and (mine := [m for m in run.measurements if (m.kernel, m.device) == (spec.name, device.kind)])
+    ]
+    for device, spec, mine in chosen:
+        _check_whole(spec, device, mine, source)
+    for _, _, mine in chosen:
+        for measurement in mine:
+            _check_enough(measurement, source)
+    baselines = [
+        Baseline(spec.name, device, run.toolchain, provenance, {m.case: _baseline_case(m) for m in mine})
+        for device, spec, mine in chosen
+    ]
     return tuple(baselines)
 
 
@@ -68,6 +79,14 @@ def _check_whole(spec: KernelSpec, device: Device, measurements: Sequence[Measur
 
 def _positive(measurement: Measurement) -> bool:
     return all(sample > 0 for replicate in measurement.replicates for sample in replicate.seconds)
+
+
+def _check_enough(measurement: Measurement, source: str) -> None:
+    if len(measurement.replicates) < FEWEST_PROCESSES:
+        raise ConfigError(
+            f"{source}: `{measurement.id}` was timed in {len(measurement.replicates)} processes",
+            hint=f"a baseline needs {FEWEST_PROCESSES} or more: run with --processes 6",
+        )
 
 
 def _baseline_case(measurement: Measurement) -> BaselineCase:

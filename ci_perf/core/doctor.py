@@ -212,7 +212,7 @@ def _driver(facts: Facts) -> Iterator[Check]:
         "gpu",
         CheckState.MISSING,
         f"no GPU ({why}): `ci-perf run` checks and times the reference implementations on the CPU; "
-        "list, plan, replay, report, inspect and baseline work in full",
+        "list, replay, report and baseline work in full",
         _bring_gpu(facts),
     )
 

@@ -10,6 +10,7 @@ sample       the time of one launch in seconds, averaged over the launches timed
              measured itself, in the unit of its measurement
 replicate    the samples of one fresh process; the process is the unit of replication
 batch        the replicates measured before the next look at the verdict: 0 first, 1 to confirm
+pair         a process of the base commit and one of the head, alive together, that time a case in turns
 measurement  all that one run learned of one case on one device
 run          everything a verdict needs, in one file
 baseline     what was agreed for one kernel on one GPU model, in `baselines/`
@@ -117,6 +118,7 @@ class Device:
     name: str
     compute_capability: str | None = None
     sm_count: int | None = None
+    """Streaming multiprocessors of a GPU, cores of a CPU."""
     memory_bytes: int | None = None
     l2_bytes: int | None = None
     sm_clock_max_hz: float | None = None
@@ -214,6 +216,26 @@ class Replicate:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """One fresh process of the base and one of the head, alive together, that took turns on the device."""
+
+    base: tuple[float, ...]
+    """The median sample of each round, in seconds per launch; round i of base and head ran within milliseconds."""
+    head: tuple[float, ...]
+    launches: int
+    """How many launches each sample was averaged over."""
+    method: str
+    clocks: float | None = None
+    """The SM clock of head over that of base, both as the mean while samples were taken."""
+    temperature_c: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    unit: str = "s"
+    """Base unit of both sides."""
+    better: str = "lower"
+    """`lower` or `higher`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One counter in one of three states: a value (a measured zero is one), or not available, with the reason."""
 
@@ -259,6 +281,10 @@ class Measurement:
     verification: Verification | None = None
     failure: Failure | None = None
     replicates: tuple[Replicate, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    """In a run against a base commit, in place of replicates."""
+    unpaired: str = ""
+    """Why there is no base to compare with: `not-in-base`, or how the base failed."""
     timeline: CaseTimeline | None = None
     counters: tuple[Mapping[str, Reading], ...] = ()
     """One mapping from metric to reading for each profiled launch."""
@@ -271,17 +297,38 @@ class Measurement:
     @property
     def methods(self) -> tuple[str, ...]:
         """The method ids of the replicates, without repetition; more than one means not comparable."""
-        return tuple(sorted({r.method for r in self.replicates}))
+        return tuple(sorted({r.method for r in self.replicates} | {p.method for p in self.pairs}))
 
     @property
     def unit(self) -> str:
-        """The base unit of the samples; all replicates of a case have the same."""
-        return self.replicates[0].unit if self.replicates else "s"
+        """The base unit of the samples; all of a case have the same."""
+        return self.timed[0].unit if self.timed else "s"
 
     @property
     def better(self) -> str:
         """Which way the samples are better."""
-        return self.replicates[0].better if self.replicates else "lower"
+        return self.timed[0].better if self.timed else "lower"
+
+    @property
+    def timed(self) -> tuple[Replicate, ...]:
+        """What was measured of the head alone: the replicates, or the head's side of the pairs."""
+        return self.replicates or tuple(
+            Replicate(p.head, p.launches, p.method, unit=p.unit, better=p.better) for p in self.pairs
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """The base commit of a run, and the control: base against base, which nothing can have changed."""
+
+    ref: str
+    """As it was asked for: a commit, a branch, `merge-base:main`, `base`."""
+    commit: str
+    gone: tuple[str, ...] = ()
+    """The kernels that the base has and the head has not, under any name."""
+    control_case: str = ""
+    """`kernel/case` of the control; empty: no control was measured."""
+    control: tuple[Pair, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,4 +431,6 @@ class Run:
     planted: float | None = None
     """A slowdown that was planted on purpose, as a fraction; such a run can never become a baseline."""
     gpu_seconds: float = 0.0
+    against: Against | None = None
+    """The base commit that was measured in turns with this one; None: times are held against baselines."""
     finished: bool = False

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ci_perf.core.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
+from ci_perf.core.finding import Finding
 from ci_perf.core.model import Device, Measurement, Note, Provenance, Run, Toolchain, Verdict
 from ci_perf.core.quantity import percent
 from ci_perf.core.roofline import Roofline, roofline
 from ci_perf.core.stats import Summary, summarize
-from ci_perf.core.verdict import Finding, is_red, judge
+from ci_perf.core.verdict import is_red, judge
 
 ORDER = (
     Verdict.FAILED,
@@ -113,16 +114,20 @@ def build_report(run: Run) -> Report:
 
 
 def _agreed(run: Run) -> tuple[str, ...]:
+    if run.against is not None:
+        return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns",)
     judged = {(m.kernel, m.device) for m in run.measurements}
     used = [b.provenance for b in run.baselines if (b.kernel, b.device.kind) in judged]
-    return tuple(sorted({f"{p.date[:10]} at commit {p.commit[:8] if p.commit else 'unknown'}" for p in used}))
+    return tuple(
+        sorted({f"the baseline of {p.date[:10]} at commit {p.commit[:8] if p.commit else 'unknown'}" for p in used})
+    )
 
 
 def _row(finding: Finding, measurement: Measurement | None, device: Device, run: Run) -> Row:
     red = is_red(finding, run.policy.fail_on)
-    if measurement is None or not measurement.replicates:
+    if measurement is None or not measurement.timed:
         return Row(finding, red, measurement)
-    summary = summarize(measurement.replicates)
+    summary = summarize(measurement.timed)
     cost = measurement.cost
     dtype = str(measurement.params.get("dtype", "float32"))
     return Row(
@@ -141,7 +146,12 @@ def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]
         warnings.append(
             f"CV {percent(summary.cv)}: the samples scatter by more than {percent(run.policy.cv_warning, digits=0)}"
         )
-    hottest = max((r.temperature_c for r in measurement.replicates if r.temperature_c is not None), default=0.0)
+    if any(method.startswith("cuda-events") and "cold" not in method for method in measurement.methods):
+        warnings.append(
+            "timed by events, launch gaps included: no CUDA graph could be captured (logs/worker.stderr.txt)"
+        )
+    read = [r.temperature_c for r in measurement.replicates] + [p.temperature_c for p in measurement.pairs]
+    hottest = max((celsius for celsius in read if celsius is not None), default=0.0)
     if hottest > run.policy.temperature_warning_c:
         warnings.append(f"{hottest:.0f} C: above {run.policy.temperature_warning_c:.0f} C the GPU may slow itself down")
     return warnings

@@ -53,6 +53,8 @@ def _sentence(found: ValidationError) -> str:
             return where + "unknown key " + ", ".join(f"`{key}`" for key in _unknown(found))
         case "required":
             return where + found.message.replace("'", "`").replace("is a required property", "is missing but required")
+        case "pattern":
+            return where + f"{found.instance!r} is not of the form that is expected"
         case "type":
             return where + f"{found.instance!r} is not of type {_types(found.validator_value)}"
         case _:

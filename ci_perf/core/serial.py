@@ -16,7 +16,7 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import make_converter
 
 from ci_perf.core.errors import FormatError
-from ci_perf.core.model import Baseline, BaselineTime, Replicate, Run
+from ci_perf.core.model import Baseline, BaselineTime, Pair, Replicate, Run
 from ci_perf.core.schema import check
 
 VERSION = 1
@@ -27,7 +27,7 @@ _CONVERTER = make_converter()
 # An integer where the model says float reads back as 128.0: written as 128, it would change when it is written again.
 _CONVERTER.register_unstructure_hook(float, float)
 # Nearly all values are times: what was agreed before there were other units is canonical as it is.
-for _measured in (Replicate, BaselineTime):
+for _measured in (Replicate, Pair, BaselineTime):
     _CONVERTER.register_unstructure_hook(
         _measured,
         make_dict_unstructure_fn(

@@ -14,7 +14,7 @@ from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Policy
 from ci_perf.core.spec import parse_fraction
 
-CAUSES = ("regression", "failed", "gate", "missing", "inconclusive", "not-comparable", "gate-not-measured")
+CAUSES = ("regression", "failed", "gate", "missing", "new", "inconclusive", "not-comparable", "gate-not-measured")
 STRICT = CAUSES
 DEVICES = ("auto", "cpu", "cuda")
 PROFILES = ("auto", "none", "nsys", "ncu")
@@ -71,6 +71,13 @@ def _count(value: object, where: str) -> int:
     return int(number)
 
 
+def _samples(value: object, where: str) -> int:
+    number = _count(value, where)
+    if number < 5:
+        raise ConfigError(f"{where}: {number} samples have no useful median", hint="5 or more")
+    return number
+
+
 def _flag(value: object, where: str) -> bool:
     words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if str(value).lower() not in words:
@@ -122,9 +129,21 @@ SETTINGS: tuple[Setting, ...] = (
         "What to profile with: auto (nsys and ncu where they work), nsys, ncu, none.",
         "NAME",
     ),
+    Setting(
+        "against",
+        "",
+        _text,
+        "Measure a base in turns with this tree: a commit, a branch, merge-base:BRANCH, or base (of the pull request).",
+        "REF",
+    ),
+    Setting(
+        "setup", "", _text, "Command that builds what the kernels import, run in each tree with --against.", "COMMAND"
+    ),
+    Setting("base-python", "", _text, "Interpreter of the base; default: that of the head.", "PATH"),
     Setting("processes", 6, _count, "Fresh processes that time each case before the first verdict.", "N"),
-    Setting("samples", 30, _count, "Samples in each process.", "N"),
+    Setting("samples", 30, _samples, "Samples in each process, 5 or more.", "N"),
     Setting("timeout", 120.0, _positive, "Seconds that one case may take in one process.", "S"),
+    Setting("wait", 3600.0, _positive, "Seconds to wait for another run that measures on the same GPU.", "S"),
     Setting(
         "regression-threshold",
         _POLICY.regression,

@@ -6,61 +6,27 @@ counters in `gates.py`.
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ci_perf.core.decision import decide
-from ci_perf.core.gates import CounterChange, GateFinding, counter_changes, judge_gate
-from ci_perf.core.model import (
-    Baseline,
-    BaselineCase,
-    Device,
-    GateState,
-    KernelSpec,
-    Measurement,
-    Policy,
-    Run,
-    Verdict,
-)
-from ci_perf.core.stats import Interval, clock_of, process_medians
+from ci_perf.core.finding import Finding
+from ci_perf.core.gates import counter_changes, judge_gate, release
+from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Toolchain, Verdict
+from ci_perf.core.stats import clock_of, process_medians
+from ci_perf.core.versus import judge_pairs, policy_of, removed_kernels
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is said of one case on one device."""
+def comparable(
+    base: BaselineCase, measurement: Measurement, old: Device, new: Device, tools: tuple[Toolchain, Toolchain]
+) -> tuple[str, str] | None:
+    """Return the reason code and sentence why two times may not be compared, or None where they may.
 
-    kernel: str
-    case: str
-    device: str
-    """The slug of the device."""
-    verdict: Verdict
-    code: str
-    sentence: str
-    base: float | None = None
-    """Median of the baseline, in `unit`."""
-    head: float | None = None
-    unit: str = "s"
-    change: Interval | None = None
-    """head / base as a ratio of times, which is that of rates the other way round: above 1 is slower."""
-    detectable: float | None = None
-    """The smallest change, as a fraction, that this session could have told from none."""
-    gates: tuple[GateFinding, ...] = ()
-    counters: tuple[CounterChange, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """How the case is written on the command line."""
-        return f"{self.kernel}/{self.case}"
-
-    @property
-    def broken_gates(self) -> tuple[GateFinding, ...]:
-        """The gates that were measured and not kept."""
-        return tuple(g for g in self.gates if g.state is GateState.BROKEN)
-
-
-def comparable(base: BaselineCase, measurement: Measurement, old: Device, new: Device) -> tuple[str, str] | None:
-    """Return the reason code and sentence why two times may not be compared, or None where they may."""
-    reasons = (
-        ("other-device", "the GPU model", old.name, new.name),
+    `tools` are the toolchains of baseline and run: another torch, CUDA or Triton brings other machine code.
+    """
+    reasons: tuple[tuple[str, str, object, object], ...] = (
+        ("other-device", "the device", old.name, new.name),
+        ("other-device", "the number of multiprocessors or cores", old.sm_count, new.sm_count),
+        *(("other-toolchain", name, before, now) for name, before, now in _tool_versions(*tools)),
         ("other-power-limit", "the power limit", old.power_limit_w, new.power_limit_w),
         ("other-driver", "the driver branch", _branch(old.driver), _branch(new.driver)),
         ("other-mig", "the MIG mode", old.mig, new.mig),
@@ -74,6 +40,12 @@ def comparable(base: BaselineCase, measurement: Measurement, old: Device, new: D
         if before != now:
             return code, f"{what} differs: baseline {_plain(before)}, now {_plain(now)}"
     return None
+
+
+def _tool_versions(old: Toolchain, new: Toolchain) -> list[tuple[str, str | None, str | None]]:
+    packages = ((name, old.packages.get(name), new.packages.get(name)) for name in ("triton", "numpy"))
+    pairs = (("torch", old.torch, new.torch), ("CUDA", old.cuda, new.cuda), *packages)
+    return [(name, release(a), release(b)) for name, a, b in pairs]
 
 
 def _plain(value: object) -> str:
@@ -99,21 +71,29 @@ def judge(run: Run) -> tuple[Finding, ...]:
 def _judge_case(
     run: Run, measurement: Measurement, device: Device, baseline: Baseline | None, comparisons: int
 ) -> Finding:
+    blank = Finding(measurement.kernel, measurement.case, device.slug, Verdict.FAILED, "", "", unit=measurement.unit)
+    if measurement.failure is not None:
+        failure = measurement.failure
+        return replace(blank, code=failure.code, sentence=f"{failure.stage}: {failure.message}")
+    if not measurement.timed and not measurement.unpaired:
+        sentence = "the run ended before it was timed"
+        return replace(blank, verdict=Verdict.INCONCLUSIVE, code="not-measured", sentence=sentence)
+    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
+    if len(measurement.methods) == 1:
+        blank = replace(blank, head=statistics.median(process_medians(measurement.timed)))
+    if device.kind == "cuda":
+        blank = replace(blank, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
+    if run.against is not None:
+        return judge_pairs(run, run.against, measurement, spec, blank)
+    return _judge_by_baseline(run, measurement, device, baseline, blank, comparisons)
+
+
+def _judge_by_baseline(
+    run: Run, measurement: Measurement, device: Device, baseline: Baseline | None, blank: Finding, comparisons: int
+) -> Finding:
     def say(verdict: Verdict, code: str, sentence: str) -> Finding:
         return replace(blank, verdict=verdict, code=code, sentence=sentence)
 
-    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
-    blank = Finding(measurement.kernel, measurement.case, device.slug, Verdict.FAILED, "", "", unit=measurement.unit)
-    if measurement.failure is not None:
-        return say(
-            Verdict.FAILED, measurement.failure.code, f"{measurement.failure.stage}: {measurement.failure.message}"
-        )
-    if not measurement.replicates:
-        return say(Verdict.INCONCLUSIVE, "not-measured", "the run ended before it was timed")
-    if len(measurement.methods) == 1:
-        blank = replace(blank, head=statistics.median(process_medians(measurement.replicates)))
-    if device.kind == "cuda":
-        blank = replace(blank, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
     if baseline is None or measurement.case not in baseline.cases:
         return say(Verdict.NEW, "no-baseline", f"no baseline for this case on {device.slug}")
     base = baseline.cases[measurement.case]
@@ -122,17 +102,17 @@ def _judge_case(
     blank = replace(blank, base=base.time.median, counters=changed)
     if len(measurement.methods) > 1:
         methods = ", ".join(measurement.methods)
-        return say(
-            Verdict.NOT_COMPARABLE, "mixed-methods", f"processes of one case were timed by several methods: {methods}"
-        )
-    obstacle = comparable(base, measurement, baseline.device, device)
+        return say(Verdict.NOT_COMPARABLE, "mixed-methods", f"its processes were timed by several methods: {methods}")
+    obstacle = comparable(base, measurement, baseline.device, device, (baseline.toolchain, run.toolchain))
     if obstacle:
         return say(Verdict.NOT_COMPARABLE, *obstacle)
+    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
     outcome = decide(
         [statistics.median(values) for values in base.time.replicates],
         _batches(measurement),
         policy_of(run.policy, spec),
         comparisons=comparisons,
+        floor=base.time.noise_floor,
         clocks=_clocks(base, measurement),
         better=measurement.better,
     )
@@ -146,11 +126,6 @@ def _clocks(base: BaselineCase, measurement: Measurement) -> tuple[float, float]
     return (base.time.sm_clock_hz, now) if base.time.sm_clock_hz and now else None
 
 
-def policy_of(policy: Policy, spec: KernelSpec) -> Policy:
-    """Return the policy with the thresholds that the kernel's own file sets."""
-    return replace(policy, regression=spec.regression or policy.regression, speedup=spec.speedup or policy.speedup)
-
-
 def _batches(measurement: Measurement) -> list[list[float]]:
     batches: dict[int, list[float]] = {}
     for replicate, median in zip(measurement.replicates, process_medians(measurement.replicates), strict=True):
@@ -162,6 +137,8 @@ def _missing(run: Run, devices: Iterable[Device], baselines: Iterable[Baseline])
     """Find the cases that a baseline holds and the kernels, though all were asked for, no longer have."""
     if run.selection:
         return []
+    if run.against is not None:
+        return removed_kernels(run, run.against)
     slugs = {device.slug for device in devices}
     known = {(spec.name, case) for spec in run.kernels for case in spec.cases}
     sentence = "the baseline holds this case, the kernels do not"
@@ -184,6 +161,7 @@ def is_red(finding: Finding, fail_on: Iterable[str]) -> bool:
         "missing": finding.verdict is Verdict.MISSING,
         "inconclusive": finding.verdict is Verdict.INCONCLUSIVE,
         "not-comparable": finding.verdict is Verdict.NOT_COMPARABLE,
+        "new": finding.verdict is Verdict.NEW,
         "gate": bool(finding.broken_gates),
         "gate-not-measured": any(g.state is GateState.NOT_MEASURED for g in finding.gates),
     }

@@ -7,6 +7,7 @@ with its stage and reason, never an exception.
 
 import shutil
 import signal
+import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from ci_perf.benchmarks.choice import Chosen, NoNumber, choose
 from ci_perf.benchmarks.reader import parse
 from ci_perf.benchmarks.results import BenchmarkFile, scaled
 from ci_perf.core.errors import CiPerfError, ProfileError
-from ci_perf.core.model import CaseTimeline, Failure, Note, Program, Replicate, Verification
+from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Program, Replicate, Verification
 from ci_perf.core.plan import Job
 from ci_perf.core.program import command_line, fill
 from ci_perf.edge import proc
@@ -66,7 +67,9 @@ class ProgramRunner:
         timeout_s: float,
         nsys_path: str | None = None,
         planted: float | None = None,
+        side: str = "",
     ) -> None:
+        self._side = side
         self._root = root
         self._folder = folder
         self._python = python
@@ -76,6 +79,8 @@ class ProgramRunner:
         self._planted = planted or 0.0
         self._seen: dict[str, _Seen] = {}
         self._units: dict[tuple[str, str], tuple[str, str]] = {}
+        self._pairs = 0
+        self._base: ProgramRunner | None = None
 
     def method(self, job: Job) -> str:
         """Return how a `command` is timed on the job's device."""
@@ -103,6 +108,48 @@ class ProgramRunner:
         slower = 1 + self._planted if taken.better == "lower" else 1 / (1 + self._planted)
         values = tuple(value * slower for value in taken.values) if self._planted else taken.values
         return Replicate(values, 1, taken.method, batch, unit=taken.unit, better=taken.better)
+
+    def pair(self, job: Job, base_root: Path) -> Pair | str | Failure:
+        """Run a program of the base and one of the head, the one first and then the other.
+
+        Text says how the base failed; a Failure is the head's own.
+        """
+        base, head = self._both(job, self._at(base_root), self)
+        if isinstance(head, Failure):
+            return head
+        return base.message if isinstance(base, Failure) else _pair(base, head)
+
+    def control(self, job: Job, base_root: Path) -> Pair | str:
+        """Run the base's program twice."""
+        runner = self._at(base_root)
+        first, second = self._both(job, runner, runner)
+        if isinstance(first, Failure):
+            return first.message
+        return second.message if isinstance(second, Failure) else _pair(first, second)
+
+    def _both(
+        self, job: Job, base: "ProgramRunner", head: "ProgramRunner"
+    ) -> tuple[Replicate | Failure, Replicate | Failure]:
+        self._pairs += 1
+        if self._pairs % 2:
+            first = base.time(job, 0)
+            return first, head.time(job, 0)
+        last = head.time(job, 0)
+        return base.time(job, 0), last
+
+    def _at(self, root: Path) -> "ProgramRunner":
+        """Return the runner of the base's tree; it plants nothing, and its logs have names of their own."""
+        if self._base is None:
+            self._base = ProgramRunner(
+                root=root,
+                folder=self._folder,
+                python=self._python,
+                env=self._env,
+                timeout_s=self._timeout_s,
+                nsys_path=self._nsys,
+                side="-base",
+            )
+        return self._base
 
     def profiled(self) -> Profiled:
         """Return what the traces that timed the cases held: the last timeline of each, and what was odd about them."""
@@ -154,7 +201,7 @@ class ProgramRunner:
         return completed
 
     def _log(self, job: Job, completed: proc.Completed) -> None:
-        log = self._folder / "logs" / f"program.{job.spec.name}.{job.case}.txt"
+        log = self._folder / "logs" / f"program{self._side}.{job.spec.name}.{job.case}.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as file:
             file.write(f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n{completed.output}\n")
@@ -204,10 +251,25 @@ class ProgramRunner:
         if len(written) > 1:
             names = ", ".join(file.relative_to(scratch).as_posix() for file in written[:5])
             raise _Failed("no-output", f"the program wrote {len(written)} files to {{output}}, expected one: {names}")
-        kept = self._folder / "benchmarks" / f"{job.spec.name}.{job.case}{written[0].suffix}"
+        kept = self._folder / "benchmarks" / f"{job.spec.name}.{job.case}{self._side}{written[0].suffix}"
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(written[0], kept)
         return written[0]
+
+
+def _pair(base: Replicate, head: Replicate) -> Pair | str:
+    if (base.method, base.unit, base.better) != (head.method, head.unit, head.better):
+        return f"its program measures {base.unit} by {base.method}, the head's {head.unit} by {head.method}"
+    if not all(value > 0 for value in (*base.seconds, *head.seconds)):
+        return "a program measured zero"
+    return Pair(
+        base=(statistics.median(base.seconds),),
+        head=(statistics.median(head.seconds),),
+        launches=1,
+        method=head.method,
+        unit=head.unit,
+        better=head.better,
+    )
 
 
 def _bad_end(name: str, status: int, completed: proc.Completed, where: str = "") -> _Failed:

@@ -1,11 +1,16 @@
 """What git knows of the repository with the kernels; nothing here fails where there is no git."""
 
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from ci_perf.core.errors import MachineError
+from ci_perf.core.errors import ConfigError, MachineError
 from ci_perf.edge import proc
 
 _TIMEOUT_S = 20.0
+_FETCH_TIMEOUT_S = 300.0
 
 
 def query_commit(root: Path) -> str | None:
@@ -18,12 +23,85 @@ def query_commit(root: Path) -> str | None:
 
 def query_user(root: Path) -> str | None:
     """Return the name that git would write into a commit, or None."""
-    return _git(root, "config", "user.name")
+    return _git(root, "config", "user.name") or None
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
+    """Return the commit that a base names: a commit, a branch, `merge-base:BRANCH`, or `base` in a pull request event.
+
+    What a shallow clone lacks is fetched from `origin`. A base that cannot be had is an error, never a silent pass.
+    """
+    target = _event_base(environ) if ref == "base" else ref.removeprefix("merge-base:")
+    commit = _commit(root, target) or _fetch(root, target)
+    if commit is None:
+        raise MachineError(
+            f"--against {ref}: git knows no commit `{target}` here, and origin does not have it",
+            hint="check out with `fetch-depth: 0`, or name a commit that exists",
+        )
+    if ref != "base" and not ref.startswith("merge-base:"):
+        return commit
+    merge_base = _git(root, "merge-base", "HEAD", commit)
+    if merge_base is None and _git(root, "rev-parse", "--is-shallow-repository") == "true":
+        _git(root, "fetch", "--no-tags", "--unshallow", "origin", timeout_s=_FETCH_TIMEOUT_S)
+        merge_base = _git(root, "merge-base", "HEAD", commit)
+    if merge_base is None:
+        raise MachineError(f"--against {ref}: HEAD and {target} have no common ancestor here")
+    return merge_base
+
+
+def _event_base(environ: Mapping[str, str]) -> str:
+    """Return the base commit of the pull request that triggered this workflow run."""
+    path = environ.get("GITHUB_EVENT_PATH", "")
     try:
-        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=_TIMEOUT_S)
+        sha = json.loads(Path(path).read_text(encoding="utf-8"))["pull_request"]["base"]["sha"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(
+            "--against base: this is no pull request event", hint="name a commit or branch: --against merge-base:main"
+        ) from None
+    return str(sha)
+
+
+def _commit(root: Path, name: str) -> str | None:
+    return _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+
+
+def _fetch(root: Path, name: str) -> str | None:
+    if (
+        name.startswith("-")
+        or _git(root, "fetch", "--no-tags", "--depth=1", "origin", name, timeout_s=_FETCH_TIMEOUT_S) is None
+    ):
+        return None
+    return _commit(root, "FETCH_HEAD")
+
+
+@contextmanager
+def checked_out(root: Path, commit: str) -> Iterator[Path]:
+    """Check a commit out into a folder of its own, and remove the folder afterwards."""
+    with tempfile.TemporaryDirectory(prefix="ci-perf-base-") as parent:
+        tree = Path(parent) / "tree"
+        completed = proc.run(
+            ("git", "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit),
+            timeout_s=_FETCH_TIMEOUT_S,
+        )
+        if completed.status != 0:
+            raise MachineError(f"cannot check out the base {commit[:8]}: {completed.output.strip().splitlines()[-1]}")
+        try:
+            yield tree
+        finally:
+            _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def renamed_from(root: Path, commit: str) -> dict[str, str]:
+    """Return, for each file that was renamed since a commit, what it was called there; both relative to the root."""
+    found = _git(root, "diff", "--name-status", "--find-renames", "--diff-filter=R", "--relative", commit) or ""
+    lines = (line.split("\t") for line in found.splitlines())
+    return {parts[2]: parts[1] for parts in lines if len(parts) == 3}
+
+
+def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
+    """Return what git prints, or None where it fails; an empty answer of a command that went well is empty text."""
+    try:
+        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s)
     except MachineError:
         return None
-    return completed.output.strip() or None if completed.status == 0 else None
+    return completed.output.strip() if completed.status == 0 else None

@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ci_perf.core.model import Cost, Failure, Replicate, Verification
+from ci_perf.core.model import Cost, Failure, Pair, Replicate, Verification
 from ci_perf.core.plan import Job
+from ci_perf.core.versus import NOT_IN_BASE
 from ci_perf.edge import gpu
+from ci_perf.edge.base import Base
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.profile import ProfileSession
+from ci_perf.edge.turns import Side, SideFailure, measure_pair
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow import Profiled
 
@@ -37,11 +40,17 @@ class MachineLab:
     """A `Lab` on this machine."""
 
     def __init__(
-        self, bench: Bench, worker: Worker, programs: ProgramRunner, profilers: Sequence[ProfileSession] = ()
+        self,
+        bench: Bench,
+        worker: Worker,
+        programs: ProgramRunner,
+        profilers: Sequence[ProfileSession] = (),
+        base: Base | None = None,
     ) -> None:
         self._bench = bench
         self._worker = worker
         self._programs = programs
+        self._base = base
         self._profilers = profilers
         self._gpu_seconds = 0.0
 
@@ -72,8 +81,42 @@ class MachineLab:
                 answer = self._ask(job, {**request, "planted": self._bench.planted})
             yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
 
+    def pair(self, job: Job) -> Pair | str | Failure:
+        """Time a job in turns with the base, in a fresh pair of processes."""
+        base = self._need_base()
+        if job.spec.name not in base.side.kernels:
+            return NOT_IN_BASE
+        if job.spec.program is not None:
+            with self._holding_gpu(job):
+                return self._programs.pair(job, base.side.root)
+        head = Side("head", self._bench.root, {job.spec.name: job.spec}, self._worker)
+        found = self._turns(job, (base.side, head), self._bench.planted)
+        if isinstance(found, SideFailure):
+            return found.failure if found.side == "head" else found.failure.message
+        return found
+
+    def control(self, job: Job) -> Pair | str | Failure:
+        """Time the base in turns with itself."""
+        base = self._need_base()
+        if job.spec.program is not None:
+            with self._holding_gpu(job):
+                return self._programs.control(job, base.side.root)
+        found = self._turns(job, (base.side, base.twin), None)
+        return found.failure.message if isinstance(found, SideFailure) else found
+
+    def _need_base(self) -> Base:
+        if self._base is None:
+            raise RuntimeError("pairs need a base")
+        return self._base
+
+    def _turns(self, job: Job, sides: tuple[Side, Side], planted: float | None) -> Pair | SideFailure:
+        timeout_s = job.spec.timeout_s or self._bench.timeout_s
+        with self._holding_gpu(job):
+            return measure_pair(job, sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=timeout_s, planted=planted)
+
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run all jobs under each profiler, one session each; programs were traced when they were timed."""
+        self._worker.close()  # the last case would hold its memory on the GPU
         if any(job.spec.program for job in jobs):
             yield self._programs.profiled()
         jobs = [job for job in jobs if job.spec.program is None]

@@ -62,7 +62,6 @@ def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> R
         if programs_only and not seen["gpu"]:
             seen["gpu"] = _seen_by_driver()
         devices, notes = _devices(settings["device"], seen, str(python.path))
-        store.clear_run_folder(folder)
         bench = Bench(
             python=str(python.path),
             root=root,
@@ -74,6 +73,7 @@ def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> R
         )
         on_gpu = any(device.kind == "cuda" for device in devices)
         profilers, missing = _profilers(settings, bench, folder) if on_gpu else ((), ())
+        notes = (*notes, *_strangers(bench.gpu_uuid if on_gpu else None))
         versions = {session.tool: version for session, version in profilers}
         toolchain = Toolchain(
             python=seen["python"],
@@ -129,6 +129,16 @@ def _gpu_device(seen: Mapping[str, Any]) -> Device:
         memory_bytes=device.memory_bytes or found["memory_bytes"],
         l2_bytes=found["l2_bytes"],
     )
+
+
+def _strangers(uuid: str | None) -> tuple[Note, ...]:
+    """Say which other programs are on the GPU before anything of ours is: they spoil every number."""
+    others = gpu.query_state(uuid).others if uuid else None
+    if not others:
+        return ()
+    names = ", ".join(f"{other.name} ({other.pid})" for other in others[:5])
+    message = f"other programs were on this GPU when the run began: {names}"
+    return (Note("foreign-processes", message, "stop them and run again: they take turns with what is measured"),)
 
 
 def _match(found: Mapping[str, Any]) -> gpu.Gpu | None:

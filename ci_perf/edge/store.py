@@ -4,7 +4,7 @@ import tempfile
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ci_perf.core.baseline import path_of
@@ -52,11 +52,14 @@ def read_settings_file(root: Path) -> tuple[str, Mapping[str, object]]:
     for file, table in ((own, ()), (project, ("tool", "ci-perf"))):
         if file.is_file():
             try:
-                found = tomllib.loads(file.read_text(encoding="utf-8"))
+                document = tomllib.loads(file.read_text(encoding="utf-8"))
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{file.name}: {error}") from None
+            found: object = document
             for key in table:
-                found = found.get(key, {})
+                found = found.get(key, {}) if isinstance(found, dict) else found
+            if not isinstance(found, dict):
+                raise ConfigError(f"{file.name}: key `{'.'.join(table)}`: {found!r} is not a table of settings")
             if found or file == own:
                 return file.name, found
     return "ci-perf.toml", {}
@@ -92,13 +95,13 @@ def _unzip(file: Path) -> str:
 
 OWN_FILES = (
     *("run.json", "report.md", "key_metrics.csv", "timeline.*", "kernels.ncu-rep"),
-    *("logs/n*", "logs/program.*", "benchmarks/*"),
+    *("logs/n*", "logs/program*", "benchmarks/*"),
 )
 
 
 def claim_run_folder(folder: Path) -> None:
     """Make the folder of a run; one that holds files and no run.json is somebody else's."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "run.json").is_file():
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - {"logs"} and not (folder / "run.json").is_file():
         raise ConfigError(f"{folder}: holds files that are no run", hint="name a new folder with --output")
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -121,9 +124,9 @@ def write_run(run: Run, folder: Path) -> Path:
     return write_text(folder / "run.json", dump_run(run))
 
 
-def read_baselines(folder: Path) -> dict[str, Baseline]:
-    """Read every baseline below the folder, by its path there; no folder means none."""
-    return {file.relative_to(folder).as_posix(): read_baseline(file) for file in sorted(folder.glob("*/*.json"))}
+def read_baselines(folder: Path, slugs: Iterable[str]) -> tuple[Baseline, ...]:
+    """Read the baselines of these devices; no folder means none."""
+    return tuple(read_baseline(file) for slug in slugs for file in sorted((folder / slug).glob("*.json")))
 
 
 def read_baseline(file: Path) -> Baseline:

@@ -1,5 +1,6 @@
 """A worker as seen from outside: asks, waits, and turns every way of dying into a Failure."""
 
+import contextlib
 import json
 import os
 import selectors
@@ -8,13 +9,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from ci_perf.core.errors import MachineError
 from ci_perf.core.model import Failure
 from ci_perf.edge import proc
 
 WORKER = Path(__file__).resolve().parent.parent / "worker.py"
+START_TIMEOUT_S = 120.0
 _TAIL = 4000
 
 
@@ -29,12 +31,13 @@ class Worker:
     A request that runs into its time limit takes the whole process with it, and the next request starts another.
     """
 
-    def __init__(self, python: str, env: Mapping[str, str], logs: Path) -> None:
+    def __init__(self, python: str, env: Mapping[str, str], logs: Path, name: str = "worker") -> None:
         self._python = python
         self._env = dict(env)
-        self._stderr = logs / "worker.stderr.txt"
-        self._printed = logs / "worker.stdout.txt"
+        self._stderr = logs / f"{name}.stderr.txt"
+        self._printed = logs / f"{name}.stdout.txt"
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked: dict[str, Any] = {}
         self._buffer = b""
         self._offset = 0
 
@@ -48,11 +51,24 @@ class Worker:
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any] | Failure:
         """Send a request and return its answer, or why there is none."""
-        stage = str(request["op"])
+        self.send(request)
+        return self.receive(timeout_s)
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Send a request without waiting; `receive` must follow before the next one."""
         process = self._process or self._start()
+        self._asked = dict(request)
         self._offset = self._stderr.stat().st_size
+        with contextlib.suppress(BrokenPipeError):
+            _pipe(process.stdin).write(json.dumps(request).encode() + b"\n")
+
+    def receive(self, timeout_s: float) -> dict[str, Any] | Failure:
+        """Return the answer to what was sent, or why there is none."""
+        if self._process is None:
+            raise RuntimeError("nothing was sent")
+        stage = str(self._asked["op"])
         try:
-            answer = self._exchange(process, request, time.monotonic() + timeout_s)
+            answer = self._read(self._process, time.monotonic() + timeout_s)
         except BaseException:
             self.close()
             raise
@@ -61,7 +77,7 @@ class Worker:
         if answer is not None:
             detail = "\n".join(part for part in (answer["detail"], self._tail()) if part)
             return Failure(stage, answer["code"], answer["message"], detail)
-        failure = self._died(process, stage, timeout_s)
+        failure = self._died(self._process, stage, timeout_s)
         self.close()
         return failure
 
@@ -92,24 +108,25 @@ class Worker:
             raise MachineError(
                 f"cannot start the interpreter `{self._python}`: {error.strerror}", hint="name another with --python"
             ) from None
+        # Importing torch takes seconds on a cold disk: they are not counted against the first case's time limit.
+        _pipe(self._process.stdin).write(b'{"op": "hello", "cuda": false}\n')
+        if self._read(self._process, time.monotonic() + START_TIMEOUT_S) is None:
+            tail = self._tail()
+            self.close()
+            raise MachineError(
+                f"the worker did not start under `{self._python}`", hint=tail.splitlines()[-1] if tail else ""
+            )
         return self._process
 
-    def _exchange(
-        self, process: subprocess.Popen[bytes], request: Mapping[str, Any], deadline: float
-    ) -> dict[str, Any] | None:
-        """Return the answer, or None where the process died or the deadline passed."""
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("a worker is started with pipes")
-        try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-        except BrokenPipeError:
-            return None
+    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any] | None:
+        """Return the next answer, or None where the process died or the deadline passed."""
+        stdout = _pipe(process.stdout)
         with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
+            selector.register(stdout, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     return None
-                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                chunk = os.read(stdout.fileno(), 1 << 16)
                 if not chunk:
                     return None
                 self._buffer += chunk
@@ -130,3 +147,9 @@ class Worker:
         with self._stderr.open("rb") as log:
             log.seek(self._offset)
             return log.read()[-_TAIL:].decode("utf-8", "replace").strip()
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise RuntimeError("a worker is started with pipes")
+    return stream

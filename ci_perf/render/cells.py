@@ -120,13 +120,32 @@ def device_line(report: Report, index: int) -> str:
     return ", ".join(parts)
 
 
+def side_by_side(report: Report) -> list[tuple[str, ...]]:
+    """Return the cases that ran on the CPU and on the GPU, with both times and their ratio."""
+    kinds = {device.slug: device.kind for device in report.devices}
+    heads: dict[str, dict[str, float]] = {}
+    units = {row.finding.id: row.finding.unit for row in report.rows}
+    for row in report.rows:
+        if row.finding.head is not None:
+            heads.setdefault(row.finding.id, {})[kinds[row.finding.device]] = row.finding.head
+    return [
+        (
+            case,
+            *(amount(found[device.kind], units[case]) for device in report.devices),
+            f"{found['cpu'] / found['cuda']:.3g} x",
+        )
+        for case, found in heads.items()
+        if {"cpu", "cuda"} <= found.keys()
+    ]
+
+
 def held_against(report: Report) -> str:
     """Say in one sentence what was compared with what."""
     devices = " and ".join(device.name for device in report.devices)
     if not report.compared:
         return f"{devices}: no case was compared with a baseline."
     cases = "1 case" if report.compared == 1 else f"{report.compared} cases"
-    return f"{devices}: {cases} compared with the baseline of {' and '.join(report.agreed)}."
+    return f"{devices}: {cases} compared with {' and '.join(report.agreed)}."
 
 
 def reproduce(report: Report) -> str:

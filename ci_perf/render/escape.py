@@ -43,10 +43,41 @@ def entities(text: str) -> str:
 
 
 def prose(text: str, longest: int = 400) -> str:
-    """Write a sentence that may quote users' code, such as an error message, so that nothing in it is markup."""
-    harmless = re.sub(r"[^A-Za-z0-9 .,:;()%+/=\x80-\U0010ffff-]", lambda c: f"&#{ord(c[0])};", clean(text, longest))
+    """Write a sentence that may quote users' code, such as an error message, so that nothing in it is markup.
+
+    What stands between backticks and is a plain name stays code, as the sentence means it.
+
+    >>> prose("see `ci-perf doctor`, not <b> or `a*b`")
+    'see `ci-perf doctor`, not &#60;b&#62; or &#96;a&#42;b&#96;'
+    """
+    parts = re.split(r"(`[^`]*`)", clean(text, longest))
+    return "".join(
+        part
+        if part.startswith("`") and len(part) > 2 and _PLAIN.fullmatch(part[1:-1])
+        else _harmless(part, first=i == 0)
+        for i, part in enumerate(parts)
+    )
+
+
+def _harmless(text: str, *, first: bool) -> str:
+    harmless = re.sub(r"[^A-Za-z0-9 .,:;()%+/=\x80-\U0010ffff-]", lambda c: f"&#{ord(c[0])};", text)
     # GitHub looks for mentions, issues and addresses in the text, where an entity is the character that it stands for.
     unlinked = re.sub(r"&#(64|35);", r"<code>\g<0></code>", harmless)
-    # What begins a list or a rule, where the sentence begins a line.
-    unlinked = re.sub(r"^([-+]|[0-9]+[.)](?= |$))", lambda c: f"{c[0][:-1]}&#{ord(c[0][-1])};", unlinked)
+    if first:  # What begins a list or a rule, where the sentence begins a line.
+        unlinked = re.sub(r"^([-+]|[0-9]+[.)](?= |$))", lambda c: f"{c[0][:-1]}&#{ord(c[0][-1])};", unlinked)
     return unlinked.replace("www.", "www&#46;").replace("://", "&#58;//")
+
+
+_LOOKALIKES = str.maketrans({"`": "'", "<": "\u2039", ">": "\u203a"})
+
+
+def block(text: str, longest: int = 3000) -> str:
+    """Write the end of some foreign lines, such as a traceback, as a block of code that nothing in them can end.
+
+    >>> print(block("a ``` b --> c"))
+    ```text
+    a ''' b --\u203a c
+    ```
+    """
+    lines = (clean(line, 300).translate(_LOOKALIKES) for line in text[-longest:].splitlines())
+    return "\n".join(["```text", *(line for line in lines if line), "```"])

@@ -8,10 +8,11 @@ from ci_perf.core.model import Verdict
 from ci_perf.core.quantity import number, percent
 from ci_perf.core.report import Report, Row
 from ci_perf.render import cells
-from ci_perf.render.escape import code, prose
+from ci_perf.render.escape import block, code, prose
 
 MARKER = "<!-- ci-perf:{key} -->"
 """First line of a comment, by which the next run finds it."""
+MOST_TRACEBACKS = 5
 _NO_BREAK = "\u00a0"
 
 
@@ -23,6 +24,7 @@ def render_comment(report: Report, key: str = "default") -> str:
         f"### ci-perf: {report.headline}",
         _lead(report),
         _flagged_table(flagged, report),
+        _failures(report),
         _gates(report.rows),
         _counters(report.rows),
         _warnings(report),
@@ -30,6 +32,7 @@ def render_comment(report: Report, key: str = "default") -> str:
         _folded("Inconclusive and not comparable", _plain_table(_undecided(report), report)),
         _folded("New cases", _plain_table(report.of(Verdict.NEW), report)),
         _folded("Unchanged", _plain_table(_quiet(report), report)),
+        _folded("CPU beside GPU", _side_by_side(report)),
         _folded("All numbers", _statistics(report)),
         _folded("GPU kernels of each case", _kernels(report.rows)),
         _folded("Environment", _environment(report)),
@@ -91,6 +94,23 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Iterable
     align = ["right" if index in numbers else "left" for index in range(len(header))]
     kept = [[c.replace(" ", _NO_BREAK) if i in numbers else c for i, c in enumerate(line)] for line in lines]
     return tabulate(kept, headers=header, tablefmt="pipe", colalign=align, disable_numparse=True)
+
+
+def _failures(report: Report) -> str:
+    """Show the end of each traceback: the line that a reader wants to see."""
+    parts = []
+    for row in report.of(Verdict.FAILED)[:MOST_TRACEBACKS]:
+        failure = row.measurement.failure if row.measurement else None
+        if failure is not None and failure.detail:
+            parts.append(f"{code(row.finding.id)}\n\n{block(failure.detail, 1500)}")
+    return _folded("What the failed kernels wrote", "\n\n".join(parts))
+
+
+def _side_by_side(report: Report) -> str:
+    """Put the devices of a run next to each other, case by case."""
+    lines = cells.side_by_side(report)
+    header = ["case", *(device.name for device in report.devices), "CPU / GPU"]
+    return table(header, [[code(first), *rest] for first, *rest in lines], header[1:]) if lines else ""
 
 
 def _gates(rows: Sequence[Row]) -> str:

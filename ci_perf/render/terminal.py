@@ -29,6 +29,12 @@ def render_terminal(report: Report) -> RenderableType:
     parts: list[RenderableType] = [_verdicts(report)]
     if any(row.summary for row in report.rows):
         parts += [_numbers(report, cells.STATISTICS[:5]), _numbers(report, cells.STATISTICS[5:])]
+    if len(report.devices) > 1:
+        parts += [_line(f"{case}: {', '.join(rest)}", "") for case, *rest in cells.side_by_side(report)]
+    for row in report.of(Verdict.FAILED):
+        failure = row.measurement.failure if row.measurement else None
+        lines = failure.detail.strip().splitlines()[-8:] if failure else []
+        parts += [_line(f"{row.finding.id}: {line}", "dim") for line in lines]
     parts += [_line(line, "bold red") for line in _broken(report)]
     parts += [_line(line, "") for line in _counters(report)]
     parts += [_line(f"warning: {row.finding.id}: {w}", "yellow") for row in report.rows for w in row.warnings]

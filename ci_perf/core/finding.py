@@ -1,0 +1,40 @@
+"""What is said of a case: the value that every verdict ends in."""
+
+from dataclasses import dataclass
+
+from ci_perf.core.gates import CounterChange, GateFinding
+from ci_perf.core.model import GateState, Verdict
+from ci_perf.core.stats import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is said of one case on one device."""
+
+    kernel: str
+    case: str
+    device: str
+    """The slug of the device."""
+    verdict: Verdict
+    code: str
+    sentence: str
+    base: float | None = None
+    """Median of the baseline, in `unit`."""
+    head: float | None = None
+    unit: str = "s"
+    change: Interval | None = None
+    """head / base as a ratio of times, which is that of rates the other way round: above 1 is slower."""
+    detectable: float | None = None
+    """The smallest change, as a fraction, that this session could have told from none."""
+    gates: tuple[GateFinding, ...] = ()
+    counters: tuple[CounterChange, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """How the case is written on the command line."""
+        return f"{self.kernel}/{self.case}"
+
+    @property
+    def broken_gates(self) -> tuple[GateFinding, ...]:
+        """The gates that were measured and not kept."""
+        return tuple(g for g in self.gates if g.state is GateState.BROKEN)

@@ -1,0 +1,143 @@
+"""The decision on pairs: base and head took turns on the same device, several times in fresh processes.
+
+One value for each pair: the median over its rounds of log(head / base). Turns cancel drift of clock, power and
+temperature, and the process stays the unit of replication. The interval is that of Student's t over the pairs; its
+level is shared by the cases of the run and by the looks at the data (Bonferroni), so that looking again after more
+pairs costs what it must. Measuring stops when the interval lies clear of both thresholds, or at the last look.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from functools import cache
+
+from ci_perf.core.decision import Outcome
+from ci_perf.core.model import Pair, Policy, Verdict
+from ci_perf.core.quantity import percent
+from ci_perf.core.stats import Interval
+
+LOOKS = (5, 8, 12)
+"""After how many pairs of a case the data are looked at; the last is the budget."""
+LEAST_SD = 5e-4
+"""A few pairs may agree by luck: their scatter is taken to be at least this, half of the best that was measured."""
+NEEDS_MORE_PAIRS = "needs-more-pairs"
+"""The reason code of a case that the next look may decide."""
+LARGEST_LOG = 700.0
+"""Beyond it a ratio is infinite: it is no longer a double."""
+_ROUNDING = 1 - 1e-9
+
+
+def log_ratio(pair: Pair) -> float:
+    """Return the pair's value: the median over the rounds of log(head / base), of rates the other way round."""
+    sign = 1 if pair.better == "lower" else -1
+    return sign * statistics.median(math.log(h / b) for b, h in zip(pair.base, pair.head, strict=True))
+
+
+def pair_interval(values: Sequence[float], confidence: float) -> Interval:
+    """Return head / base with its interval, from the log ratios of the pairs.
+
+    >>> i = pair_interval([0.049, 0.050, 0.051, 0.0505, 0.0495], 0.99)
+    >>> f"{i.low:.4f} {i.point:.4f} {i.high:.4f}"
+    '1.0496 1.0513 1.0530'
+    """
+    n = len(values)
+    mean = statistics.fmean(values)
+    if n < 2:
+        return Interval(0.0, math.exp(mean), math.inf, 0.0)
+    sd = max(statistics.stdev(values), LEAST_SD)
+    half = t_quantile(1 - (1 - confidence) / 2, n - 1) * sd / math.sqrt(n)
+    highest = math.exp(mean + half) if mean + half < LARGEST_LOG else math.inf
+    return Interval(math.exp(mean - half), math.exp(mean), highest, confidence)
+
+
+def decide_pairs(
+    values: Sequence[float],
+    policy: Policy,
+    *,
+    comparisons: int = 1,
+    looks: int = len(LOOKS),
+    last: bool = False,
+    clocks: float | None = None,
+) -> Outcome:
+    """Judge the log ratios of the pairs measured so far.
+
+    `clocks` is the SM clock of head over that of base. Before the `last` look whatever is not clear of the thresholds
+    is INCONCLUSIVE and asks for more pairs.
+
+    >>> decide_pairs([0.049, 0.050, 0.051, 0.0505, 0.0495], Policy()).code
+    'slower'
+    >>> decide_pairs([0.001, -0.001, 0.002, 0.0, -0.002], Policy()).code
+    'within-noise'
+    """
+    if not all(math.isfinite(value) for value in values) or not values:
+        return Outcome(Verdict.INCONCLUSIVE, "bad-values" if values else "no-values", "a pair holds no usable time")
+    seen = pair_interval(values, 1 - (1 - policy.confidence) / looks)
+    sure = pair_interval(values, 1 - (1 - policy.confidence) / looks / max(1, comparisons))
+    slow, fast = ((1 + threshold) * _ROUNDING for threshold in (policy.regression, policy.speedup))
+    detectable = seen.high / seen.point - 1
+    if seen.high < slow and 1 / max(seen.low, 1e-300) < fast:
+        size = percent(seen.point - 1, sign=True)
+        sentence = f"{size}; a change of {percent(detectable)} would have been seen"
+        return Outcome(Verdict.UNCHANGED, "within-noise", sentence, seen, detectable)
+    slower, faster = seen.point >= slow, 1 / seen.point >= fast
+    clear = sure.low >= slow or 1 / max(sure.high, 1e-300) >= fast
+    established = (slower and sure.low > 1) or (faster and sure.high < 1)
+    if (slower or faster) and established and (clear or last):
+        return _changed(seen, detectable, slower, clocks, slow if slower else fast, len(values))
+    code = "interval-too-wide" if last else NEEDS_MORE_PAIRS
+    allows = f"{percent(seen.low - 1, sign=True)} to {percent(seen.high - 1, sign=True)}"
+    return Outcome(Verdict.INCONCLUSIVE, code, f"the interval allows {allows}", seen, detectable)
+
+
+def _changed(
+    seen: Interval, detectable: float, slower: bool, clocks: float | None, threshold: float, pairs: int
+) -> Outcome:
+    word = "slower" if slower else "faster"
+    size = f"{percent(seen.point - 1)} slower" if slower else f"{1 / seen.point:.2f} times as fast"
+    cycles = seen.point * (clocks or 1.0)
+    if max(cycles, 1 / cycles) < threshold or (cycles > 1) != slower:
+        sentence = f"{size}, but not in SM cycles: the clocks differed by {percent((clocks or 1.0) - 1, sign=True)}"
+        return Outcome(Verdict.INCONCLUSIVE, f"{word}-clock", sentence, seen, detectable)
+    verdict = Verdict.REGRESSION if slower else Verdict.SPEEDUP
+    return Outcome(verdict, word, f"{size} in {pairs} pairs of processes that took turns", seen, detectable)
+
+
+@cache
+def t_quantile(probability: float, degrees: int) -> float:
+    """Invert Student's distribution by bisection on its finite series for whole degrees of freedom.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+
+    >>> f"{t_quantile(0.975, 4):.3f} {t_quantile(0.995, 9):.3f}"
+    '2.776 3.250'
+    """
+    low, high = 0.0, 1.0
+    while t_cdf(high, degrees) < probability:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_cdf(middle, degrees) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def t_cdf(t: float, degrees: int) -> float:
+    """Return P[T <= t] for t >= 0.
+
+    >>> f"{t_cdf(2.776445, 4):.5f} {t_cdf(12.7062, 1):.5f}"
+    '0.97500 0.97500'
+    """
+    theta = math.atan(t / math.sqrt(degrees))
+    sine, cosine = math.sin(theta), math.cos(theta)
+    if degrees % 2:
+        term, total = cosine, 0.0
+        for k in range(1, (degrees - 1) // 2 + 1):
+            total += term
+            term *= cosine**2 * 2 * k / (2 * k + 1)
+        inside = 2 / math.pi * (theta + sine * total)
+    else:
+        term, total = 1.0, 0.0
+        for k in range(1, degrees // 2 + 1):
+            total += term
+            term *= cosine**2 * (2 * k - 1) / (2 * k)
+        inside = sine * total
+    return 0.5 + inside / 2

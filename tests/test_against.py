@@ -1,0 +1,183 @@
+"""`--against`: a real git repository, base and head in turns on the CPU, with kernels whose time is exact enough."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ci_perf.cli import program
+
+TOML = """
+entry = "kernel.py"
+devices = ["cpu"]
+[cases.one]
+microseconds = {microseconds}
+"""
+SPIN = """
+import time
+def make_inputs(rng, device, microseconds):
+    return microseconds * {factor}
+def launch(microseconds):
+    end = time.perf_counter_ns() + microseconds * 1000
+    while time.perf_counter_ns() < end:
+        pass
+    return 1.0
+def reference(microseconds):
+    return 1.0
+"""
+
+FRESH = "def make_inputs(rng, device, **case):\n    return 1\n\n\nlaunch = reference = float\n"
+
+
+@pytest.fixture(autouse=True)
+def repository(tmp_path, monkeypatch, bare_python):
+    """A git repository with one kernel, whose duration a commit can change; the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CI_PERF_PYTHON", str(bare_python))
+    for name in [n for n in os.environ if n.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
+    git("init", "--quiet", "--initial-branch=main")
+    git("config", "user.name", "a developer")
+    git("config", "user.email", "developer@users.noreply.github.com")
+    write("spin")
+    commit("base")
+    return tmp_path
+
+
+def git(*arguments):
+    ran = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
+    return ran.stdout.strip()
+
+
+def commit(message):
+    git("add", "--all")
+    git("commit", "--quiet", "--message", message)
+    return git("rev-parse", "HEAD")
+
+
+def write(kernel, factor=1.0, microseconds=200):
+    folder = Path("kernels") / kernel
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "kernel.toml").write_text(TOML.format(microseconds=microseconds))
+    (folder / "kernel.py").write_text(SPIN.format(factor=factor))
+
+
+def run(*arguments):
+    ran = CliRunner().invoke(program, ["run", "--output", "out", "--json", *arguments])
+    report = json.loads(ran.stdout) if ran.stdout.startswith("{") else None
+    return ran, {case["kernel"]: case for case in report["cases"]} if report else None
+
+
+def test_a_slower_commit_is_a_regression_and_its_parent_is_named(repository):
+    base = git("rev-parse", "HEAD")
+    write("spin", factor=1.2)
+    commit("slower")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert ran.exit_code == 1, ran.output
+    assert cases["spin"]["verdict"] == "REGRESSION"
+    assert cases["spin"]["change"]["ratio"] == pytest.approx(1.2, rel=0.05)
+    against = json.loads((repository / "out/run.json").read_text())["against"]
+    assert (against["ref"], against["commit"], against["control_case"]) == ("HEAD~1", base, "spin/one")
+    assert len(against["control"]) >= 5
+    assert git("worktree", "list").count("\n") == 0
+
+
+def test_an_unchanged_commit_has_no_change():
+    ran, cases = run("--against", "main")
+
+    assert ran.exit_code == 0
+    assert cases["spin"]["verdict"] == "UNCHANGED"
+
+
+def test_kernels_that_come_go_and_change_their_name_have_each_their_verdict():
+    write("doomed")
+    Path("kernels/doomed/kernel.py").write_text(FRESH.replace("float", "int"))
+    base = commit("one more")
+    git("mv", "kernels/spin", "kernels/whirl")
+    git("rm", "-r", "--quiet", "kernels/doomed")
+    write("fresh")
+    Path("kernels/fresh/kernel.py").write_text("# nothing like the others\n" * 9 + FRESH)
+    commit("rename, remove, add")
+
+    ran, cases = run("--against", base)
+
+    verdicts = {name: case["verdict"] for name, case in cases.items()}
+    assert verdicts == {"whirl": "UNCHANGED", "doomed": "MISSING", "fresh": "NEW"}, ran.output
+    assert ran.exit_code == 1
+
+
+def test_a_changed_kernel_toml_is_measured_with_the_heads_cases_on_both_sides():
+    write("spin", microseconds=400)
+    commit("larger case")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert cases["spin"]["verdict"] == "UNCHANGED", ran.output
+    assert cases["spin"]["base_s"] == pytest.approx(400e-6, rel=0.1)
+
+
+def test_a_base_that_fails_is_said_and_never_a_pass_of_the_comparison(repository):
+    (repository / "kernels/spin/kernel.py").write_text("raise RuntimeError('half written')")
+    commit("broken")
+    write("spin")
+    commit("mended")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert (cases["spin"]["verdict"], cases["spin"]["code"]) == ("NOT_COMPARABLE", "base-failed")
+    assert "half written" in cases["spin"]["sentence"]
+    assert ran.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("ref", "says"),
+    [
+        ("no-such-branch", "git knows no commit `no-such-branch`"),
+        ("merge-base:nowhere", "git knows no commit `nowhere`"),
+        ("--upload-pack=x", "git knows no commit"),
+        ("base", "this is no pull request event"),
+    ],
+)
+def test_a_base_that_cannot_be_had_is_an_error(ref, says):
+    ran, _ = run(f"--against={ref}")
+
+    assert ran.exit_code in {2, 3}
+    assert says in ran.stderr
+
+
+def test_the_base_of_a_pull_request_is_the_merge_base(repository, monkeypatch):
+    fork_point = git("rev-parse", "HEAD")
+    git("checkout", "--quiet", "-b", "topic")
+    write("spin", factor=1.001)
+    commit("on the topic")
+    git("checkout", "--quiet", "main")
+    write("other")
+    tip = commit("main moved on")
+    git("checkout", "--quiet", "topic")
+    event = repository / "event.json"
+    event.write_text(json.dumps({"pull_request": {"base": {"sha": tip}}}))
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(event))
+
+    ran, _ = run("--against", "base")
+
+    assert json.loads((repository / "out/run.json").read_text())["against"]["commit"] == fork_point, ran.output
+
+
+def test_setup_runs_in_both_trees_and_its_failure_stops_the_run(repository):
+    ran, _ = run("--against", "main", "--setup", "sh -c 'pwd; exit 7'")
+
+    assert ran.exit_code == 3
+    assert "exit status 7" in ran.stderr
+    assert str(repository) in (repository / "out/logs/setup-head.log").read_text()
+
+
+def test_a_planted_slowdown_is_seen():
+    ran, cases = run("--against", "main", "--plant-slowdown", "10%")
+
+    assert cases["spin"]["verdict"] == "REGRESSION", ran.output
+    assert cases["spin"]["change"]["ratio"] == pytest.approx(1.1, rel=0.02)

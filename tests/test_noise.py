@@ -1,0 +1,215 @@
+"""The rules held against noise recorded on real GPUs, and against a simulated GPU that misbehaves on purpose."""
+
+# ruff: noqa: ARG002, ARG005 # the Lab's own signatures
+
+import json
+import math
+import random
+import statistics
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ci_perf.core.decision import decide
+from ci_perf.core.model import Against, Failure, Pair, Policy, Verdict, Verification
+from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs, log_ratio
+from ci_perf.core.plan import make_plan
+from ci_perf.core.report import build_report
+from ci_perf.flow import execute
+from tests.builders import a_device, a_run, a_spec
+
+RECORDED = json.loads((Path(__file__).parent / "data/noise/turns-and-alone.json").read_text())
+RED_OR_GREEN = {Verdict.REGRESSION, Verdict.SPEEDUP}
+
+
+def pair_values(trials):
+    return [log_ratio(Pair(tuple(a for a, _ in t), tuple(b for _, b in t), 100, "cuda-graph")) for t in trials]
+
+
+def verdict_of(draw, comparisons=12):
+    for look in LOOKS:
+        outcome = decide_pairs(draw[:look], Policy(), comparisons=comparisons, last=look == LOOKS[-1])
+        if outcome.code != NEEDS_MORE_PAIRS:
+            return outcome.verdict
+    raise AssertionError("the last look decides")
+
+
+def sessions(values, number, seed):
+    draws = random.Random(seed)
+    return Counter(verdict_of(draws.sample(values, min(len(values), LOOKS[-1]))) for _ in range(number))
+
+
+@pytest.mark.parametrize("kernel", sorted(RECORDED["unchanged"]))
+def test_recorded_pairs_of_unchanged_code_are_never_red_or_green(kernel):
+    verdicts = sessions(pair_values(RECORDED["unchanged"][kernel]), 2000, seed=1)
+
+    assert not RED_OR_GREEN & verdicts.keys()
+    assert verdicts[Verdict.UNCHANGED] >= 1960
+
+
+@pytest.mark.parametrize("kernel", sorted(RECORDED["planted"]))
+def test_recorded_pairs_with_a_planted_slowdown_are_always_red(kernel):
+    values = pair_values(RECORDED["planted"][kernel])
+    draws = random.Random(2)
+
+    verdicts = {verdict_of(draws.sample(values, 5) + draws.sample(values, 7)) for _ in range(500)}
+
+    assert verdicts == {Verdict.REGRESSION}
+
+
+@pytest.mark.parametrize("kernel", sorted(RECORDED["unchanged"]))
+def test_recorded_errors_lie_on_both_sides(kernel):
+    """A rule, a timer or an order of turns that favours one side would show here."""
+    values = pair_values(RECORDED["unchanged"][kernel])
+    slower = sum(value > 0 for value in values)
+
+    assert 7 <= slower <= 23  # of 30 fair coins, outside once in 400
+
+
+@pytest.mark.parametrize("kernel", sorted(RECORDED["alone"]))
+def test_recorded_lone_processes_of_unchanged_code_are_never_red_against_a_baseline(kernel):
+    medians, draws = RECORDED["alone"][kernel], random.Random(3)
+    red = 0
+    for _ in range(5000):
+        drawn = draws.sample(medians, 18)
+        outcome = decide(drawn[:6], [drawn[6:12], drawn[12:]], Policy(), floor=_spread(drawn[:6]))
+        red += outcome.verdict in RED_OR_GREEN
+
+    assert red == 0
+
+
+def _spread(values):
+    centre = statistics.median(values)
+    return max(abs(v - centre) for v in values) / centre
+
+
+class SimulatedGpu:
+    """A `Lab` on a GPU that drifts, throttles, hiccups, has processes of two kinds, and slows the head by `true`."""
+
+    def __init__(self, seed, *, true=1.0, sd=0.002, modes=0.0, drift=0.0, hiccups=0.0, bias=0.0, throttle=None):
+        self.chance = random.Random(seed)
+        self.true, self.sd, self.modes, self.drift = true, sd, modes, drift
+        self.hiccups, self.bias, self.throttle = hiccups, bias, throttle
+        self.clock = 1.0
+
+    def verify(self, jobs):
+        yield from ((job, (Verification(0.0, 0.01, "launch"), None)) for job in jobs)
+
+    def time(self, jobs, *, batch, turn):
+        raise AssertionError("a run against a base takes turns")
+
+    def pair(self, job):
+        return self._pair(self.true * (1 + self.bias))
+
+    def control(self, job):
+        return self._pair(1 + self.bias)
+
+    def profile(self, jobs):
+        return iter(())
+
+    def seconds_used(self):
+        return 0.0
+
+    def _pair(self, ratio):
+        sides = [self._process(), self._process() * ratio]
+        rounds = []
+        for number in range(10):
+            taken = {}
+            for side in (0, 1) if number % 2 == 0 else (1, 0):
+                self.clock *= 1 + self.drift * self.chance.random()
+                slow = 5.0 if self.chance.random() < self.hiccups else 1.0
+                taken[side] = 50e-6 * sides[side] * self.clock * slow * (1 + self.chance.gauss(0, 0.002))
+            rounds.append((taken[0], taken[1]))
+        return Pair(tuple(a for a, _ in rounds), tuple(b for _, b in rounds), 100, "cuda-graph", self.throttle)
+
+    def _process(self):
+        mode = self.modes if self.chance.random() < 0.5 else 0.0
+        return (1 + mode) * math.exp(self.chance.gauss(0, self.sd))
+
+
+class Silent:
+    def begin(self, stage, steps):
+        pass
+
+    def step(self, what):
+        pass
+
+
+SPECS = tuple(a_spec(f"kernel{number}") for number in range(6))
+
+
+def session(lab):
+    run = a_run(kernels=SPECS, devices=(a_device(),), baselines=(), against=Against("main", "abc"), finished=False)
+    jobs = make_plan(SPECS, [], ["cuda"])
+    return execute(run, jobs, lab, processes=6, save=lambda run: None, progress=Silent())
+
+
+def verdicts(number, **gpu):
+    """Run whole sessions of six cases each; count verdicts by their reason codes."""
+    reports = [build_report(session(SimulatedGpu(seed, **gpu))) for seed in range(number)]
+    return Counter(row.finding.code for report in reports for row in report.rows), reports
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    [{}, {"sd": 0.01}, {"drift": 0.002}, {"modes": 0.03}, {"hiccups": 0.05}, {"sd": 0.24}],
+    ids=["quiet", "restless", "drifting", "two-modes", "hiccups", "hopeless"],
+)
+def test_a_gpu_that_misbehaves_makes_no_unchanged_code_red(gpu):
+    codes, reports = verdicts(12, **gpu)
+
+    assert codes["slower"] == codes["faster"] == 0
+    assert all(report.exit_status == 0 for report in reports)
+
+
+@pytest.mark.parametrize(
+    ("true", "code"), [(1.05, "slower"), (1.035, "slower"), (0.85, "faster"), (1.02, "within-noise")]
+)
+def test_planted_changes_are_told_on_a_quiet_gpu(true, code):
+    codes, _ = verdicts(8, true=true)
+
+    assert codes[code] == 48
+
+
+def test_drift_alone_is_taken_out_by_the_turns():
+    run = session(SimulatedGpu(5, true=1.05, drift=0.003))
+
+    assert {row.finding.code for row in build_report(run).rows} == {"slower"}
+
+
+def test_a_session_whose_control_moves_is_believed_in_nothing():
+    codes, reports = verdicts(4, bias=0.05)
+
+    assert codes == {"control-moved": 24}
+    assert all(report.exit_status == 0 for report in reports)
+
+
+def test_a_clock_that_explains_the_change_is_no_change_of_the_code():
+    codes, _ = verdicts(4, true=1.05, throttle=0.95)
+
+    assert codes == {"slower-clock": 24}
+
+
+def test_errors_of_a_whole_session_lie_on_both_sides():
+    """The self-check: swap nothing, plant nothing, and half of the estimates must be above 1."""
+    _, reports = verdicts(40)
+    above = sum(row.finding.change.point > 1 for report in reports for row in report.rows)
+
+    assert 90 <= above <= 150  # of 240 fair coins
+
+
+def test_a_base_that_fails_half_way_leaves_the_other_cases_alone():
+    class Failing(SimulatedGpu):
+        def pair(self, job):
+            if job.spec.name == "kernel3":
+                return "raised: half written"
+            if job.spec.name == "kernel4":
+                return Failure("ready", "raised", "RuntimeError: no")
+            return super().pair(job)
+
+    rows = {row.finding.kernel: row.finding.code for row in build_report(session(Failing(1))).rows}
+
+    assert rows["kernel3"] == "base-failed"
+    assert rows["kernel4"] == "raised"
+    assert {rows[f"kernel{n}"] for n in (0, 1, 2, 5)} == {"within-noise"}

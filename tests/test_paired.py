@@ -1,0 +1,133 @@
+"""The decision on pairs that took turns: statistics, and the operating points on simulated noise."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ci_perf.core.model import Pair, Policy, Verdict
+from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs, log_ratio, pair_interval, t_cdf, t_quantile
+
+POLICY = Policy()
+
+
+def pairs(ratio, n=5, sd=0.001, seed=1):
+    noise = random.Random(seed)
+    return [math.log(ratio) + noise.gauss(0, sd) for _ in range(n)]
+
+
+# Critical values of Student's t from the table of NIST/SEMATECH, e-Handbook of Statistical Methods, 1.3.6.7.2.
+@pytest.mark.parametrize(
+    ("probability", "degrees", "value"),
+    [
+        (0.975, 1, 12.706),
+        (0.975, 4, 2.776),
+        (0.99, 7, 2.998),
+        (0.995, 4, 4.604),
+        (0.999, 11, 4.025),
+        (0.95, 100, 1.660),
+    ],
+)
+def test_the_quantiles_are_those_of_the_tables(probability, degrees, value):
+    assert t_quantile(probability, degrees) == pytest.approx(value, abs=6e-4)
+
+
+@given(degrees=st.integers(1, 60), t=st.floats(0, 50))
+def test_the_quantile_inverts_the_distribution(degrees, t):
+    probability = t_cdf(t, degrees)
+
+    assert 0.5 <= probability <= 1 + 1e-12
+    if probability < 1 - 1e-9:
+        assert t_cdf(t_quantile(probability, degrees), degrees) == pytest.approx(probability, abs=1e-12)
+
+
+def test_a_pair_is_worth_the_median_over_its_rounds():
+    pair = Pair((1.0, 1.0, 1.0), (1.02, 1.03, 9.0), 100, "cuda-graph")
+
+    assert log_ratio(pair) == pytest.approx(math.log(1.03))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "code"),
+    [
+        (1.05, Verdict.REGRESSION, "slower"),
+        (1.035, Verdict.REGRESSION, "slower"),
+        (1.0, Verdict.UNCHANGED, "within-noise"),
+        (1.02, Verdict.UNCHANGED, "within-noise"),
+        (0.95, Verdict.UNCHANGED, "within-noise"),
+        (0.85, Verdict.SPEEDUP, "faster"),
+    ],
+)
+def test_a_clear_change_is_told_at_the_first_look(ratio, verdict, code):
+    outcome = decide_pairs(pairs(ratio), POLICY)
+
+    assert (outcome.verdict, outcome.code) == (verdict, code)
+
+
+def test_what_is_not_clear_asks_for_more_pairs_until_the_last_look():
+    near = pairs(1.03, sd=0.01)
+
+    assert decide_pairs(near, POLICY).code == NEEDS_MORE_PAIRS
+    assert decide_pairs(near, POLICY, last=True).verdict in {Verdict.INCONCLUSIVE, Verdict.REGRESSION}
+
+
+@pytest.mark.parametrize("values", [[], [math.nan] * 5, [math.inf] * 5, [0.05]])
+def test_too_little_or_unusable_is_inconclusive(values):
+    assert decide_pairs(values, POLICY, last=True).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_change_that_the_clocks_explain_is_none_of_the_code():
+    assert decide_pairs(pairs(1.05), POLICY, clocks=0.95).code == "slower-clock"
+    assert decide_pairs(pairs(1.05), POLICY, clocks=1.001).code == "slower"
+
+
+@given(
+    values=st.lists(st.floats(-0.3, 0.3), min_size=2, max_size=12), comparisons=st.integers(1, 50), last=st.booleans()
+)
+def test_swapped_sides_never_both_win(values, comparisons, last):
+    there = decide_pairs(values, POLICY, comparisons=comparisons, last=last).verdict
+    back = decide_pairs([-v for v in values], POLICY, comparisons=comparisons, last=last).verdict
+
+    assert not (there is Verdict.REGRESSION and back is Verdict.REGRESSION)
+    assert not (there is Verdict.SPEEDUP and back is Verdict.SPEEDUP)
+
+
+@given(values=st.lists(st.floats(-0.1, 0.1), min_size=3, max_size=12))
+def test_more_confidence_means_a_wider_interval(values):
+    narrow, wide = pair_interval(values, 0.95), pair_interval(values, 0.999)
+
+    assert wide.low <= narrow.low <= narrow.point <= narrow.high <= wide.high
+
+
+def session(noise, ratio, sd, comparisons=12):
+    """Run one case as the flow does: look, measure more, look again."""
+    values = []
+    for look in LOOKS:
+        values += [math.log(ratio) + noise.gauss(0, sd) for _ in range(look - len(values))]
+        outcome = decide_pairs(values, POLICY, comparisons=comparisons, last=look == LOOKS[-1])
+        if outcome.code != NEEDS_MORE_PAIRS:
+            return outcome.verdict
+    raise AssertionError("the last look decides")
+
+
+@pytest.mark.parametrize("sd", [0.001, 0.0035, 0.01, 0.02])
+def test_unchanged_code_is_never_red_or_green(sd):
+    noise = random.Random(7)
+
+    verdicts = [session(noise, 1.0, sd) for _ in range(3000)]
+
+    assert Verdict.REGRESSION not in verdicts
+    assert Verdict.SPEEDUP not in verdicts
+
+
+@pytest.mark.parametrize(
+    ("ratio", "sd", "flagged"), [(1.035, 0.0035, (0.99, 1.0)), (1.05, 0.01, (0.98, 1.0)), (1.02, 0.0035, (0.0, 0.001))]
+)
+def test_planted_changes_are_flagged_as_often_as_promised(ratio, sd, flagged):
+    noise = random.Random(11)
+
+    share = sum(session(noise, ratio, sd) is Verdict.REGRESSION for _ in range(1000)) / 1000
+
+    assert flagged[0] <= share <= flagged[1]
