@@ -159,6 +159,48 @@ def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(reposito
     assert json.loads(planted.stdout)["cases"][0]["head_byte_per_s"] == pytest.approx(3.2e11)
 
 
+def git(*arguments):
+    who = ("-c", "user.name=a developer", "-c", "user.email=developer@users.noreply.github.com")
+    subprocess.run(["git", *who, *arguments], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict"),
+    [("400", ("REGRESSION", "slower")), ("1600", ("SPEEDUP", "faster")), ("800", ("UNCHANGED", "within-noise"))],
+)
+def test_a_program_takes_turns_with_that_of_its_base_commit(repository, monkeypatch, rate, verdict):
+    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
+    toml = 'triton_csv = ["{python}", "{folder}/bench.py", "{output}"]\nbenchmark = "Triton"\n'
+    a_program(repository, f'{toml}unit = "GB/s"\nbetter = "higher"\n[cases.a]\nN = 256\n', bench=TRITON)
+    (repository / "rate").write_text("800")
+    git("init", "--quiet")
+    git("add", "kernels", "rate")
+    git("commit", "--quiet", "--message", "base")
+    (repository / "rate").write_text(rate)
+    done = ci_perf("run", "--against", "HEAD", "--json")
+    (case,) = measured(repository)
+
+    assert verdicts(done) == {"prog/a": verdict}
+    assert {(p.base, p.head, p.method, p.unit) for p in case.pairs} == {
+        ((8e11,), (float(rate) * 1e9,), "triton-csv", "byte/s")
+    }
+    assert json.loads(done.stdout)["cases"][0]["base_byte_per_s"] == 8e11
+    assert (repository / "ci-perf-run/logs/program-base.prog.a.txt").is_file()
+
+
+def test_a_program_that_fails_in_the_base_only_is_not_comparable(repository, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
+    a_program(repository, f"command = {PYTHON}open('rate').close()\"]\n[cases.a]\n")
+    git("init", "--quiet")
+    git("add", "kernels")
+    git("commit", "--quiet", "--message", "base")
+    (repository / "rate").write_text("1")
+
+    assert verdicts(ci_perf("run", "--against", "HEAD", "--json")) == {"prog/a": ("NOT_COMPARABLE", "base-failed")}
+
+
 def test_a_baseline_in_another_unit_is_not_comparable(repository):
     toml = 'triton_csv = ["{python}", "{folder}/bench.py", "{output}"]\nbenchmark = "Triton"\nbetter = "higher"\n'
     for unit in ("GB/s", "TFLOPS"):
