@@ -21,6 +21,7 @@ cli             the command line: each command parses, calls, prints, exits
 edge            one module for each kind of outside world
   preflight     what is settled before the first measurement: interpreter, devices, profilers
   lab           the machine as the flow sees it: verify, time, profile
+  external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
   base          the base commit made ready: tree, build, kernels, worker
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
@@ -64,15 +65,26 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   counters      what a report holds
   document      a file's content for `inspect`
   attribution   which kernels and counters belong to which case
+  program_trace  the kernels of a program that count
+  kernel_names  names of GPU kernels, whatever tool wrote them
   printed       numbers of any locale
   units         every unit to its base unit
   diagnosis     a profiler's complaint as a value
   filetype      what a file that cannot be read looks like
+benchmarks      what other benchmarks wrote, as pure functions
+  reader        tells the kinds of file apart; refuses the rest
+  results       the cases that a file holds
+  choice        the one number that a kernel.toml means
+  nvbench       its JSON and CSV
+  google        google-benchmark's JSON and CSV
+  pytest_benchmark  its JSON
+  triton        the CSV of perf_report
 core            pure: values in, values out
   model         the values and the glossary
   spec          kernel.toml
   settings      every setting once
   plan          which cases run where
+  program       the command line of a program, filled for a case
   stats         summaries and intervals
   decision      the verdict on one number
   paired        the verdict on pairs that took turns
@@ -91,6 +103,7 @@ core            pure: values in, values out
   serial        runs and baselines as canonical JSON
   secrets       what must not leave the machine, and how it looks in a file
   quantity      numbers as text
+  base_unit     units as people write them
   errors        errors that users see, and exit statuses
 schemas         JSON Schema 2020-12 of kernel.toml, runs and baselines
 worker          runs kernels under the user's interpreter; standard library only, stands alone

@@ -20,6 +20,8 @@ from ci_perf.core.model import (
     Measurement,
     Note,
     Policy,
+    Program,
+    Replicate,
     Run,
     TracedKernel,
     Verification,
@@ -55,6 +57,7 @@ RUN = a_run(
         ),
         counters=counters(registers_per_thread=128, dram_read_bytes=None),
     ),
+    a_measurement(kernel="bench", replicates=(Replicate((7e11,), 1, "triton-csv", unit="byte/s", better="higher"),)),
     a_measurement(device="cpu", target="reference", failure=Failure("time", "timeout", "30 s", "Traceback …")),
     selection=("sdpa/*",),
     policy=Policy(fail_on=("regression", "inconclusive")),
@@ -66,6 +69,9 @@ RUN = a_run(
             regression=0.05,
             timeout_s=30,
             gates=(Gate("sm_throughput_pct", ">=", 85.0),),
+        ),
+        a_spec(
+            "bench", entry="", program=Program("triton_csv", ("./b", "{output}"), "Triton", unit="GB/s"), ranges=("x",)
         ),
     ),
     devices=(a_device(), a_cpu()),
@@ -88,8 +94,19 @@ def test_a_run_that_was_read_is_written_and_judged_alike():
     assert judge(again) == judge(RUN)
 
 
+def test_a_unit_is_written_where_it_is_not_seconds_and_read_back():
+    rate = a_baseline_case()
+    rate = dataclasses.replace(rate, time=dataclasses.replace(rate.time, unit="byte/s", better="higher"))
+    text = dump_baseline(a_baseline(cases={"s128": rate}))
+
+    assert load_baseline(text, "sdpa.json").cases["s128"] == rate
+    assert '"unit": "byte/s"' in text
+    assert '"better"' not in dump_baseline(BASELINE)
+    assert dump_run(RUN).count('"unit": "byte/s"') == 1
+
+
 def test_parameters_keep_their_types():
-    (spec,) = load_run(dump_run(RUN), "run.json").kernels
+    spec, _ = load_run(dump_run(RUN), "run.json").kernels
 
     assert [type(value) for value in spec.cases["s128"].values()].count(bool) == 1
     assert {type(value) for value in spec.cases["s128"].values()} == {int, bool, float, str}
@@ -172,8 +189,8 @@ def edited(path: str, value: object) -> str:
         (edited("measurements.0.replicates.0.seconds.1", "fast"), "key `measurements[0].replicates[0].seconds[1]`", ""),
         (edited("measurements.0.replicates.0.seconds.1", -1e-6), "key `measurements[0].replicates[0].seconds[1]`", ""),
         (edited("measurements.0.replicates.0.launches", 0), "key `measurements[0].replicates[0].launches`: 0 is", ""),
-        (edited("measurements.1.failure.code", "boom"), "key `measurements[1].failure.code`: 'boom' is not one", ""),
-        (edited("measurements.1.failure.stage", "lunch"), "key `measurements[1].failure.stage`: 'lunch' is not", ""),
+        (edited("measurements.2.failure.code", "boom"), "key `measurements[2].failure.code`: 'boom' is not one", ""),
+        (edited("measurements.2.failure.stage", "lunch"), "key `measurements[2].failure.stage`: 'lunch' is not", ""),
         (edited("measurements.0.kernel", "gemm"), "key `measurements[0]`: the run lists no such kernel or device", ""),
         (edited("devices.0.kind", "cpu"), "key `measurements[0]`: the run lists no such kernel or device", ""),
         (edited("measurements.0.target", "both"), "key `measurements[0].target`: 'both' is not one of", ""),

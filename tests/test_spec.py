@@ -1,7 +1,8 @@
 import pytest
 
 from ci_perf.core.errors import ConfigError
-from ci_perf.core.model import Gate
+from ci_perf.core.model import Gate, Program
+from ci_perf.core.program import command_line
 from ci_perf.core.spec import parse_fraction, parse_kernel
 
 MINIMAL = """
@@ -128,6 +129,77 @@ def test_a_sweep_takes_what_it_does_not_sweep_from_the_defaults_or_else_from_the
     ],
 )
 def test_an_error_names_the_file_the_key_and_the_remedy(text, message, hint):
+    with pytest.raises(ConfigError) as error:
+        parse(text)
+
+    assert str(error.value).startswith(f"kernels/sdpa/kernel.toml: {message}")
+    assert hint in error.value.hint
+
+
+NVBENCH = 'nvbench = ["./bench", "--json", "{output}", "--axis", "N={n}"]\n[cases.a]\nn = 4\n'
+
+
+def test_a_program_takes_the_place_of_the_entry():
+    spec = parse('command = ["./bench", "--n={n}", "{folder}"]\nranges = ["step*"]\n[cases.a]\nn = 4\nfast = true')
+
+    assert (spec.entry, spec.devices, spec.ranges) == ("", ("cpu", "cuda"), ("step*",))
+    assert spec.program == Program("command", ("./bench", "--n={n}", "{folder}"))
+    assert command_line(spec.program, spec.cases["a"], {"folder": "k"}) == ("./bench", "--n=4", "k")
+
+
+def test_a_benchmark_says_which_number_it_is_and_what_its_file_does_not():
+    keys = 'benchmark = "copy_{n}"\nmetric = "bandwidth"\nunit = "GB/s"\nbetter = "higher"\n'
+
+    assert parse(keys + NVBENCH).program == Program(
+        "nvbench",
+        ("./bench", "--json", "{output}", "--axis", "N={n}"),
+        benchmark="copy_{n}",
+        metric="bandwidth",
+        unit="GB/s",
+        better="higher",
+    )
+    assert parse('devices = ["cuda"]\n' + NVBENCH).devices == ("cuda",)
+
+
+TRITON = 'triton_csv = ["./bench", "{output}"]\n[cases.a]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            "[cases.a]",
+            "`entry` is missing but required, or a program in its place",
+            "exactly one of `entry`, `command`",
+        ),
+        (
+            'entry = "kernel.py"\ncommand = ["x"]\n[cases.a]',
+            "keys `entry`, `command` exclude each other",
+            "exactly one",
+        ),
+        ('command = "x"\n[cases.a]', "key `command`: 'x' is not of type array", "no shell"),
+        ("command = []\n[cases.a]", "key `command`: [] should be non-empty", ""),
+        ('command = ["x", "{m}"]\n[cases.a]\nn = 1', "key `command`: case `a` has no parameter `m`", "{n}, {folder}"),
+        ('command = ["x", "{output}"]\n[cases.a]', "key `command`: case `a` has no parameter `output`", "{folder}"),
+        (
+            'command = ["x"]\n[cases.a]\noutput = 1',
+            "key `cases.a.output`: {output} stands for the file",
+            "something else",
+        ),
+        ('command = ["x"]\nunit = "s"\n[cases.a]', "key `unit`: means nothing beside `command`", "`nvbench`"),
+        ('command = ["x"]\nl2 = "cold"\n[cases.a]', "key `l2`: means nothing beside `command`", "`entry`"),
+        ("ranges = ['a']" + MINIMAL, "key `ranges`: means nothing beside `entry`", "`command`"),
+        ('kernels = ["a"]\n' + NVBENCH, "key `kernels`: means nothing beside `nvbench`", "`entry`, `command`"),
+        (NVBENCH.replace("{output}", "out"), "key `nvbench`: no argument holds {output}", "the file that the program"),
+        ('command = ["x"]\nranges = ["{m}"]\n[cases.a]', "key `ranges`: case `a` has no parameter `m`", "no parameter"),
+        ('benchmark = "{m}"\n' + NVBENCH, "key `benchmark`: case `a` has no parameter `m`", "known here: {n}"),
+        ('unit = "furlong"\n' + NVBENCH, "key `unit`: 'furlong' is not known", "GB/s"),
+        ('better = "more"\n' + NVBENCH, "key `better`: 'more' is not one of ['lower', 'higher']", ""),
+        (TRITON, "`unit` is missing but required: a CSV of Triton does not say it", 'unit = "GB/s"'),
+        ('unit = "ms"\n' + TRITON, "`better` is missing but required: a CSV of Triton does not say it", "better"),
+    ],
+)
+def test_an_error_in_a_program_names_the_file_the_key_and_the_remedy(text, message, hint):
     with pytest.raises(ConfigError) as error:
         parse(text)
 

@@ -344,6 +344,10 @@ def test_one_case_on_two_devices_has_two_findings():
     ]
 
 
+def in_units(**changes):
+    return tuple(replace(replicate, **changes) for replicate in replicates(STEADY))
+
+
 @pytest.mark.parametrize(
     ("code", "sentence", "device", "measurement"),
     [
@@ -354,6 +358,8 @@ def test_one_case_on_two_devices_has_two_findings():
         ("other-parameters", "baseline dtype=float16, seq=128, now seq=64", {}, {"params": {"seq": 64}}),
         ("other-target", "baseline launch, now reference", {}, {"target": "reference"}),
         ("other-method", "now cuda-events", {}, {"replicates": replicates(STEADY, method="cuda-events")}),
+        ("other-unit", "baseline s, now byte/s", {}, {"replicates": in_units(unit="byte/s")}),
+        ("other-direction", "baseline lower, now higher", {}, {"replicates": in_units(better="higher")}),
     ],
 )
 def test_times_taken_under_other_conditions_are_not_compared(code, sentence, device, measurement):

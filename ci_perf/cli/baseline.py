@@ -11,7 +11,7 @@ from ci_perf.core.baseline import Difference, check_baseline, diff_baselines, ma
 from ci_perf.core.errors import EXIT_USAGE, CiPerfError, ConfigError
 from ci_perf.core.metrics import BY_NAME
 from ci_perf.core.model import Baseline
-from ci_perf.core.quantity import duration, number, percent
+from ci_perf.core.quantity import amount, number, percent
 from ci_perf.core.serial import dump_baseline
 from ci_perf.edge import git, store
 
@@ -101,6 +101,6 @@ def _current(new: Baseline, folder: Path) -> Baseline | None:
 
 def _line(row: Difference) -> tuple[str, ...]:
     is_counter = row.what in BY_NAME
-    old, new = ("-" if v is None else number(v) if is_counter else duration(v) for v in (row.old, row.new))
+    old, new = ("-" if v is None else number(v) if is_counter else amount(v, row.unit) for v in (row.old, row.new))
     change = percent(row.new / row.old - 1, sign=True) if row.old and row.new is not None else "-"
     return f"{row.kernel}/{row.case}", row.device, row.what, old, new, change

@@ -20,9 +20,10 @@ from ci_perf.core.report import Report
 from ci_perf.core.settings import Settings, policy_from
 from ci_perf.edge import artifacts, git, store
 from ci_perf.edge.base import Base, prepared
+from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, prepare
+from ci_perf.edge.preflight import Room, find_tracer, prepare
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
@@ -51,19 +52,25 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         return
     if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
         raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
-    make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
-    room = prepare(settings, root)
+    planned = make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
+    room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
     lock = gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"])
     with artifacts.guarded(room.guard, _say), room.worker, lock:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
+        left_out = _left_out_note(jobs)
+        jobs = tuple(job for job in jobs if job.runs)
+        programs = _programs(room, jobs)
         blank = _blank(patterns, jobs, settings, room, root)
+        blank = replace(blank, notes=(*blank.notes, *left_out, *_wall_note(programs, jobs)))
         store.clear_run_folder(room.folder)  # only now: nothing can be wrong with the input any more
         room.guard.open()
         if settings["against"]:
             with _base(root, specs, settings, room) as base:
-                found = _measure(replace(blank, against=base.against), jobs, settings, room, base)
+                lab = MachineLab(room.bench, room.worker, programs, room.profilers, base)
+                found = _measure(replace(blank, against=base.against), jobs, settings, room, lab)
         else:
-            found = _measure(blank, jobs, settings, room, None)
+            lab = MachineLab(room.bench, room.worker, programs, room.profilers)
+            found = _measure(blank, jobs, settings, room, lab)
         room.worker.close()  # what a worker still writes would escape the search of the folder
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)
@@ -72,6 +79,38 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
 
 def _say(note: Note) -> None:
     click.echo(f"warning: {note.message}", err=True)
+
+
+def _programs(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
+    bench = room.bench
+    traces = any(job.device == "cuda" and job.spec.program and job.spec.program.kind == "command" for job in jobs)
+    return ProgramRunner(
+        root=bench.root,
+        folder=room.folder,
+        python=bench.python,
+        env=bench.env,
+        timeout_s=bench.timeout_s,
+        nsys_path=find_tracer(bench.env) if traces else None,
+        planted=bench.planted,
+    )
+
+
+def _left_out_note(jobs: tuple[Job, ...]) -> tuple[Note, ...]:
+    names = sorted({f"{job.spec.name} on {job.device}" for job in jobs if not job.runs})
+    return (Note("left-out", f"{', '.join(names)}: the program does not run there"),) if names else ()
+
+
+def _wall_note(programs: ProgramRunner, jobs: tuple[Job, ...]) -> tuple[Note, ...]:
+    """Say which programs are timed by the clock of the wall, which is far coarser than the trace."""
+    commands = [job for job in jobs if job.spec.program and job.spec.program.kind == "command"]
+    by_clock = sorted({job.spec.name for job in commands if programs.method(job) == WALL})
+    if not by_clock:
+        return ()
+    lacking = "a GPU" if all(job.device == "cpu" for job in commands) else "nsys"
+    message = (
+        f"{', '.join(by_clock)}: timed by the clock, the whole program with its start and end, for lack of {lacking}"
+    )
+    return (Note("wall-time", message, "with a GPU and nsys the program's GPU kernels are summed instead"),)
 
 
 def _base(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, room: Room) -> AbstractContextManager[Base]:
@@ -88,8 +127,7 @@ def _base(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, room: R
     )
 
 
-def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, base: Base | None) -> Run:
-    lab = MachineLab(room.bench, room.worker, room.profilers, base)
+def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, lab: MachineLab) -> Run:
     with Bars() as bars:
         return execute(
             blank,

@@ -78,7 +78,7 @@ def _check_whole(spec: KernelSpec, device: Device, measurements: Sequence[Measur
 
 
 def _positive(measurement: Measurement) -> bool:
-    return all(second > 0 for replicate in measurement.replicates for second in replicate.seconds)
+    return all(sample > 0 for replicate in measurement.replicates for sample in replicate.seconds)
 
 
 def _check_enough(measurement: Measurement, source: str) -> None:
@@ -98,6 +98,8 @@ def _baseline_case(measurement: Measurement) -> BaselineCase:
         noise_floor=round(spread(medians), 6),
         replicates=tuple(tuple(sorted(r.seconds)) for r in ordered),
         sm_clock_hz=clock_of(measurement.replicates),
+        unit=measurement.unit,
+        better=measurement.better,
     )
     return BaselineCase(measurement.params, measurement.target, time, _counters(measurement.counters))
 
@@ -126,6 +128,7 @@ class Difference:
     """`added`, `removed`, `time` or the name of a counter."""
     old: float | None
     new: float | None
+    unit: str = "s"
 
 
 def diff_baselines(old: Baseline | None, new: Baseline) -> tuple[Difference, ...]:
@@ -134,7 +137,8 @@ def diff_baselines(old: Baseline | None, new: Baseline) -> tuple[Difference, ...
     rows = []
     for case in sorted({*before, *new.cases}):
         a, b = before.get(case), new.cases.get(case)
-        rows += [Difference(new.kernel, case, new.device.slug, *row) for row in _diff_case(a, b)]
+        unit = next(known.time.unit for known in (b, a) if known)
+        rows += [Difference(new.kernel, case, new.device.slug, *row, unit) for row in _diff_case(a, b)]
     return tuple(rows)
 
 

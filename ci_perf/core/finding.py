@@ -19,10 +19,11 @@ class Finding:
     code: str
     sentence: str
     base: float | None = None
-    """Median of the baseline in seconds."""
+    """Median of the baseline, in `unit`."""
     head: float | None = None
+    unit: str = "s"
     change: Interval | None = None
-    """head / base: above 1 is slower."""
+    """head / base as a ratio of times, which is that of rates the other way round: above 1 is slower."""
     detectable: float | None = None
     """The smallest change, as a fraction, that this session could have told from none."""
     gates: tuple[GateFinding, ...] = ()

@@ -5,7 +5,9 @@ Glossary, one word for one thing:
 kernel       a folder with a `kernel.toml`; the folder's name is its name
 case         one set of parameters of a kernel
 launch       one call of the kernel's `launch`; it may start several GPU kernels
-sample       the time of one launch in seconds, averaged over the launches timed together
+program      what is run where a kernel has no `launch`: an application, or a benchmark that writes its own results
+sample       the time of one launch in seconds, averaged over the launches timed together; of a program, what it
+             measured itself, in the unit of its measurement
 replicate    the samples of one fresh process; the process is the unit of replication
 batch        the replicates measured before the next look at the verdict: 0 first, 1 to confirm
 pair         a process of the base commit and one of the head, alive together, that time a case in turns
@@ -62,16 +64,38 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A program that is measured in place of a Python entry: one fresh run of it is one replicate."""
+
+    kind: str
+    """`command`: ci-perf times it. `nvbench`, `google_benchmark`, `pytest_benchmark`, `triton_csv`: it times itself."""
+    argv: tuple[str, ...]
+    """With `{param}` for the parameters of a case and `{output}` for the file that a benchmark writes."""
+    benchmark: str = ""
+    """Pattern of the benchmark's name in the file, with `{param}`; empty: any."""
+    metric: str = ""
+    """Which of the numbers that a benchmark has; empty: the one that the kind of file is about."""
+    unit: str = ""
+    """Of the numbers where the file does not say, as people write it: `GB/s`."""
+    better: str = ""
+    """`lower` or `higher`, where the file does not say."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec:
     """A `kernel.toml`, checked."""
 
     name: str
     folder: str
     """Where the kernel lies, relative to the repository, with forward slashes."""
-    entry: str
+    entry: str = ""
+    """The Python file; empty where a program takes its place."""
     description: str = ""
     devices: tuple[str, ...] = ("cuda",)
-    """Where `launch` runs. On any other device ci-perf runs `reference` in its place."""
+    """Where `launch` runs. On any other device ci-perf runs `reference` in its place; a program is left out there."""
+    program: Program | None = None
+    ranges: tuple[str, ...] = ()
+    """Patterns of the NVTX ranges whose GPU kernels count; empty: all kernels, in a range or not. For programs."""
     kernels: tuple[str, ...] = ()
     """Patterns of the GPU kernels that count; empty: all."""
     l2: str = "warm"
@@ -149,7 +173,8 @@ class Failure:
     stage: str
     """`verify`, `time`, `nsys` or `ncu`."""
     code: str
-    """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `printed`."""
+    """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `printed`; of programs also
+    `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`."""
     message: str
     detail: str = ""
     """The traceback or the end of what the process wrote on stderr."""
@@ -162,7 +187,8 @@ class Verification:
     error: float
     tolerance: float
     checked: str
-    """`launch`: held against the reference; `reference`: the reference itself ran and is finite."""
+    """`launch`: held against the reference; `reference`: the reference itself ran and is finite; `status`: a program
+    ended with status 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +196,7 @@ class Replicate:
     """The samples of one fresh process, in the order in which they were taken."""
 
     seconds: tuple[float, ...]
-    """Per launch."""
+    """Per launch, in `unit`."""
     launches: int
     """How many launches each sample was averaged over."""
     method: str
@@ -183,6 +209,10 @@ class Replicate:
     power_w: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     """Why the GPU held its clock down while the samples were taken, as NVML names it."""
+    unit: str = "s"
+    """Base unit of the samples: seconds, unless a program measured something else about itself."""
+    better: str = "lower"
+    """`lower` or `higher`: which way the samples are better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +229,10 @@ class Pair:
     """The SM clock of head over that of base, both as the mean while samples were taken."""
     temperature_c: float | None = None
     throttle_reasons: tuple[str, ...] = ()
+    unit: str = "s"
+    """Base unit of both sides."""
+    better: str = "lower"
+    """`lower` or `higher`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +262,7 @@ class TracedKernel:
 
 @dataclass(frozen=True, slots=True)
 class CaseTimeline:
-    """What the timeline holds of one case: `launches` launches inside one NVTX range."""
+    """What the timeline holds of one case: `launches` launches inside its NVTX range, or as many runs of a program."""
 
     launches: int
     kernels: tuple[TracedKernel, ...]
@@ -272,9 +306,21 @@ class Measurement:
         return tuple(sorted({r.method for r in self.replicates} | {p.method for p in self.pairs}))
 
     @property
+    def unit(self) -> str:
+        """The base unit of the samples; all of a case have the same."""
+        return self.timed[0].unit if self.timed else "s"
+
+    @property
+    def better(self) -> str:
+        """Which way the samples are better."""
+        return self.timed[0].better if self.timed else "lower"
+
+    @property
     def timed(self) -> tuple[Replicate, ...]:
         """What was measured of the head alone: the replicates, or the head's side of the pairs."""
-        return self.replicates or tuple(Replicate(p.head, p.launches, p.method) for p in self.pairs)
+        return self.replicates or tuple(
+            Replicate(p.head, p.launches, p.method, unit=p.unit, better=p.better) for p in self.pairs
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +372,10 @@ class BaselineTime:
     """The samples of each process, ascending; processes in ascending order of their median."""
     sm_clock_hz: float | None = None
     """The median over the processes; a change of the clock is no change of the code."""
+    unit: str = "s"
+    """Base unit of the values."""
+    better: str = "lower"
+    """`lower` or `higher`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,9 @@ _ROUNDING = 1 - 1e-9
 
 
 def log_ratio(pair: Pair) -> float:
-    """Return the pair's value: the median over the rounds of log(head / base)."""
-    return statistics.median(math.log(h / b) for b, h in zip(pair.base, pair.head, strict=True))
+    """Return the pair's value: the median over the rounds of log(head / base), of rates the other way round."""
+    sign = 1 if pair.better == "lower" else -1
+    return sign * statistics.median(math.log(h / b) for b, h in zip(pair.base, pair.head, strict=True))
 
 
 def pair_interval(values: Sequence[float], confidence: float) -> Interval:

@@ -25,6 +25,11 @@ class Job:
         return "launch" if self.device in self.spec.devices else "reference"
 
     @property
+    def runs(self) -> bool:
+        """Whether there is anything to run on the device: a program has no reference that could stand in."""
+        return self.spec.program is None or self.device in self.spec.devices
+
+    @property
     def id(self) -> str:
         """How the case is written on the command line: `kernel/case`."""
         return f"{self.spec.name}/{self.case}"

@@ -58,3 +58,29 @@ def number(value: float) -> str:
     ('1,048,576', '90.6')
     """
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
+_SHORT = {"byte": "B", "byte/s": "B/s", "flop/s": "FLOP/s"}
+"""How base units are printed, where that differs from how they are kept."""
+
+
+def amount(value: float, unit: str) -> str:
+    """Write a value of any base unit.
+
+    >>> amount(48.6123e-6, "s"), amount(6.827e11, "byte/s"), amount(12.0, "")
+    ('48.61 us', '683 GB/s', '12')
+    """
+    return duration(value) if unit == "s" else rate(value, _SHORT.get(unit, unit)).rstrip()
+
+
+def amounts(low: float, middle: float, high: float, unit: str) -> tuple[str, str, str]:
+    """Write an estimate and its bounds with one prefix, that of the estimate.
+
+    >>> amounts(6.7e11, 6.827e11, 6.9e11, "byte/s")
+    ('670', '682.7 GB/s', '690')
+    """
+    if unit == "s":
+        return durations(low, middle, high)
+    scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(middle) >= s), (1.0, ""))
+    printed = f"{prefix}{_SHORT.get(unit, unit)}"
+    return f"{low / scale:.4g}", f"{middle / scale:.4g} {printed}".rstrip(), f"{high / scale:.4g}"

@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import make_converter
 
 from ci_perf.core.errors import FormatError
-from ci_perf.core.model import Baseline, Run
+from ci_perf.core.model import Baseline, BaselineTime, Pair, Replicate, Run
 from ci_perf.core.schema import check
 from ci_perf.core.secrets import Needle, names_in, redact
 
@@ -26,6 +27,14 @@ _T = TypeVar("_T", Run, Baseline)
 _CONVERTER = make_converter()
 # An integer where the model says float reads back as 128.0: written as 128, it would change when it is written again.
 _CONVERTER.register_unstructure_hook(float, float)
+# Nearly all values are times: what was agreed before there were other units is canonical as it is.
+for _measured in (Replicate, Pair, BaselineTime):
+    _CONVERTER.register_unstructure_hook(
+        _measured,
+        make_dict_unstructure_fn(
+            _measured, _CONVERTER, unit=override(omit_if_default=True), better=override(omit_if_default=True)
+        ),
+    )
 
 
 def canonical(document: object) -> str:

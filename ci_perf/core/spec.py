@@ -5,11 +5,14 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from ci_perf.core.base_unit import base_unit
 from ci_perf.core.errors import ConfigError
 from ci_perf.core.gates import GATED
-from ci_perf.core.model import Gate, KernelSpec, Params, Scalar
+from ci_perf.core.model import Gate, KernelSpec, Params, Program, Scalar
+from ci_perf.core.program import BENCHMARKS, KINDS, PLACES, placeholders, unfilled
 from ci_perf.core.schema import check
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -30,13 +33,16 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         raise ConfigError(f"{source}: {error}", hint="JSON, in which runs are kept, has no such number") from None
     check(document, "kernel", source)
     cases = _cases(document, source)
+    program = _program(document, cases, source)
     policy = document.get("policy", {})
     return KernelSpec(
         name=name,
         folder=folder,
-        entry=document["entry"],
+        entry=document.get("entry", ""),
         description=document.get("description", ""),
-        devices=tuple(document.get("devices", ("cuda",))),
+        devices=tuple(document.get("devices", ("cpu", "cuda") if program else ("cuda",))),
+        program=program,
+        ranges=tuple(document.get("ranges", ())),
         kernels=tuple(document.get("kernels", ())),
         l2=document.get("l2", "warm"),
         cases=cases,
@@ -47,6 +53,88 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         timeout_s=policy.get("timeout"),
         gates=tuple(_gate(metric, limit, source) for metric, limit in document.get("gates", {}).items()),
     )
+
+
+def _program(document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> Program | None:
+    """Return the program that stands in for an entry; a file names one of the two, and only keys that it needs."""
+    named = [kind for kind in ("entry", *KINDS) if kind in document]
+    if len(named) != 1:
+        raise ConfigError(
+            f"{source}: "
+            + (
+                f"keys {_listed(named)} exclude each other"
+                if named
+                else "`entry` is missing but required, or a program in its place"
+            ),
+            hint=f"write exactly one of {_listed(('entry', *KINDS))}",
+        )
+    (kind,) = named
+    for keys, kinds in _BELONGS.items():
+        for key in keys:
+            if key in document and kind not in kinds:
+                raise ConfigError(
+                    f"{source}: key `{key}`: means nothing beside `{kind}`", hint=f"it belongs to {_listed(kinds)}"
+                )
+    if kind == "entry":
+        return None
+    program = Program(kind, tuple(document[kind]), *(document.get(key, "") for key in _PROGRAM_KEYS))
+    _check_program(program, document, cases, source)
+    return program
+
+
+_PROGRAM_KEYS = ("benchmark", "metric", "unit", "better")
+_BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    _PROGRAM_KEYS: BENCHMARKS,
+    ("ranges",): ("command",),
+    ("kernels", "gates"): ("entry", "command"),
+    ("l2", "tolerance"): ("entry",),
+}
+"""Which keys mean something beside what."""
+
+
+def _check_program(program: Program, document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> None:
+    if program.unit and base_unit(program.unit) is None:
+        raise ConfigError(
+            f"{source}: key `unit`: {program.unit!r} is not known", hint="write s, ms, us, ns, GB/s, TFLOP/s or items/s"
+        )
+    if program.kind == "triton_csv":
+        for key in ("unit", "better"):
+            if not getattr(program, key):
+                raise ConfigError(
+                    f"{source}: `{key}` is missing but required: a CSV of Triton does not say it",
+                    hint='write for example unit = "GB/s" and better = "higher"',
+                )
+    writes = program.kind in BENCHMARKS
+    if writes and not any("output" in placeholders(word) for word in program.argv):
+        raise ConfigError(
+            f"{source}: key `{program.kind}`: no argument holds {{output}}",
+            hint="{output} stands for the file that the program must write its results to",
+        )
+    places = [place for place in PLACES if place != "output" or writes]
+    for name, params in cases.items():
+        _check_words(program.kind, program.argv, params, places, (name, source))
+        _check_words("benchmark", (program.benchmark,), params, (), (name, source))
+        for key in ("ranges", "kernels"):
+            _check_words(key, document.get(key, ()), params, (), (name, source))
+
+
+def _check_words(key: str, words: Sequence[str], params: Params, places: Sequence[str], where: tuple[str, str]) -> None:
+    case, source = where
+    if taken := [name for name in params if name in PLACES]:
+        raise ConfigError(
+            f"{source}: key `cases.{case}.{taken[0]}`: {{{taken[0]}}} stands for {PLACES[taken[0]]}",
+            hint="call the parameter something else",
+        )
+    if lacking := unfilled(words, params, places):
+        known = ", ".join(f"{{{name}}}" for name in (*params, *places)) or "no parameter"
+        raise ConfigError(
+            f"{source}: key `{key}`: case `{case}` has no parameter `{lacking[0]}`",
+            hint=f"known here: {known}; double braces stay braces",
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _finite(text: str) -> float:

@@ -27,7 +27,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The samples of one case over all its processes, in seconds."""
+    """The samples of one case over all its processes, in the unit of its measurement."""
 
     n: int
     processes: int
@@ -56,7 +56,7 @@ def quantile(values: Sequence[float], fraction: float) -> float:
 
 
 def process_medians(replicates: Sequence[Replicate]) -> tuple[float, ...]:
-    """Return the median sample of each process, in seconds, in the order of measuring."""
+    """Return the median sample of each process, in the order of measuring."""
     return tuple(statistics.median(r.seconds) for r in replicates)
 
 

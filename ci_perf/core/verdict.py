@@ -33,6 +33,8 @@ def comparable(
         ("other-parameters", "the case's parameters", dict(base.params), dict(measurement.params)),
         ("other-target", "what is run", base.target, measurement.target),
         ("other-method", "the timing method", base.time.method, ", ".join(measurement.methods)),
+        ("other-unit", "the unit", base.time.unit, measurement.unit),
+        ("other-direction", "which way is better", base.time.better, measurement.better),
     )
     for code, what, before, now in reasons:
         if before != now:
@@ -69,7 +71,7 @@ def judge(run: Run) -> tuple[Finding, ...]:
 def _judge_case(
     run: Run, measurement: Measurement, device: Device, baseline: Baseline | None, comparisons: int
 ) -> Finding:
-    blank = Finding(measurement.kernel, measurement.case, device.slug, Verdict.FAILED, "", "")
+    blank = Finding(measurement.kernel, measurement.case, device.slug, Verdict.FAILED, "", "", unit=measurement.unit)
     if measurement.failure is not None:
         failure = measurement.failure
         return replace(blank, code=failure.code, sentence=f"{failure.stage}: {failure.message}")
@@ -112,6 +114,7 @@ def _judge_by_baseline(
         comparisons=comparisons,
         floor=base.time.noise_floor,
         clocks=_clocks(base, measurement),
+        better=measurement.better,
     )
     finding = say(outcome.verdict, outcome.code, outcome.sentence)
     return replace(finding, change=outcome.change, detectable=outcome.detectable)
@@ -140,7 +143,9 @@ def _missing(run: Run, devices: Iterable[Device], baselines: Iterable[Baseline])
     known = {(spec.name, case) for spec in run.kernels for case in spec.cases}
     sentence = "the baseline holds this case, the kernels do not"
     return [
-        Finding(b.kernel, name, b.device.slug, Verdict.MISSING, "removed", sentence, base=case.time.median)
+        Finding(
+            b.kernel, name, b.device.slug, Verdict.MISSING, "removed", sentence, case.time.median, unit=case.time.unit
+        )
         for b in baselines
         if b.device.slug in slugs
         for name, case in b.cases.items()

@@ -76,6 +76,10 @@ def _kernels_of(tree: Path, head: Sequence[KernelSpec], renamed: Mapping[str, st
     """
     found: dict[str, KernelSpec] = {}
     for spec in head:
+        if spec.program is not None:  # the head's command line runs in the base's tree
+            if (tree / spec.folder / "kernel.toml").is_file():
+                found[spec.name] = spec
+            continue
         entry = renamed.get(f"{spec.folder}/{spec.entry}", f"{spec.folder}/{_entry_of(tree, spec)}")
         if (tree / entry).is_file():
             folder, _, file = entry.rpartition("/")

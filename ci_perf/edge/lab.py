@@ -1,9 +1,10 @@
-"""The real machine: workers that verify and time, one session of each profiler for all cases."""
+"""The real machine: workers and programs that verify and time, one session of each profiler for all cases."""
 
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ci_perf.core.plan import Job
 from ci_perf.core.versus import NOT_IN_BASE
 from ci_perf.edge import gpu
 from ci_perf.edge.base import Base
+from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.profile import Profiler
 from ci_perf.edge.turns import Side, SideFailure, measure_pair
 from ci_perf.edge.worker_process import Worker
@@ -38,10 +40,16 @@ class MachineLab:
     """A `Lab` on this machine."""
 
     def __init__(
-        self, bench: Bench, worker: Worker, profilers: Sequence[Profiler] = (), base: Base | None = None
+        self,
+        bench: Bench,
+        worker: Worker,
+        programs: ProgramRunner,
+        profilers: Sequence[Profiler] = (),
+        base: Base | None = None,
     ) -> None:
         self._bench = bench
         self._worker = worker
+        self._programs = programs
         self._base = base
         self._profilers = profilers
         self._gpu_seconds = 0.0
@@ -51,8 +59,13 @@ class MachineLab:
         return self._gpu_seconds
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
-        """Hold each job's output against its reference, each in a process of its own."""
+        """Hold each job's output against its reference, each in a process of its own; a program must end well."""
         for job in jobs:
+            if job.spec.program is not None:
+                with self._holding_gpu(job):
+                    verified = self._programs.verify(job)
+                yield job, verified if isinstance(verified, Failure) else (verified, None)
+                continue
             answer = self._ask(job, {"op": "verify", "tolerance": dict(job.spec.tolerance)})
             yield job, answer if isinstance(answer, Failure) else _verified(answer)
 
@@ -60,6 +73,9 @@ class MachineLab:
         """Time each job once in a fresh process; `turn` rotates their order."""
         first = turn % max(1, len(jobs))
         for job in (*jobs[first:], *jobs[:first]):
+            if job.spec.program is not None:
+                yield job, self._time_program(job, batch)
+                continue
             request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
             with gpu.Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch:
                 answer = self._ask(job, {**request, "planted": self._bench.planted})
@@ -70,6 +86,9 @@ class MachineLab:
         base = self._need_base()
         if job.spec.name not in base.side.kernels:
             return NOT_IN_BASE
+        if job.spec.program is not None:
+            with self._holding_gpu(job):
+                return self._programs.pair(job, base.side.root)
         head = Side("head", self._bench.root, {job.spec.name: job.spec}, self._worker)
         found = self._turns(job, (base.side, head), self._bench.planted)
         if isinstance(found, SideFailure):
@@ -79,6 +98,9 @@ class MachineLab:
     def control(self, job: Job) -> Pair | str | Failure:
         """Time the base in turns with itself."""
         base = self._need_base()
+        if job.spec.program is not None:
+            with self._holding_gpu(job):
+                return self._programs.control(job, base.side.root)
         found = self._turns(job, (base.side, base.twin), None)
         return found.failure.message if isinstance(found, SideFailure) else found
 
@@ -88,29 +110,44 @@ class MachineLab:
         return self._base
 
     def _turns(self, job: Job, sides: tuple[Side, Side], planted: float | None) -> Pair | SideFailure:
-        started = time.monotonic()
         timeout_s = job.spec.timeout_s or self._bench.timeout_s
-        found = measure_pair(job, sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=timeout_s, planted=planted)
-        if job.device == "cuda":
-            self._gpu_seconds += time.monotonic() - started
-        return found
+        with self._holding_gpu(job):
+            return measure_pair(job, sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=timeout_s, planted=planted)
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
-        """Run all jobs under each profiler, one session each."""
+        """Run all jobs under each profiler, one session each; programs were traced when they were timed."""
         self._worker.close()  # the last case would hold its memory on the GPU
+        if any(job.spec.program for job in jobs):
+            yield self._programs.profiled()
+        jobs = [job for job in jobs if job.spec.program is None]
         for session in self._profilers if jobs else ():
             started = time.monotonic()
             found = session.run(jobs)
             self._gpu_seconds += time.monotonic() - started
             yield found
 
-    def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
+    def _time_program(self, job: Job, batch: int) -> Replicate | Failure:
+        """Time a program. The GPU is idle for an unknown part of it, so its mean clock and power would say nothing."""
         started = time.monotonic()
+        with gpu.Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch, self._holding_gpu(job):
+            replicate = self._programs.time(job, batch)
+        if isinstance(replicate, Failure):
+            return replicate
+        states = watch.between(started, time.monotonic())
+        return replace(replicate, temperature_c=_hottest(states), throttle_reasons=_throttle_reasons(states))
+
+    def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
         timeout_s = job.spec.timeout_s or self._bench.timeout_s
-        answer = self._worker.ask({**job_request(job, self._bench.root), **request}, timeout_s)
+        with self._holding_gpu(job):
+            return self._worker.ask({**job_request(job, self._bench.root), **request}, timeout_s)
+
+    @contextmanager
+    def _holding_gpu(self, job: Job) -> Iterator[None]:
+        """Count the time that a job holds the GPU."""
+        started = time.monotonic()
+        yield
         if job.device == "cuda":
             self._gpu_seconds += time.monotonic() - started
-        return answer
 
 
 def query_interpreter(worker: Worker) -> dict[str, Any] | Failure:
@@ -132,17 +169,24 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
 def _replicate(answer: Mapping[str, Any], batch: int, watch: gpu.Watch) -> Replicate:
     """Join the samples with the states of the GPU that were read while they were taken."""
     states = watch.between(*answer["window"])
-    reasons = {reason for state in states for reason in state.throttle_reasons or ()}
     return Replicate(
         seconds=tuple(answer["seconds"]),
         launches=answer["launches"],
         method=answer["method"],
         batch=batch,
-        temperature_c=max((s.temperature_c for s in states if s.temperature_c is not None), default=None),
+        temperature_c=_hottest(states),
         sm_clock_hz=_mean([s.sm_clock_hz for s in states]),
         power_w=_mean([s.power_w for s in states]),
-        throttle_reasons=tuple(sorted(reasons)),
+        throttle_reasons=_throttle_reasons(states),
     )
+
+
+def _hottest(states: Sequence[gpu.State]) -> float | None:
+    return max((s.temperature_c for s in states if s.temperature_c is not None), default=None)
+
+
+def _throttle_reasons(states: Sequence[gpu.State]) -> tuple[str, ...]:
+    return tuple(sorted({reason for state in states for reason in state.throttle_reasons or ()}))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -54,8 +54,11 @@ class Room:
         return tuple(device.kind for device in self.devices)
 
 
-def prepare(settings: Settings, root: Path) -> Room:
-    """Find the interpreter, the devices and the profilers; a demand that cannot be met is a MachineError."""
+def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> Room:
+    """Find the interpreter, the devices and the profilers; a demand that cannot be met is a MachineError.
+
+    Programs need no torch: where nothing else is measured, the driver's word is enough for a GPU.
+    """
     env = without_secrets(os.environ, settings["pass-env"])
     folder = root / settings["output"]
     python = tools.find_python(settings["python"] or None, env)
@@ -69,6 +72,8 @@ def prepare(settings: Settings, root: Path) -> Room:
             raise MachineError(
                 f"{python.path}: {seen.message}", hint=seen.detail.splitlines()[-1] if seen.detail else "see --python"
             )
+        if programs_only and not seen["gpu"]:
+            seen["gpu"] = _seen_by_driver()
         devices, notes = _devices(settings["device"], seen, str(python.path))
         bench = Bench(
             python=str(python.path),
@@ -108,6 +113,21 @@ def _devices(
         message = "no GPU was found: this is a run on the CPU, without nsys and ncu, to show the flow"
         return devices, (Note("no-gpu", message, "`ci-perf doctor` says what a GPU run needs"),)
     return devices, ()
+
+
+def _seen_by_driver() -> dict[str, Any] | None:
+    """Return the first visible GPU as torch would describe it."""
+    found = gpu.visible(gpu.query_gpus(), os.environ)
+    if not found:
+        return None
+    device = found[0].device
+    facts = {name: getattr(device, name) for name in ("name", "compute_capability", "sm_count", "memory_bytes")}
+    return {**facts, "uuid": found[0].uuid, "l2_bytes": device.l2_bytes}
+
+
+def find_tracer(env: Mapping[str, str]) -> str | None:
+    """Return the nsys that times programs, whatever profilers were asked for."""
+    return next((str(tool.path) for tool in tools.find_nsys(env) if tool.complete), None)
 
 
 def _gpu_device(seen: Mapping[str, Any]) -> Device:

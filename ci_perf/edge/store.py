@@ -38,7 +38,7 @@ def _read_kernel(file: Path, root: Path) -> KernelSpec:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{folder}/kernel.toml: cannot be read: {error}") from None
     spec = parse_kernel(text, name=home.name, folder=folder)
-    if not (home / spec.entry).is_file():
+    if spec.program is None and not (home / spec.entry).is_file():
         raise ConfigError(
             f"{folder}/kernel.toml: key `entry`: there is no file `{folder}/{spec.entry}`",
             hint="name the Python file beside kernel.toml that defines make_inputs, launch, reference and cost",
@@ -95,7 +95,7 @@ def _unzip(file: Path) -> str:
 
 OWN_FILES = (
     *("index.md", "run.json", "report.md", "key_metrics.csv", "smoke.txt", "env.txt", "nsys_summary.txt"),
-    *("timeline.*", "kernels.*", "logs/n*", "logs/t*"),
+    *("timeline.*", "kernels.*", "logs/n*", "logs/t*", "logs/program*", "benchmarks/*"),
 )
 
 

@@ -9,6 +9,7 @@ from ci_perf.core.model import CaseTimeline, Reading, TracedKernel
 from ci_perf.core.occupancy import occupancy_pct
 from ci_perf.core.timeline import BY_NAME
 from ci_perf.profilers.counters import Counters
+from ci_perf.profilers.kernel_names import normalize
 from ci_perf.profilers.timeline import KernelStats, Timeline
 
 _NO_SHAPE = (0, 0, 0)
@@ -17,10 +18,16 @@ _NO_SHAPE = (0, 0, 0)
 def counts(name: str, patterns: Sequence[str]) -> bool:
     """Say whether a GPU kernel counts: a pattern may match anywhere in its name, in any case of letters.
 
+    A pattern that is written in the style of another demangler matches too.
+
     >>> counts("void flash::fwd<128>(...)", ["FLASH"]), counts("memset", ["flash", "gemm"]), counts("memset", [])
     (True, False, True)
     """
-    return not patterns or any(fnmatchcase(name.lower(), f"*{pattern.lower()}*") for pattern in patterns)
+    return not patterns or any(_matches(name, p) or _matches(normalize(name), normalize(p)) for p in patterns)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name.lower(), f"*{pattern.lower()}*")
 
 
 def case_timeline(
@@ -87,6 +94,11 @@ def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]
             "grid_size": Reading(None if unequal else blocks / launches, "block", reason),
         },
     )
+
+
+def program_timeline(kernels: Iterable[KernelStats]) -> CaseTimeline:
+    """Return the kernels of one run of a program."""
+    return CaseTimeline(1, tuple(_traced(kernel) for kernel in kernels))
 
 
 def _traced(kernel: KernelStats) -> TracedKernel:

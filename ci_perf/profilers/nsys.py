@@ -1,11 +1,11 @@
 """Nsight Systems: the command that traces, the reader of the trace, and the reading of its complaints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 from ci_perf.profilers import diagnosis, nsys_sqlite
 from ci_perf.profilers.diagnosis import Diagnosis, Symptom
-from ci_perf.profilers.timeline import Timeline
+from ci_perf.profilers.timeline import KernelStats, Timeline
 
 
 def command(nsys: str, target: Sequence[str], *, report: PurePath) -> tuple[str, ...]:
@@ -34,6 +34,11 @@ def export_command(nsys: str, report: PurePath, sqlite: PurePath) -> tuple[str, 
 def read_timeline(path: Path) -> Timeline:
     """Read an nsys export; a trace without kernels is a timeline whose `warnings` say why, not an error."""
     return nsys_sqlite.read(path)
+
+
+def read_inside(path: Path, ranges: Iterable[str]) -> tuple[KernelStats, ...]:
+    """Return the kernels launched inside any NVTX range of these names, each once."""
+    return nsys_sqlite.read_inside(path, ranges)
 
 
 _SYMPTOMS = (

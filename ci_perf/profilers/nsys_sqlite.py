@@ -102,6 +102,23 @@ def read(path: Path) -> Timeline:
         ) from error
 
 
+def read_inside(path: Path, names: Iterable[str]) -> tuple[KernelStats, ...]:
+    """Return the kernels launched inside any range of these names, each once however many ranges it lies in.
+
+    The file is one that `read` took.
+    """
+    wanted = set(names)
+    with tempfile.TemporaryDirectory(prefix="ci-perf-") as folder, _Connections(path, folder) as connect:
+        database = connect()
+        # Ranges of one name are taken together, so one name for all of them counts a kernel once.
+        ranges = [Range("", *row[1:]) for row in database.execute(_RANGES) if row[0] in wanted]
+        if not ranges:
+            return ()
+        with ThreadPoolExecutor(1) as aside:
+            kernels = nsys_kernels.read(connect, aside.submit(nsys_kernels.survey, connect), ranges)
+        return _Names(database).kernel_stats(kernels.ranges[""][0])
+
+
 class _Connections:
     """Opens the trace again and again, each time with its views and the scratch database beside it."""
 

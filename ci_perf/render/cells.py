@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from ci_perf.core.gates import GateFinding
 from ci_perf.core.model import GateState, Reading
-from ci_perf.core.quantity import duration, durations, number, percent, rate
+from ci_perf.core.quantity import amount, amounts, duration, number, percent, rate
 from ci_perf.core.report import Report, Row
 from ci_perf.core.stats import Interval
 from ci_perf.core.timeline import TIMELINE as TIMELINE_METRICS
 from ci_perf.core.timeline import TimelineMetric
 
 
-def time(seconds: float | None) -> str:
-    """Write a time, or a dash where there is none."""
-    return "-" if seconds is None else duration(seconds)
+def value(number: float | None, unit: str) -> str:
+    """Write a time, or whatever else was measured; a dash where there is nothing."""
+    return "-" if number is None else amount(number, unit)
 
 
 def change(interval: Interval | None) -> str:
@@ -77,16 +77,17 @@ def statistics(row: Row) -> tuple[str, ...]:
     s = row.summary
     if s is None:
         return ("-",) * len(STATISTICS)
-    low, median, high = durations(s.median.low, s.median.point, s.median.high)
+    unit = row.finding.unit
+    low, median, high = amounts(s.median.low, s.median.point, s.median.high, unit)
     return (
         f"{s.n} in {s.processes}",
-        duration(s.mean),
-        duration(s.sd),
+        amount(s.mean, unit),
+        amount(s.sd, unit),
         percent(s.cv),
         f"{median} [{low}, {high}]",
-        duration(s.p50),
-        duration(s.p95),
-        duration(s.p99),
+        amount(s.p50, unit),
+        amount(s.p95, unit),
+        amount(s.p99, unit),
         throughput(row),
         share(row),
     )
@@ -154,11 +155,16 @@ def side_by_side(report: Report) -> list[tuple[str, ...]]:
     """Return the cases that ran on the CPU and on the GPU, with both times and their ratio."""
     kinds = {device.slug: device.kind for device in report.devices}
     heads: dict[str, dict[str, float]] = {}
+    units = {row.finding.id: row.finding.unit for row in report.rows}
     for row in report.rows:
         if row.finding.head is not None:
             heads.setdefault(row.finding.id, {})[kinds[row.finding.device]] = row.finding.head
     return [
-        (case, *(duration(found[device.kind]) for device in report.devices), f"{found['cpu'] / found['cuda']:.3g} x")
+        (
+            case,
+            *(amount(found[device.kind], units[case]) for device in report.devices),
+            f"{found['cpu'] / found['cuda']:.3g} x",
+        )
         for case, found in heads.items()
         if {"cpu", "cuda"} <= found.keys()
     ]

@@ -1,8 +1,12 @@
-"""A report for programs: verdicts, reason codes and numbers, in base units; what is not available is null."""
+"""A report for programs: verdicts, reason codes and numbers; what is not available is null.
+
+The key of a number ends in its base unit: `head_s` for times, `head_byte_per_s` for a bandwidth.
+"""
 
 import json
 import math
 
+from ci_perf.core.base_unit import suffix
 from ci_perf.core.report import Report, Row
 from ci_perf.core.stats import Interval
 
@@ -23,6 +27,7 @@ def render_json(report: Report) -> str:
 
 def _case(row: Row) -> dict[str, object]:
     finding, summary, roof = row.finding, row.summary, row.roofline
+    unit = suffix(finding.unit)
     return {
         "kernel": finding.kernel,
         "case": finding.case,
@@ -31,8 +36,8 @@ def _case(row: Row) -> dict[str, object]:
         "code": finding.code,
         "sentence": finding.sentence,
         "red": row.red,
-        "base_s": finding.base,
-        "head_s": finding.head,
+        f"base_{unit}": finding.base,
+        f"head_{unit}": finding.head,
         "change": _interval(finding.change),
         "detectable": _finite(finding.detectable),
         "gates": [
@@ -44,15 +49,15 @@ def _case(row: Row) -> dict[str, object]:
         ],
         "n": summary.n if summary else 0,
         "processes": summary.processes if summary else 0,
-        "mean_s": summary.mean if summary else None,
-        "sd_s": summary.sd if summary else None,
+        f"mean_{unit}": summary.mean if summary else None,
+        f"sd_{unit}": summary.sd if summary else None,
         "cv": summary.cv if summary else None,
-        "median_s": summary.median.point if summary else None,
-        "median_low_s": summary.median.low if summary else None,
-        "median_high_s": summary.median.high if summary else None,
-        "p50_s": summary.p50 if summary else None,
-        "p95_s": summary.p95 if summary else None,
-        "p99_s": summary.p99 if summary else None,
+        f"median_{unit}": summary.median.point if summary else None,
+        f"median_low_{unit}": summary.median.low if summary else None,
+        f"median_high_{unit}": summary.median.high if summary else None,
+        f"p50_{unit}": summary.p50 if summary else None,
+        f"p95_{unit}": summary.p95 if summary else None,
+        f"p99_{unit}": summary.p99 if summary else None,
         "flop_per_s": roof.flop_per_s if roof else None,
         "bytes_per_s": roof.bytes_per_s if roof else None,
         "roofline_share": roof.share if roof else None,

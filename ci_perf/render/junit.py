@@ -9,7 +9,7 @@ from ci_perf.render.escape import clean
 
 
 def render_junit(report: Report) -> str:
-    """Return one test suite; a case's time is the median of one launch in seconds."""
+    """Return one test suite; a case's time is the median of one launch, where it was a time that was measured."""
     undecided = (Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE, Verdict.NEW)
     failures = sum(row.red for row in report.rows)
     skipped = sum(not row.red and row.finding.verdict in undecided for row in report.rows)
@@ -19,7 +19,7 @@ def render_junit(report: Report) -> str:
     for row in report.rows:
         name = f"{row.finding.case} [{row.finding.device}]"
         case = ElementTree.SubElement(suite, "testcase", classname=clean(row.finding.kernel), name=clean(name))
-        if row.finding.head is not None:
+        if row.finding.head is not None and row.finding.unit == "s":
             case.set("time", f"{row.finding.head:.9f}")
         message = clean(f"{row.finding.verdict} {cells.why(row)}", 1000)
         if row.red:

@@ -79,8 +79,8 @@ def _plain_table(rows: Sequence[Row], report: Report) -> str:
             code(row.finding.id),
             *([code(row.finding.device)] if several else []),
             f"**{row.finding.verdict}**" if row.flagged else str(row.finding.verdict),
-            cells.time(row.finding.base),
-            cells.time(row.finding.head),
+            cells.value(row.finding.base, row.finding.unit),
+            cells.value(row.finding.head, row.finding.unit),
             cells.change(row.finding.change),
             prose(cells.why(row)),
         ]

@@ -1,9 +1,14 @@
-"""The numbers of a run as CSV, in base units, one line for each case and device."""
+"""The numbers of a run as CSV, one line for each case and device.
+
+A number stands in the column that ends in its base unit: `head_s` for times, `head_byte_per_s` for a bandwidth. The
+columns of units other than seconds are there only where a case has them.
+"""
 
 import csv
 import io
 
-from ci_perf.core.report import Report
+from ci_perf.core.base_unit import suffix
+from ci_perf.core.report import Report, Row
 
 COLUMNS = (
     "kernel",
@@ -31,6 +36,8 @@ COLUMNS = (
     "bytes_per_s",
     "roofline_share",
 )
+_MEASURED = tuple(c for c in COLUMNS if c.endswith("_s") and "_per_" not in c)
+"""What is in the unit of the measurement."""
 
 
 class _Lines(io.StringIO):
@@ -44,30 +51,35 @@ class _Lines(io.StringIO):
 def render_csv(report: Report) -> str:
     """Return the table; what is not available is an empty cell, never a zero."""
     text = _Lines()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\r\n")
+    others = sorted({suffix(row.finding.unit) for row in report.rows} - {"s"})
+    further = [f"{column.removesuffix('s')}{unit}" for unit in others for column in _MEASURED]
+    writer = csv.DictWriter(text, (*COLUMNS, *further), restval="", lineterminator="\r\n")
     writer.writeheader()
     for row in report.rows:
-        finding, summary, roof = row.finding, row.summary, row.roofline
-        line: dict[str, object] = {
-            "kernel": finding.kernel,
-            "case": finding.case,
-            "device": finding.device,
-            "verdict": finding.verdict,
-            "code": finding.code,
-            "base_s": finding.base,
-            "head_s": finding.head,
-        }
-        if finding.change:
-            line |= {"ratio": finding.change.point, "ratio_low": finding.change.low, "ratio_high": finding.change.high}
-        if summary:
-            line |= {"n": summary.n, "processes": summary.processes, "mean_s": summary.mean, "sd_s": summary.sd}
-            line |= {"cv": summary.cv, "p50_s": summary.p50, "p95_s": summary.p95, "p99_s": summary.p99}
-            line |= {"median_s": summary.median.point}
-            line |= {"median_low_s": summary.median.low, "median_high_s": summary.median.high}
-        if roof:
-            line |= {"flop_per_s": roof.flop_per_s, "bytes_per_s": roof.bytes_per_s, "roofline_share": roof.share}
-        writer.writerow({k: _cell(v) for k, v in line.items()})
+        writer.writerow({k: _cell(v) for k, v in _line(row).items()})
     return text.getvalue()
+
+
+def _line(row: Row) -> dict[str, object]:
+    finding, summary, roof = row.finding, row.summary, row.roofline
+    line: dict[str, object] = {
+        "kernel": finding.kernel,
+        "case": finding.case,
+        "device": finding.device,
+        "verdict": finding.verdict,
+        "code": finding.code,
+    }
+    measured: dict[str, float | None] = {"base": finding.base, "head": finding.head}
+    if finding.change:
+        line |= {"ratio": finding.change.point, "ratio_low": finding.change.low, "ratio_high": finding.change.high}
+    if summary:
+        line |= {"n": summary.n, "processes": summary.processes, "cv": summary.cv}
+        measured |= {"mean": summary.mean, "sd": summary.sd}
+        measured |= {"p50": summary.p50, "p95": summary.p95, "p99": summary.p99, "median": summary.median.point}
+        measured |= {"median_low": summary.median.low, "median_high": summary.median.high}
+    if roof:
+        line |= {"flop_per_s": roof.flop_per_s, "bytes_per_s": roof.bytes_per_s, "roofline_share": roof.share}
+    return line | {f"{name}_{suffix(finding.unit)}": value for name, value in measured.items()}
 
 
 def _cell(value: object) -> object:

@@ -71,8 +71,8 @@ def _verdict_cells(row: Row, several: bool) -> list[RenderableType]:
         Text(clean(finding.id)),
         *([Text(finding.device)] if several else []),
         Text(str(finding.verdict), style=_STYLE[finding.verdict]),
-        cells.time(finding.base),
-        cells.time(finding.head),
+        cells.value(finding.base, finding.unit),
+        cells.value(finding.head, finding.unit),
         Text(cells.change(finding.change)),
         Text(clean(cells.why(row), 400)),
     ]

@@ -1,0 +1,62 @@
+"""The CSV of triton.testing.perf_report: parameters on the left, a column for each provider.
+
+The file says neither unit nor direction; newer versions write the unit behind the provider's name.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ci_perf.benchmarks.results import BenchmarkCase, BenchmarkFile, measured, number, scalar, scaled
+from ci_perf.core.base_unit import base_unit
+
+_VARIABLE = re.compile(r"(?!(?:triton|torch|pytorch|cublas|cudnn|naive|compiled)$)(?:[A-Z][A-Z0-9_]*|[a-z][a-z0-9_]*)")
+
+
+def is_csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether this is a table of numbers under names that are none."""
+    named = len(header) >= 2 and all(number(heading) is None for heading in header) and all(header[1:])
+    return named and bool(rows) and all(_is_number(cell) for row in rows for cell in row)
+
+
+def _is_number(cell: str) -> bool:
+    return not cell.strip() or number(cell) is not None
+
+
+def parse_csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> BenchmarkFile:
+    """Read the table; an unnamed first column counts the rows and is left out."""
+    first = 0 if header[0].strip() else 1
+    end = _last_parameter(header, rows, first)
+    cases = [case for place in range(end, len(header)) for case in _column(header, rows, first, end, place)]
+    further = ", ".join(header[first + 1 : end])
+    warnings = (f"these columns are taken for parameters, not for measurements: {further}",) if further else ()
+    return BenchmarkFile("triton-csv", tuple(cases), warnings)
+
+
+def _last_parameter(header: Sequence[str], rows: Sequence[Sequence[str]], first: int) -> int:
+    """Return where the providers begin: after the first column, and after those beside it that look like parameters.
+
+    Rates may be whole numbers too, so the name must look like a variable's: `M`, `N_CTX`, `seq_len`, not `Triton`.
+    """
+    end = first + 1
+    while len(rows) > 1 and end < len(header) - 1 and _VARIABLE.fullmatch(header[end]):
+        if not all(isinstance(scalar(row[end]), int) for row in rows):
+            break
+        end += 1
+    return end
+
+
+def _column(
+    header: Sequence[str], rows: Sequence[Sequence[str]], first: int, end: int, place: int
+) -> Iterator[BenchmarkCase]:
+    name, unit, factor = _provider(header[place])
+    for row in rows:
+        params = {heading: scalar(cell) for heading, cell in zip(header[first:end], row[first:end], strict=True)}
+        value = number(row[place])
+        yield measured(name, params, "value", (unit, None), [] if value is None else [scaled(value, factor)])
+
+
+def _provider(heading: str) -> tuple[str, str, float]:
+    """Return the provider's name, and the base unit and factor where the heading ends in a unit."""
+    found = re.fullmatch(r"(.+?)\s*\(([^()]+)\)", heading)
+    unit = base_unit(found[2]) if found else None
+    return (found[1], *unit) if found and unit else (heading, "", 1.0)

@@ -1,0 +1,511 @@
+"""Programs instead of Python entries: compiled ones, benchmarks that write files, and a stand-in for nsys.
+
+Set CI_PERF_NSYS to hold the tests of tracing against the real nsys on a GPU machine too.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ci_perf.core.model import Failure, Program, Replicate, Verification
+from ci_perf.core.plan import Job
+from ci_perf.edge import gpu, store
+from ci_perf.edge.external import ProgramRunner
+from tests import corpus
+from tests.builders import a_device, a_spec
+from tests.test_run import ci_perf, settle, verdicts
+
+SPIN_C = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+int main(int argc, char **argv) {
+    double seconds = atof(argv[1]) / 1e3;
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - begin.tv_sec) + (now.tv_nsec - begin.tv_nsec) / 1e9 < seconds);
+    printf("spun for %s ms, %s\\n", argv[1], argv[2]);
+    return 0;
+}
+"""
+GOOGLE = """
+import json, sys
+name, nanoseconds, path = sys.argv[1:]
+entry = {"name": name, "run_type": "iteration", "cpu_time": 1, "time_unit": "ns", "bytes_per_second": 2e9}
+entries = [{**entry, "real_time": float(nanoseconds) + i} for i in range(3)]
+json.dump({"context": {}, "benchmarks": [*entries, {**entry, "name": "BM_other", "real_time": 1}]}, open(path, "w"))
+"""
+TRITON = """
+import os, pathlib, sys
+os.makedirs(sys.argv[1])
+rate = float(pathlib.Path("rate").read_text())
+pathlib.Path(sys.argv[1], "softmax.csv").write_text(f"N,Triton,Torch\\n256.0,{rate},7\\n512.0,{2 * rate},8\\n")
+"""
+SIX = ("--processes", "6", "--json")
+
+
+@pytest.fixture(autouse=True)
+def repository(tmp_path, monkeypatch, bare_python):
+    settle(monkeypatch, tmp_path, bare_python)
+    return tmp_path
+
+
+def a_program(root, toml, name="prog", **files):
+    folder = root / "kernels" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "kernel.toml").write_text(toml)
+    for file, text in files.items():
+        (folder / f"{file}.py").write_text(text)
+
+
+def measured(root):
+    return store.read_run(root / "ci-perf-run").measurements
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
+def test_a_compiled_program_is_timed_by_the_clock_where_there_is_no_gpu_and_the_report_says_so(repository):
+    (repository / "spin.c").write_text(SPIN_C)
+    subprocess.run(["gcc", "-O1", "-o", "spin", "spin.c"], cwd=repository, check=True)
+    a_program(
+        repository,
+        'command = ["./spin", "{ms}", "{{fast}}={fast} in {folder}"]\n[cases.short]\nms = 20\nfast = true\n',
+    )
+    done = ci_perf("run", "--processes", "3", "--json")
+    report = json.loads(done.stdout)
+    (case,) = measured(repository)
+
+    assert (done.exit_code, verdicts(done)) == (0, {"prog/short": ("NEW", "no-baseline")})
+    assert {note["code"]: note["message"] for note in report["notes"]}["wall-time"] == (
+        "prog: timed by the clock, the whole program with its start and end, for lack of a GPU"
+    )
+    assert [(r.method, r.launches, r.unit) for r in case.replicates] == [("wall", 1, "s")] * 3
+    assert all(0.02 <= r.seconds[0] < 0.5 for r in case.replicates)
+    assert (case.target, case.verification) == ("launch", Verification(0.0, 0.0, "status"))
+    log = (repository / "ci-perf-run/logs/program.prog.short.txt").read_text()
+    assert log.count("spun for 20 ms, {fast}=true in kernels/prog") == 4
+    assert "prog/short" in ci_perf("list").stdout
+
+
+def test_a_benchmark_is_run_anew_for_each_replicate_and_its_samples_are_those_of_its_file(repository):
+    a_program(
+        repository,
+        """
+        google_benchmark = ["{python}", "{folder}/bench.py", "BM_copy/{n}", "{ns}", "{output}"]
+        benchmark = "BM_copy/*"
+        [cases.small]
+        n = 64
+        ns = 1000
+        """,
+        bench=GOOGLE,
+    )
+    done = ci_perf("run", "--processes", "2", "--json")
+    (case,) = measured(repository)
+
+    assert [(r.seconds, r.method, r.better) for r in case.replicates] == [
+        ((1000e-9, 1001e-9, 1002e-9), "google-benchmark", "lower")
+    ] * 2
+    assert json.loads((repository / "ci-perf-run/benchmarks/prog.small.json").read_text())["context"] == {}
+    assert (done.exit_code, json.loads(done.stdout)["cases"][0]["n"]) == (0, 6)
+
+
+def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(repository):
+    a_program(
+        repository,
+        """
+        triton_csv = ["{python}", "{folder}/bench.py", "{output}"]
+        benchmark = "Triton"
+        unit = "GB/s"
+        better = "higher"
+        [cases.n256]
+        N = 256
+        """,
+        bench=TRITON,
+    )
+    rate = repository / "rate"
+    rate.write_text("800")
+    first = ci_perf("run", *SIX)
+    assert verdicts(first) == {"prog/n256": ("NEW", "no-baseline")}
+    assert json.loads(first.stdout)["cases"][0]["head_byte_per_s"] == 8e11
+    assert ci_perf("baseline", "accept", "ci-perf-run").exit_code == 0
+    assert ci_perf("baseline", "check").stdout == "1 baseline files, 0 problems\n"
+
+    assert verdicts(ci_perf("run", *SIX)) == {"prog/n256": ("UNCHANGED", "within-noise")}
+    rate.write_text("1600")
+    assert verdicts(ci_perf("run", *SIX)) == {"prog/n256": ("SPEEDUP", "faster")}
+    rate.write_text("400")
+    slower = ci_perf("run", *SIX)
+    assert (slower.exit_code, verdicts(slower)) == (1, {"prog/n256": ("REGRESSION", "slower")})
+
+    comment = (repository / "ci-perf-run/report.md").read_text()
+    assert "800\u00a0GB/s" in comment
+    assert "400\u00a0GB/s" in comment
+    table = (repository / "ci-perf-run/key_metrics.csv").read_text().splitlines()
+    line = dict(zip(table[0].split(","), table[1].split(","), strict=True))
+    assert (line["base_s"], line["base_byte_per_s"], line["head_byte_per_s"], line["ratio"]) == (
+        "",
+        "8e+11",
+        "4e+11",
+        "2",
+    )
+    assert "800 GB/s  400 GB/s" in ci_perf("baseline", "diff", "ci-perf-run").stdout
+
+    planted = ci_perf("run", *SIX, "--plant-slowdown", "25%")
+    assert json.loads(planted.stdout)["cases"][0]["head_byte_per_s"] == pytest.approx(3.2e11)
+
+
+def git(*arguments):
+    who = ("-c", "user.name=a developer", "-c", "user.email=developer@users.noreply.github.com")
+    subprocess.run(["git", *who, *arguments], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict"),
+    [("400", ("REGRESSION", "slower")), ("1600", ("SPEEDUP", "faster")), ("800", ("UNCHANGED", "within-noise"))],
+)
+def test_a_program_takes_turns_with_that_of_its_base_commit(repository, monkeypatch, rate, verdict):
+    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
+    toml = 'triton_csv = ["{python}", "{folder}/bench.py", "{output}"]\nbenchmark = "Triton"\n'
+    a_program(repository, f'{toml}unit = "GB/s"\nbetter = "higher"\n[cases.a]\nN = 256\n', bench=TRITON)
+    (repository / "rate").write_text("800")
+    git("init", "--quiet")
+    git("add", "kernels", "rate")
+    git("commit", "--quiet", "--message", "base")
+    (repository / "rate").write_text(rate)
+    done = ci_perf("run", "--against", "HEAD", "--json")
+    (case,) = measured(repository)
+
+    assert verdicts(done) == {"prog/a": verdict}
+    assert {(p.base, p.head, p.method, p.unit) for p in case.pairs} == {
+        ((8e11,), (float(rate) * 1e9,), "triton-csv", "byte/s")
+    }
+    assert json.loads(done.stdout)["cases"][0]["base_byte_per_s"] == 8e11
+    assert (repository / "ci-perf-run/logs/program-base.prog.a.txt").is_file()
+
+
+def test_a_program_that_fails_in_the_base_only_is_not_comparable(repository, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
+    a_program(repository, f"command = {PYTHON}open('rate').close()\"]\n[cases.a]\n")
+    git("init", "--quiet")
+    git("add", "kernels")
+    git("commit", "--quiet", "--message", "base")
+    (repository / "rate").write_text("1")
+
+    assert verdicts(ci_perf("run", "--against", "HEAD", "--json")) == {"prog/a": ("NOT_COMPARABLE", "base-failed")}
+
+
+def test_a_baseline_in_another_unit_is_not_comparable(repository):
+    toml = 'triton_csv = ["{python}", "{folder}/bench.py", "{output}"]\nbenchmark = "Triton"\nbetter = "higher"\n'
+    for unit in ("GB/s", "TFLOPS"):
+        a_program(repository, f'{toml}unit = "{unit}"\n[cases.a]\nN = 256\n', bench=TRITON)
+        (repository / "rate").write_text("800")
+        done = ci_perf("run", *SIX)
+        ci_perf("baseline", "accept", "ci-perf-run")
+
+        assert verdicts(done) == {
+            "prog/a": ("NEW", "no-baseline") if unit == "GB/s" else ("NOT_COMPARABLE", "other-unit")
+        }
+
+
+PYTHON = '["{python}", "-c", "'
+
+
+@pytest.mark.parametrize(
+    ("toml", "code", "message"),
+    [
+        ('command = ["./gone"]', "not-started", "cannot start `./gone`: No such file or directory; programs are start"),
+        (f'command = {PYTHON}print(1); exit(3)"]', "exited", "ended with exit status 3: 1"),
+        (f'command = {PYTHON}import os; os.kill(os.getpid(), 11)"]', "crashed", "ended with SIGSEGV"),
+        (f'command = {PYTHON}import time; time.sleep(60)"]', "timeout", "no end within 1 s; the program was killed"),
+        (f'nvbench = {PYTHON}1", "{{output}}"]', "no-output", "the program ended well and wrote nothing to {output}"),
+        (
+            f"nvbench = {PYTHON}import sys; open(sys.argv[1], 'w').write('hello')\", \"{{output}}\"]",
+            "wrong-format",
+            "{output}: not a benchmark's results: it looks like text",
+        ),
+        (
+            'nvbench = ["{python}", "{folder}/bench.py", "BM", "7", "{output}"]',
+            "wrong-format",
+            "kernel.toml promises `nvbench`, but the program wrote google-benchmark",
+        ),
+        (
+            'google_benchmark = ["{python}", "{folder}/bench.py", "BM", "7", "{output}"]',
+            "no-benchmark",
+            "2 benchmarks of the file fit, expected one: BM real_time; BM_other real_time; tell them apart by the key",
+        ),
+        (
+            'google_benchmark = ["{python}", "{folder}/bench.py", "BM", "7", "{output}"]\nbenchmark = "BN"',
+            "no-benchmark",
+            "no `real_time` of a benchmark `BN` has this case's parameters; the file holds BM real_time; BM cpu_time",
+        ),
+        (
+            'google_benchmark = ["{python}", "{folder}/bench.py", "BM", "nan", "{output}"]\nbenchmark = "BM"',
+            "skipped",
+            "BM real_time: the file says nan",
+        ),
+        (
+            'google_benchmark = ["{python}", "{folder}/bench.py", "BM", "7", "{output}"]\n'
+            'benchmark = "BM"\nunit = "GB/s"',
+            "wrong-format",
+            "key `unit` of kernel.toml says byte/s, the file says s",
+        ),
+    ],
+)
+def test_a_program_that_goes_wrong_is_a_failed_row_with_its_reason(repository, toml, code, message):
+    a_program(repository, f"{toml}\n[cases.a]\n[policy]\ntimeout = 1\n", bench=GOOGLE)
+    done = ci_perf("run", "--processes", "1", "--json")
+    (case,) = measured(repository)
+
+    assert (done.exit_code, verdicts(done)) == (1, {"prog/a": ("FAILED", code)})
+    assert case.failure.stage == "verify"
+    assert message in case.failure.message
+
+
+def test_a_program_that_only_sometimes_fails_fails_while_it_is_timed(repository):
+    once = "import pathlib, sys; p = pathlib.Path('ran'); n = p.exists(); p.touch(); sys.exit(n)"
+    a_program(repository, f'command = {PYTHON}{once}"]\n[cases.a]\n')
+    ci_perf("run", "--processes", "1")
+
+    assert measured(repository)[0].failure.stage == "time"
+
+
+def test_a_program_for_gpus_only_is_left_out_without_one_and_the_others_go_on(repository):
+    a_program(repository, 'command = ["./gone"]\ndevices = ["cuda"]\n[cases.a]\n', "gpu")
+    a_program(repository, f'command = {PYTHON}1"]\n[cases.a]\n', "any")
+    done = ci_perf("run", "--processes", "1", "--json")
+
+    assert verdicts(done) == {"any/a": ("NEW", "no-baseline")}
+    assert "gpu on cpu: the program does not run there" in done.stdout
+
+
+def test_secrets_reach_no_program(repository, monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", "hunter2")
+    a_program(repository, f'command = {PYTHON}import os; print(os.environ)"]\n[cases.a]\n')
+    ci_perf("run", "--processes", "1")
+
+    assert "hunter2" not in (repository / "ci-perf-run/logs/program.prog.a.txt").read_text()
+
+
+NSYS = """#!/bin/sh
+case $1 in
+--version) echo "NVIDIA Nsight Systems version 2025.3.2.367-253236389321v0" ;;
+profile)
+    echo "$@" >>"$(dirname "$0")/calls"
+    while [ "$1" != -o ]; do shift; done
+    report=$2
+    shift 2
+    "$@"
+    status=$?
+    {more}
+    echo "Generated: $report"
+    echo a-report >"$report"
+    exit $status ;;
+export)
+    while [ "$1" != --output ]; do shift; done
+    cp "{capture}" "$2" ;;
+esac
+"""
+
+
+def fake_nsys(folder, capture, more=""):
+    """Write an nsys that runs the program and plays a recorded capture; `more` is done before it reports."""
+    path = folder / "nsys"
+    path.write_text(NSYS.replace("{capture}", str(capture)).replace("{more}", more))
+    path.chmod(0o755)
+    return path
+
+
+def a_runner(root, nsys, **changes):
+    runner = {"python": "python3", "env": dict(os.environ), "timeout_s": 20.0}
+    return ProgramRunner(root=root, folder=root / "out", nsys_path=str(nsys) if nsys else None, **runner | changes)
+
+
+def a_job(*argv, ranges=(), kernels=(), device="cuda"):
+    program = Program("command", argv or ("true",))
+    spec = a_spec("app", entry="", program=program, ranges=ranges, kernels=kernels, cases={"a": {}})
+    return Job(spec, "a", {}, device)
+
+
+H200 = corpus.CAPTURES / "h200-nsys-2025.3.2-torch.sqlite"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "kernels", "nanoseconds"),
+    [
+        ((), (), 1_072_667),
+        (("sdpa_*",), (), 231_134),
+        (("sdpa_s512", "matmul*"), (), 1_072_667),
+        ((), ("nvjet",), 841_533),
+    ],
+)
+def test_a_program_is_timed_through_the_kernels_that_count_in_its_trace(tmp_path, ranges, kernels, nanoseconds):
+    runner, job = a_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(ranges=ranges, kernels=kernels)
+    replicate = runner.time(job, 1)
+
+    assert replicate == Replicate((nanoseconds / 1e9,), 1, "nsys-kernel-sum", 1)
+    timeline = runner.profiled().timelines[job.label]
+    assert (timeline.launches, sum(k.total_ns for k in timeline.kernels)) == (1, nanoseconds)
+    assert "--cuda-graph-trace=node" in (tmp_path / "calls").read_text()
+    assert not list(tmp_path.rglob("*.nsys-rep"))
+    assert not list(tmp_path.rglob("*.sqlite"))
+
+
+def test_the_ranges_and_kernels_that_count_may_depend_on_the_case(tmp_path):
+    runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
+    for phase, nanoseconds in (("sdpa", 231_134), ("matmul", 841_533)):
+        job = replace(a_job(ranges=("{phase}_*",)), params={"phase": phase})
+
+        assert runner.time(job, 0).seconds == (nanoseconds / 1e9,)
+
+
+def corpus_capture(name):
+    return next((p.values[0] for p in corpus.files("nsys-sqlite") if p.values[0].name == name), None)
+
+
+def test_a_kernel_in_two_ranges_that_count_counts_once(tmp_path):
+    capture = corpus_capture("gtx1650-windows-2025-3-2.sqlite")
+    if capture is None:
+        pytest.skip("no corpus")
+    runner = a_runner(tmp_path, fake_nsys(tmp_path, capture))
+
+    assert runner.time(a_job(ranges=("MatrixMul*", "Kernel Execution")), 0).seconds == (0.009932539,)
+
+
+@pytest.mark.parametrize(
+    ("capture", "ranges", "kernels", "message"),
+    [
+        (
+            "h200",
+            ("train",),
+            (),
+            "no NVTX range is called `train`; the trace has `sdpa_s512`, `h2d`, `h2d_pinned`, `mat",
+        ),
+        ("h200", ("h2d",), (), "no kernel inside `h2d` is called `*`; there ran none"),
+        ("h200", (), ("conv",), "no kernel is called `conv`; there ran `"),
+        ("wsl-rtx3060-2023-2-3-nokerneltable.sqlite", (), (), "192 kernels were launched but none was traced"),
+        ("a100-cudagraph-2024-6-2.sqlite", (), (), "10 CUDA graphs were traced as a whole, so kernels are missing"),
+    ],
+)
+def test_a_trace_without_a_kernel_that_counts_is_a_failure_and_never_a_zero(
+    tmp_path, capture, ranges, kernels, message
+):
+    path = H200 if capture == "h200" else corpus_capture(capture)
+    if path is None:
+        pytest.skip("no corpus")
+    failure = a_runner(tmp_path, fake_nsys(tmp_path, path)).time(a_job(ranges=ranges, kernels=kernels), 0)
+
+    assert isinstance(failure, Failure)
+    assert (failure.stage, failure.code) == ("time", "no-kernels")
+    assert failure.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("more", "argv", "code", "message"),
+    [
+        ("", ("false",), "exited", "`false` ended with exit status 1 under nsys"),
+        ("status=139", ("true",), "crashed", "`true` ended with SIGSEGV under nsys"),
+        ("exit 1", ("true",), "profiler", "nsys ended with exit status 1 and wrote no report"),
+        (
+            "echo 'The target application returned non-zero exit code 3'",
+            ("true",),
+            "exited",
+            "the traced program failed",
+        ),
+        ("echo 'unrecognised option -x'; exit 1", ("true",), "profiler", "nsys refused its command line"),
+        ("echo CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", ("true",), "profiler", "another profiler"),
+        ("echo 'raw.qdstrm'; exit 0", ("true",), "profiler", "its importer is missing or broken"),
+    ],
+)
+def test_what_goes_wrong_under_nsys_is_named(tmp_path, more, argv, code, message):
+    failure = a_runner(tmp_path, fake_nsys(tmp_path, H200, more)).time(a_job(*argv), 0)
+
+    assert failure.code == code
+    assert message in failure.message
+
+
+def test_an_end_by_sigterm_under_nsys_is_an_end(tmp_path):
+    nsys = fake_nsys(tmp_path, H200, "status=143")
+
+    assert a_runner(tmp_path, nsys).time(a_job(), 0).method == "nsys-kernel-sum"
+
+
+def test_what_a_program_prints_is_not_taken_for_a_complaint_of_nsys(tmp_path):
+    runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
+
+    assert runner.time(a_job("echo", "warning: unrecognized option --fast"), 0).method == "nsys-kernel-sum"
+
+
+def test_a_broken_export_is_a_failure(tmp_path):
+    (tmp_path / "broken").write_bytes(b"SQLite format 3\0" + bytes(100))
+    failure = a_runner(tmp_path, fake_nsys(tmp_path, tmp_path / "broken")).time(a_job(), 0)
+
+    assert failure.code == "profiler"
+    assert failure.message.startswith("the trace cannot be read: ")
+
+
+def test_runs_that_ran_other_kernels_are_noticed(tmp_path):
+    capture = corpus_capture("rtx5060ti-2025-3-2.sqlite")
+    if capture is None:
+        pytest.skip("no corpus")
+    runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
+    runner.time(a_job(), 0)
+    fake_nsys(tmp_path, capture)
+    runner.time(a_job(), 0)
+    (note,) = [note for note in runner.profiled().notes if note.code == "kernels-differ"]
+
+    assert note.message.startswith("app/a: 1 of 2 runs ran other GPU kernels than the first: ")
+
+
+def test_a_program_on_a_cpu_or_without_nsys_is_timed_by_the_clock(tmp_path):
+    nsys = fake_nsys(tmp_path, H200)
+
+    assert a_runner(tmp_path, nsys).time(a_job(device="cpu"), 0).method == "wall"
+    assert a_runner(tmp_path, None).time(a_job(), 0).method == "wall"
+
+
+def test_a_gpu_without_torch_is_enough_for_programs(repository, monkeypatch):
+    """The whole program on a machine whose driver lists a GPU, with an nsys that plays a recorded trace."""
+    device = replace(a_device(), compute_capability="9.0", sm_count=132)
+    monkeypatch.setattr(gpu, "query_gpus", lambda: (gpu.Gpu(0, "GPU-1", device),))
+    monkeypatch.setattr(gpu, "query_state", lambda *_: gpu.State(temperature_c=40.0))
+    monkeypatch.setenv("CI_PERF_NSYS", str(fake_nsys(repository, H200)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    a_program(repository, 'command = ["true"]\nranges = ["sdpa_s512"]\n[cases.a]\n')
+    done = ci_perf("run", "--processes", "2", "--json")
+    (case,) = measured(repository)
+
+    assert (done.exit_code, verdicts(done)) == (0, {"prog/a": ("NEW", "no-baseline")})
+    assert [(r.method, r.seconds) for r in case.replicates] == [("nsys-kernel-sum", (231134e-9,))] * 2
+    assert case.timeline.launches == 1
+    assert {k.name.split("<")[0] for k in case.timeline.kernels}
+    assert "wall-time" not in done.stdout
+    comment = (repository / "ci-perf-run/report.md").read_text()
+    assert "231.1\u00a0us" in comment
+
+
+@pytest.mark.skipif(not (os.environ.get("CI_PERF_NSYS") and shutil.which("nvcc")), reason="no nsys or nvcc named")
+def test_the_real_nsys_traces_a_compiled_program(tmp_path):
+    (tmp_path / "k.cu").write_text(
+        "__global__ void k(float *x) { for (int i = 0; i < 10000; i++) x[threadIdx.x] += i; }\n"
+        "int main() { float *x; cudaMalloc(&x, 4096); for (int i = 0; i < 5; i++) k<<<1, 64>>>(x);\n"
+        "return cudaDeviceSynchronize(); }\n"
+    )
+    subprocess.run(["nvcc", "-o", "k", "k.cu"], cwd=tmp_path, check=True)
+    runner, job = a_runner(tmp_path, os.environ["CI_PERF_NSYS"]), a_job("./k")
+    replicate = runner.time(job, 0)
+
+    assert replicate.method == "nsys-kernel-sum"
+    assert runner.profiled().timelines[job.label].kernels[0].count == 5
+
+
+def test_the_runner_names_the_folder_of_a_program_that_is_not_there(tmp_path):
+    failure = a_runner(tmp_path, None).verify(a_job("./gone", device="cpu"))
+
+    assert failure.message.endswith(f"programs are started in {Path(tmp_path)}")

@@ -1,0 +1,173 @@
+"""Kernel names of every tool and version, brought to one form."""
+
+import re
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ci_perf.profilers.attribution import counts
+from ci_perf.profilers.kernel_names import collisions, compare, groups, normalize
+from tests import corpus
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(
+            ("void build_GPU2<128, 4>(int*, int)", "void build_GPU2<(int)128, (int)4>(int *, int)"), id="casts, #41"
+        ),
+        pytest.param(("build<128, 4>(int*)", "void build<(int)128, (int)4>(int *)"), id="return-type, #41"),
+        pytest.param(
+            (
+                "void <unnamed>::softmax<float, (bool)0>(T2 *)",
+                "void (anonymous namespace)::softmax<float, false>(T2*)",
+                "void {anonymous}::softmax<float,false>(T2*)",
+                "void `anonymous namespace'::softmax<float,false>(T2 *)",
+                "void unnamed>::softmax<float, (bool)0>(T2 *)",
+                "void _GLOBAL__N__3bd4d9a0_4_k_cu_8c1f6d52::softmax<float, (bool)0>(T2 *)",
+                "unnamed>::softmax<float, (bool)0>(T2 *)",
+            ),
+            id="anonymous-namespace, #41",
+        ),
+        pytest.param(
+            (
+                "f<std::array<char *, (unsigned long)3>, (ns::Kind)2>",
+                "f<std::array<char*, 3ul>, 2>",
+                "f<std::array<char*,3UL> , 2u>",
+            ),
+            id="suffixes",
+        ),
+        pytest.param(
+            (
+                "k<g(A &)::[lambda() (instance 2)]::operator ()() const::[lambda(float) (instance 1)]>(int, T3)",
+                "k<g(A&)::{lambda()#2}::operator()() const::{lambda(float)#1}>(int, T3)",
+            ),
+            id="lambdas, #42",
+        ),
+        pytest.param(("f(const float *, unsigned long const &)", "f(float const*, const unsigned long&)"), id="const"),
+        pytest.param(("f<A<B<int> > >", "f<A<B<int>>>"), id="brackets"),
+        pytest.param(
+            ("add_kernel_0d1d2d3d", "add_kernel_0d1d2de3", "add_kernel_0d1c2", "add_kernel"), id="triton, #43"
+        ),
+        pytest.param(
+            (
+                "triton_poi_fused_add_relu_0",
+                "triton_poi_fused_add_relu_12",
+                "triton_poi_fused_add_relu_3_0d1d2",
+                "triton_poi_fused_add_relu_9f3ab01c_3",
+            ),
+            id="torch.compile, #43",
+        ),
+        pytest.param(("triton__0d1d2", "triton_3"), id="early torch.compile, #43"),
+        pytest.param(("jit_3f5a9c0d1e2b4a6f", "jit_aa00bb11cc22dd33"), id="hash, #43"),
+        pytest.param(("cudapy::add[abi:v1,cw51cX](Array)", "cudapy::add[abi:v2,xyz](Array)"), id="numba, #42"),
+    ],
+)
+def test_names_of_one_kernel_have_one_form(names):
+    assert {normalize(name) for name in names} == {normalize(names[0])}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("gemm<128>", "gemm<64>"),
+        ("f<true>", "f<false>"),
+        ("f(int*)", "f(int)"),
+        ("f(const int*)", "f(int*)"),
+        ("conv2d", "conv3d"),
+        ("kernel_0", "kernel_1"),
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x128_tn"),
+        ("triton_poi_fused_add_0", "triton_red_fused_add_0"),
+        ("triton_poi_fused_conv2", "triton_poi_fused_conv3"),
+        ("k<{lambda()#1}>", "k<{lambda()#2}>"),
+        ("unsigned_op<unsigned int>", "unsigned_op<int>"),
+    ],
+)
+def test_different_kernels_stay_apart(names):
+    assert normalize(names[0]) != normalize(names[1])
+
+
+PIECES = st.sampled_from([
+    "void ", "<", ">", ">>", "::", "(int)", "(bool)", "1", "0", "128", "ul", " ", "*", "&", "const", " const", ",", "(",
+    "<unnamed>", "unnamed>", "(anonymous namespace)", "_GLOBAL__N_x", "[lambda(int) (instance 1)]", "operator ()", ")",
+    "_0d1d", "_0c", "triton_poi_fused_a", "_3", "_", "_deadbeef01", "[abi:v1]", "$3", "f", "float", "unsigned long",
+    ", ",
+])  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=14).map("".join) | st.text(max_size=40))
+def test_a_normal_form_is_its_own(name):
+    assert normalize(normalize(name)) == normalize(name)
+    assert normalize(f" {name} ") == normalize(name)
+
+
+@given(st.lists(PIECES, max_size=14).map("".join))
+def test_blanks_never_tell_kernels_apart(name):
+    assert normalize(name.replace(", ", ",").replace("*", " *")) == normalize(name.replace(", ", ","))
+
+
+def real_names(path):
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        database.text_factory = lambda raw: raw.decode(errors="replace")
+        present = [row[1] for row in database.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_KERNEL)")]
+        if "demangledName" not in present:
+            return []
+        query = "SELECT DISTINCT value FROM StringIds JOIN CUPTI_ACTIVITY_KIND_KERNEL ON StringIds.id = demangledName"
+        return [name for (name,) in database.execute(query)]
+
+
+@pytest.mark.parametrize(("path", "expected"), corpus.files("nsys-sqlite"))
+def test_the_kernels_of_every_published_trace_stay_apart_and_name_no_cast(path, expected):
+    del expected
+    names = real_names(path)
+
+    assert collisions(names) == ()
+    for name in names:
+        normal = normalize(name)
+        assert normalize(normal) == normal
+        assert not re.search(r"[<,]\((?:int|bool)\)| [*&]|instance|anonymous|  ", normal)
+
+
+def test_a_name_of_any_length_costs_little():
+    name = (
+        "void cutlass::Kernel<"
+        + ", ".join(f"cutlass::Shape<(int){i}, [lambda(int) (instance {i})]>" for i in range(500))
+        + ">"
+    )
+    started = time.perf_counter()
+    normalize(name)
+
+    assert time.perf_counter() - started < 1
+
+
+def test_kernels_that_share_a_form_are_reported_and_keep_their_names():
+    names = ["triton_poi_fused_add_0", "triton_poi_fused_add_1", "gemm", "gemm"]
+
+    assert groups(names) == {
+        "triton_poi_fused_add": ("triton_poi_fused_add_0", "triton_poi_fused_add_1"),
+        "gemm": ("gemm",),
+    }
+    assert [str(c) for c in collisions(names)] == [
+        "2 GPU kernels differ only in a changing part of their names: triton_poi_fused_add_0, triton_poi_fused_add_1"
+    ]
+
+
+def test_a_kernel_with_another_number_is_renamed_and_neither_gone_nor_new():
+    changes = compare(["triton_poi_fused_add_0", "gemm<(int)4>"], ["triton_poi_fused_add_7", "gemm<(int)4>", "copy"])
+
+    assert changes.renamed == (("triton_poi_fused_add_0", "triton_poi_fused_add_7"),)
+    assert (changes.added, changes.removed, changes.same_kernels) == (("copy",), (), False)
+    assert compare(["a"], ["a"]).same_kernels
+
+
+def test_a_pattern_may_be_written_in_any_style():
+    name = "void <unnamed>::build<(int)128, (int)4>(int *)"
+
+    assert counts(name, ["build<128,4>"])
+    assert counts(name, ["build<(int)128, (int)4>"])
+    assert counts(name, ["(anonymous namespace)::build"])
+    assert not counts(name, ["build<64"])
