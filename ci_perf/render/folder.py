@@ -22,6 +22,7 @@ FILES: Mapping[str, str] = {
     "kernels.ncu-rep": "the counters for Nsight Compute (`ncu-ui kernels.ncu-rep`)",
     "smoke.txt": "how far each output was from its reference",
     "env.txt": "devices and versions; no environment variable",
+    "benchmarks/": "the last file that each benchmark program wrote",
     "logs/": "what kernels and profilers printed, by stage",
 }
 """The names are a promise: scripts may rely on them. Files of a tool that did not run are not there."""
