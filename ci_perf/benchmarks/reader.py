@@ -35,6 +35,8 @@ def parse(text: str, name: str) -> BenchmarkFile:
         raise ProfileError(f"{name}: the file is empty", hint="did the benchmark run, and to its end?")
     if start.startswith("version https://git-lfs"):
         raise ProfileError(f"{name}: a git-lfs pointer, not the file itself", hint="fetch it with `git lfs pull`")
+    if start.lower().startswith(("<!doctype html", "<html")):
+        raise _refusal(name, "an HTML page, such as a sign-in page in place of the file")
     found = _parse_json(text, name) if start[0] in "[{" else _parse_csv(text, name)
     if not found.cases:
         raise ProfileError(

@@ -1,11 +1,11 @@
 """Any file of a profiler or a benchmark: finds the reader that it needs, or says what it looks like."""
 
-import importlib
 import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from ci_perf.benchmarks import reader as benchmarks
 from ci_perf.core.errors import ProfileError
 from ci_perf.edge import proc, tools
 from ci_perf.profilers import document, filetype, ncu, ncu_csv, nsys
@@ -78,8 +78,4 @@ def _text(path: Path) -> Document:
     for pattern, look, hint in _PRINTED:
         if re.search(pattern, text, re.MULTILINE):
             raise ProfileError(f"{path}: it looks like {look}, not like a file of a profiler", hint=hint)
-    try:
-        benchmarks = importlib.import_module("ci_perf.benchmarks.reader")
-    except ImportError:
-        return document.of_counters(ncu.read(path))
     return document.of_benchmark(benchmarks.read(path))

@@ -41,7 +41,7 @@ _CALLS = f"""
     SELECT api.correlationId + thread.process, (thread.base + api.start) << 1 | (
         COALESCE(api.returnValue, 0) = 0 AND CASE
             WHEN api.nameId IS NULL THEN COALESCE((SELECT {_IS_LAUNCH} FROM (SELECT api.name AS value)), 0)
-            ELSE api.nameId IN (SELECT id FROM string WHERE {_IS_LAUNCH})
+            ELSE api.nameId IN ({{launches}})
         END
     )
     FROM api CROSS JOIN scratch.thread ON thread.id = api.globalTid WHERE api.correlationId IS NOT NULL
@@ -363,7 +363,8 @@ def _write_calls(database: sqlite3.Connection, threads: _Threads) -> None:
         CREATE TABLE scratch.call (id INTEGER PRIMARY KEY, at INTEGER);
     """)
     database.executemany("INSERT INTO scratch.thread VALUES (?, ?, ?)", threads.rows())
-    database.execute(_CALLS)
+    launches = [str(row[0]) for row in database.execute(f"SELECT id FROM string WHERE {_IS_LAUNCH}")]  # noqa: S608
+    database.execute(_CALLS.format(launches=", ".join(launches)))
     database.commit()
 
 
