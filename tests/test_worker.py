@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -180,10 +181,10 @@ def test_a_kernel_that_hangs_is_killed_with_what_it_started(worker, kernel, tmp_
             open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
             time.sleep(600)
     """)
-    failure = ask(worker, hangs, timeout_s=0.7)
+    failure = ask(worker, hangs, timeout_s=2)
 
-    assert (failure.code, failure.message) == ("timeout", "no answer within 0.7 s; the process was killed")
-    assert not is_alive(int((tmp_path / "pid").read_text()))
+    assert (failure.code, failure.message) == ("timeout", "no answer within 2 s; the process was killed")
+    assert ends(int((tmp_path / "pid").read_text()))
     assert works(worker, kernel)
 
 
@@ -201,6 +202,14 @@ def test_each_case_has_a_process_of_its_own_that_lives_until_the_next_request(wo
 
     assert len(set(pids)) == 3
     assert alive == [[True], [False, True], [False, False, True]]
+
+
+def ends(pid, within_s=10.0):
+    """Wait for a process to end: on a busy machine a killed one takes a moment."""
+    deadline = time.monotonic() + within_s
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_alive(pid)
 
 
 def is_alive(pid):
