@@ -53,18 +53,14 @@ class Metric:
         return self.ncu, *ALIASES.get(self.ncu, ())
 
 
-# AD: chips like the L4; GH: like the H100. A report may come from another machine, or from an ncu that was asked for
-# the other name: what was measured is the same. The pages for people have names of their own.
+# AD: chips like the L4; GH: like the H100. A report may come from another machine or version; that a name exists there
+# was checked, that it counts the same only by its description. The pages for people have names of their own.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "gpu__time_duration.sum": ("gpu__time_duration.avg", "Duration"),
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": (
         "sm__pipe_tensor_cycles_active_v2.avg.pct_of_peak_sustained_active",  # AD, from 12.6 on
     ),
-    "sm__inst_executed_pipe_tensor_op_hmma.sum": ("sm__inst_executed_pipe_tensor_op_hmma_v2.sum",),
-    "dram__throughput.avg.pct_of_peak_sustained_elapsed": (
-        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-        "DRAM Throughput",
-    ),
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": ("DRAM Throughput",),
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": ("Compute (SM) Throughput", "SM Throughput", "SOL SM"),
     "sm__warps_active.avg.pct_of_peak_sustained_active": ("Achieved Occupancy",),
     "l1tex__t_sector_hit_rate.pct": ("L1/TEX Hit Rate",),
