@@ -350,13 +350,25 @@ READY: dict[str, Stopwatch] = {}
 """The case that this process times in turns with another process."""
 
 
+def own_files() -> list[str]:
+    """Return the files that were imported from outside this interpreter's own folders: the code under test."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    installed = (os.path.join(sys.base_prefix, "lib"), here)
+    files = {os.path.abspath(str(getattr(module, "__file__", None) or "")) for module in list(sys.modules.values())}
+    return sorted(
+        file
+        for file in files
+        if file.endswith(".py") and "-packages" + os.sep not in file and not file.startswith(installed)
+    )
+
+
 def ready(request: Request) -> Answer:
     """Prepare a case to be timed in turns; `launches` sets how many make a sample, so that both sides are alike."""
     if not request.get("same"):
         READY["case"] = Stopwatch(request)
     if request.get("launches") and request["launches"] != READY["case"].count:
         READY["case"].set_count(request["launches"])
-    return READY["case"].facts()
+    return {**READY["case"].facts(), "files": own_files()}
 
 
 def turn(request: Request) -> Answer:

@@ -178,3 +178,70 @@ def test_a_planted_slowdown_is_seen():
 
     assert cases["nap"]["verdict"] == "REGRESSION", ran.output
     assert cases["nap"]["change"]["ratio"] == pytest.approx(1.1, rel=0.05)
+
+
+def test_a_package_of_the_repository_is_the_bases_own_on_the_bases_side(repository, monkeypatch):
+    package = repository / "mypkg"
+    package.mkdir()
+    (repository / "kernels/nap/kernel.py").write_text("from mypkg import *\n")
+    (package / "__init__.py").write_text(SLEEP.format(factor=1.0))
+    commit("a package")
+    (package / "__init__.py").write_text(SLEEP.format(factor=1.3))
+    commit("a slower package")
+    monkeypatch.setenv("PYTHONPATH", str(repository))
+
+    _, cases = run("--against", "HEAD~1")
+
+    assert cases["nap"]["verdict"] == "REGRESSION", cases
+
+
+def test_one_tree_on_both_sides_is_not_compared(repository):
+    package = repository / "lib" / "mypkg.py"
+    package.parent.mkdir()
+    package.write_text(SLEEP.format(factor=1.0))
+    (repository / "kernels/nap/kernel.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nfrom mypkg import *\n"
+    )
+    commit("a path that names one tree")
+
+    _, cases = run("--against", "HEAD")
+
+    assert (cases["nap"]["verdict"], cases["nap"]["code"]) == ("NOT_COMPARABLE", "base-failed")
+    assert "lib/mypkg.py of the head" in cases["nap"]["sentence"]
+
+
+def test_a_repository_may_hold_the_kernels_in_a_subfolder(repository, monkeypatch):
+    git("mv", "kernels", "inner")
+    (repository / "sub").mkdir()
+    git("mv", "inner", "sub/kernels")
+    commit("moved down")
+    monkeypatch.chdir(repository / "sub")
+
+    _, cases = run("--against", "HEAD")
+
+    assert cases["nap"]["verdict"] == "UNCHANGED"
+
+
+def test_a_case_that_is_gone_is_missing(repository):
+    toml = repository / "kernels/nap/kernel.toml"
+    toml.write_text(toml.read_text() + "[cases.two]\nmicroseconds = 3000\n")
+    commit("two cases")
+    write("nap")
+    commit("one case")
+
+    ran, _ = run("--against", "HEAD~1")
+    rows = {case["case"]: case["verdict"] for case in json.loads(ran.stdout)["cases"]}
+
+    assert rows == {"one": "UNCHANGED", "two": "MISSING"}
+    assert ran.exit_code == 1
+
+
+def test_an_editable_install_for_both_sides_is_refused_and_the_last_run_stays(repository):
+    run("--against", "HEAD")
+    before = (repository / "out/run.json").read_text()
+
+    ran, _ = run("--against", "HEAD", "--setup", "pip install -e .")
+
+    assert ran.exit_code == 2
+    assert "an editable install serves one tree only" in ran.stderr
+    assert (repository / "out/run.json").read_text() == before

@@ -534,3 +534,20 @@ def test_no_nvtx_at_all_is_said(loaded_worker, monkeypatch):
 
     with pytest.raises(loaded_worker.Wrong, match="no NVTX"):
         loaded_worker.nvtx_functions(None)
+
+
+def test_a_kernel_that_scribbles_into_every_open_file_fails_and_the_next_one_works(worker, kernel):
+    scribbles = kernel("""
+        import os
+        def launch(inputs):
+            for number in range(3, 30):
+                try:
+                    os.write(number, b"scribble\\n")
+                except OSError:
+                    pass
+            return sum(inputs)
+    """)
+    failure = ask(worker, scribbles)
+
+    assert (failure.code, failure.message) == ("crashed", "something wrote into the worker's answers")
+    assert works(worker, kernel)

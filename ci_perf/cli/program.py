@@ -63,8 +63,10 @@ for _command in (run, list_cases, report, replay, baseline, inspect, scrub, doct
 def main() -> None:
     """Start the program; what `ci-perf` and `python -m ci_perf` call.
 
-    A job that is cancelled gets SIGTERM: like Ctrl-C, it ends the workers and leaves a readable run.json.
+    A job that is cancelled gets SIGTERM, a closed terminal SIGHUP: like Ctrl-C, they end the workers and leave a
+    readable run.json.
     """
+    signal.signal(signal.SIGHUP, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     own_environment.hide(looks_secret)
     sys.exit(program.main(prog_name="ci-perf"))

@@ -23,7 +23,7 @@ from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, find_tracer, prepare
+from ci_perf.edge.preflight import Room, find_tracer, prepare, strangers
 from ci_perf.flow import execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
@@ -57,24 +57,31 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     lock = gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"])
     with artifacts.guarded(room.guard, _say), room.worker, lock:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
-        left_out = _left_out_note(jobs)
+        left_out = (*_left_out_note(jobs), *_small_note(jobs, planned))
         jobs = tuple(job for job in jobs if job.runs)
         programs = _programs(room, jobs)
         blank = _blank(patterns, jobs, settings, room, root)
-        blank = replace(blank, notes=(*blank.notes, *left_out, *_wall_note(programs, jobs)))
-        store.clear_run_folder(room.folder)  # only now: nothing can be wrong with the input any more
-        room.guard.open()
+        strange = strangers(room.bench.gpu_uuid) if "cuda" in room.kinds else ()
+        blank = replace(blank, notes=(*blank.notes, *left_out, *strange, *_wall_note(programs, jobs)))
         if settings["against"]:
             with _base(root, specs, settings, room) as base:
+                _begin(room)
                 lab = MachineLab(room.bench, room.worker, programs, room.profilers, base)
                 found = _measure(replace(blank, against=base.against), jobs, settings, room, lab)
         else:
+            _begin(room)
             lab = MachineLab(room.bench, room.worker, programs, room.profilers)
             found = _measure(blank, jobs, settings, room, lab)
         room.worker.close()  # what a worker still writes would escape the search of the folder
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)
     ctx.exit(report.exit_status)
+
+
+def _begin(room: Room) -> None:
+    """Take the folder: nothing can be wrong with the input any more, so what an earlier run left may go."""
+    store.clear_run_folder(room.folder)
+    room.guard.open()
 
 
 def _say(note: Note) -> None:
@@ -98,6 +105,14 @@ def _programs(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
 def _left_out_note(jobs: tuple[Job, ...]) -> tuple[Note, ...]:
     names = sorted({f"{job.spec.name} on {job.device}" for job in jobs if not job.runs})
     return (Note("left-out", f"{', '.join(names)}: the program does not run there"),) if names else ()
+
+
+def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, ...]:
+    """Say how many cases a run on the CPU leaves out by default."""
+    left = len({job.id for job in planned}) - len({job.id for job in jobs})
+    if not left or any(job.device == "cuda" for job in jobs):
+        return ()
+    return (Note("large-cases", f"{left} large cases were left out on the CPU", "`--all-cases` runs them too"),)
 
 
 def _wall_note(programs: ProgramRunner, jobs: tuple[Job, ...]) -> tuple[Note, ...]:
@@ -124,6 +139,7 @@ def _base(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, room: R
         env=room.bench.env,
         logs=room.folder / "logs",
         environ=os.environ,
+        shared=not settings["base-python"],
     )
 
 

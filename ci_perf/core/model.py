@@ -331,7 +331,7 @@ class Against:
     """As it was asked for: a commit, a branch, `merge-base:main`, `base`."""
     commit: str
     gone: tuple[str, ...] = ()
-    """The kernels that the base has and the head has not, under any name."""
+    """What the base has and the head has not, under any name: `kernel`, or `kernel/case`."""
     control_case: str = ""
     """`kernel/case` of the control; empty: no control was measured."""
     control: tuple[Pair, ...] = ()

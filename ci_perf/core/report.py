@@ -1,12 +1,15 @@
 """A run, judged and put in order for people: what every renderer draws from."""
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ci_perf.core.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.core.finding import Finding
-from ci_perf.core.model import Device, Measurement, Note, Provenance, Reading, Run, Toolchain, Verdict
+from ci_perf.core.model import Against, Device, Measurement, Note, Provenance, Reading, Run, Toolchain, Verdict
+from ci_perf.core.paired import log_ratio
 from ci_perf.core.quantity import percent
 from ci_perf.core.roofline import Roofline, roofline
 from ci_perf.core.stats import Summary, summarize
@@ -100,7 +103,9 @@ def build_report(run: Run) -> Report:
     red = any(row.red for row in rows)
     return Report(
         headline=_headline(verdicts, sum(len(row.finding.broken_gates) for row in rows)),
-        next_step=_next_step(rows, compared) if run.finished else "This run was cut short: run it again.",
+        next_step=_next_step(rows, compared, in_turns=run.against is not None)
+        if run.finished
+        else "This run was cut short: run it again.",
         rows=tuple(rows),
         notes=run.notes,
         devices=run.devices,
@@ -118,7 +123,7 @@ def build_report(run: Run) -> Report:
 
 def _agreed(run: Run) -> tuple[str, ...]:
     if run.against is not None:
-        return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns",)
+        return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns; {_control(run.against)}",)
     judged = {(m.kernel, m.device) for m in run.measurements}
     used = [b.provenance for b in run.baselines if (b.kernel, b.device.kind) in judged]
     return tuple(
@@ -173,28 +178,51 @@ def _headline(verdicts: Mapping[Verdict, int], broken_gates: int) -> str:
     return ", ".join(parts) or "no case ran"
 
 
-def _next_step(rows: list[Row], compared: int) -> str:
+_STEPS: Mapping[str, tuple[str, str]] = {
+    "failed": ("Mend the failed kernels first: nothing is known of their speed.",) * 2,
+    "regression": (
+        "Mend the regression, or accept it with `ci-perf baseline accept` and say why in the commit.",
+        "Mend the regression, or say in the pull request why it is worth its price.",
+    ),
+    "gate": ("A counter broke its limit: mend the kernel, or change `[gates]` in its kernel.toml.",) * 2,
+    "missing": (
+        "A case with a baseline is gone: restore it, or drop it with `ci-perf baseline accept`.",
+        "A case that the base has is gone: restore it, or say in the pull request why it may go.",
+    ),
+    "nothing": (
+        "Nothing was compared: `ci-perf baseline accept` makes this run the baseline.",
+        "Nothing was compared: the base has none of these cases, or could not run them.",
+    ),
+    "speedup": (
+        "Keep it: `ci-perf baseline accept` makes the faster time the one to defend.",
+        "Keep it: once it is merged, accept a baseline, so that the faster time is the one to defend.",
+    ),
+    "inconclusive": (
+        "Some cases are too noisy to judge: more `--processes` narrow the interval.",
+        "Some cases are too noisy to judge, even in turns: see what else runs on this machine.",
+    ),
+}
+"""What to do next, against a baseline and against a base commit."""
+
+
+def _next_step(rows: list[Row], compared: int, *, in_turns: bool) -> str:
     verdicts = {row.finding.verdict for row in rows}
-    broken = any(row.finding.broken_gates for row in rows)
-    steps = (
-        (Verdict.FAILED in verdicts, "Mend the failed kernels first: nothing is known of their speed."),
-        (
-            Verdict.REGRESSION in verdicts,
-            "Mend the regression, or accept it with `ci-perf baseline accept` and say why in the commit.",
-        ),
-        (broken, "A counter broke its limit: mend the kernel, or change `[gates]` in its kernel.toml."),
-        (
-            Verdict.MISSING in verdicts,
-            "A case with a baseline is gone: restore it, or drop it with `ci-perf baseline accept`.",
-        ),
-        (not compared, "Nothing was compared: `ci-perf baseline accept` makes this run the baseline."),
-        (
-            Verdict.SPEEDUP in verdicts,
-            "Keep it: `ci-perf baseline accept` makes the faster time the one to defend.",
-        ),
-        (
-            Verdict.INCONCLUSIVE in verdicts,
-            "Some cases are too noisy to judge: more `--processes` narrow the interval.",
-        ),
+    holds = (
+        ("failed", Verdict.FAILED in verdicts),
+        ("regression", Verdict.REGRESSION in verdicts),
+        ("gate", any(row.finding.broken_gates for row in rows)),
+        ("missing", Verdict.MISSING in verdicts),
+        ("nothing", not compared),
+        ("speedup", Verdict.SPEEDUP in verdicts),
+        ("inconclusive", Verdict.INCONCLUSIVE in verdicts),
     )
-    return next((step for holds, step in steps if holds), "Nothing to do.")
+    return next((_STEPS[name][in_turns] for name, held in holds if held), "Nothing to do.")
+
+
+def _control(against: Against) -> str:
+    """Say how the base did against itself, by which the session is judged."""
+    if not against.control:
+        return "the base against itself was not measured"
+    values = [log_ratio(pair) for pair in against.control]
+    moved = percent(math.exp(statistics.fmean(values)) - 1, sign=True)
+    return f"the base against itself {moved} in {len(values)} pairs"

@@ -157,8 +157,10 @@ SETTINGS: tuple[Setting, ...] = (
         "setup", "", _text, "Command that builds what the kernels import, run in each tree with --against.", "COMMAND"
     ),
     Setting("base-python", "", _text, "Interpreter of the base; default: that of the head.", "PATH"),
-    Setting("processes", 6, _count, "Fresh processes that time each case before the first verdict.", "N"),
-    Setting("samples", 30, _samples, "Samples in each process, 5 or more.", "N"),
+    Setting(
+        "processes", 6, _count, "Fresh processes that time each case before the first verdict; not with --against.", "N"
+    ),
+    Setting("samples", 30, _samples, "Samples in each process, 5 or more; not with --against.", "N"),
     Setting("timeout", 120.0, _positive, "Seconds that one case may take in one process.", "S"),
     Setting("wait", 3600.0, _positive, "Seconds to wait for another run that measures on the same GPU.", "S"),
     Setting(
@@ -183,7 +185,7 @@ SETTINGS: tuple[Setting, ...] = (
         "LIST",
     ),
     Setting("strict", False, _flag, "Fail on everything that fail-on can name.", "BOOL"),
-    Setting("all-cases", False, _flag, "On a CPU, run the large cases too.", "BOOL"),
+    Setting("all-cases", False, _flag, "On a CPU, run the cases that cpu_cases leaves out too.", "BOOL"),
     Setting(
         "plant-slowdown",
         None,

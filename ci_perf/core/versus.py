@@ -56,10 +56,11 @@ def control_trouble(against: Against) -> str:
 
 
 def removed_kernels(run: Run, against: Against) -> list[Finding]:
-    """Report the kernels that the base has and the head has not."""
-    sentence = f"{against.ref} has this kernel, the head does not"
+    """Report the kernels and cases that the base has and the head has not."""
+    sentence = f"{against.ref} has it, the head does not"
     slug = run.devices[0].slug
-    return [Finding(name, "*", slug, Verdict.MISSING, "removed", sentence) for name in against.gone]
+    named = [(name.partition("/")[0], name.partition("/")[2] or "*") for name in against.gone]
+    return [Finding(kernel, case, slug, Verdict.MISSING, "removed", sentence) for kernel, case in named]
 
 
 def policy_of(policy: Policy, spec: KernelSpec) -> Policy:

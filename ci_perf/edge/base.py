@@ -1,12 +1,14 @@
 """The base commit made ready: a tree of its own, built like the head, with its kernels and its worker."""
 
+import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ci_perf.core.errors import CiPerfError, MachineError
+from ci_perf.core.errors import CiPerfError, ConfigError, MachineError
 from ci_perf.core.model import Against, KernelSpec
 from ci_perf.core.spec import parse_kernel
 from ci_perf.edge import git, proc, store
@@ -37,28 +39,38 @@ def prepared(
     env: Mapping[str, str],
     logs: Path,
     environ: Mapping[str, str],
+    shared: bool = True,
 ) -> Iterator[Base]:
     """Check the base out, run the setup command in both trees, and start nothing yet.
 
-    `environ` is the job's own environment, which tells of the pull request; `env` is that of the workers.
+    `environ` is the job's own environment, which tells of the pull request; `env` is that of the workers. `shared`
+    says that both sides run under one interpreter.
     """
     commit = git.resolve_base(root, ref, environ)
     with git.checked_out(root, commit) as tree:
         for name, folder in (("head", root), ("base", tree)):
-            _set_up(setup, folder, env, logs / f"setup-{name}.log")
-        kernels = _kernels_of(tree, head, git.renamed_from(root, commit))
-        names = {file.parent.name for file in (tree / kernels_dir).glob("*/kernel.toml")}
-        followed = {Path(spec.folder).name for spec in kernels.values()}
-        against = Against(ref, commit, tuple(sorted(names - followed)))
-        with Worker(python, env, logs, "worker-base") as worker, Worker(python, env, logs, "worker-control") as twin:
+            _set_up(setup, folder, env, logs / f"setup-{name}.log", shared=shared)
+        renamed = git.renamed_from(root, commit)
+        kernels = _kernels_of(tree, head, renamed)
+        against = Against(ref, commit, tuple(sorted(_gone(tree, kernels_dir, head, kernels))))
+        own = {name: _moved(value, root, tree) for name, value in env.items()}
+        with (
+            Worker(python, own, logs, "worker-base", tree) as worker,
+            Worker(python, own, logs, "worker-control", tree) as twin,
+        ):
             side = Side("base", tree, kernels, worker)
             yield Base(against, side, replace(side, worker=twin))
 
 
-def _set_up(command: str, folder: Path, env: Mapping[str, str], log: Path) -> None:
+def _set_up(command: str, folder: Path, env: Mapping[str, str], log: Path, *, shared: bool) -> None:
     """Run the setup command, which builds what the kernels import; its output is kept."""
     if not command:
         return
+    if shared and re.search(r"(^|\s)(-e|--editable)\b|\bdevelop\b", command):
+        raise ConfigError(
+            f"--setup `{command}`: an editable install serves one tree only, and both sides would import it",
+            hint="give the base an environment of its own with --base-python, or put the tree on PYTHONPATH instead",
+        )
     completed = proc.run(shlex.split(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
     store.write_text(log, completed.output)
     if completed.status != 0:
@@ -67,6 +79,42 @@ def _set_up(command: str, folder: Path, env: Mapping[str, str], log: Path) -> No
             f"setup `{command}` ended with {proc.signal_name(completed.status)} in {folder}: {last[0]}",
             hint=f"see {log}",
         )
+
+
+def _moved(value: str, root: Path, tree: Path) -> str:
+    """Let a variable that holds paths, such as PYTHONPATH, point into the base's tree instead of the head's."""
+    parts = value.split(os.pathsep)
+    return os.pathsep.join(str(_twin(Path(part), root, tree)) if part.startswith("/") else part for part in parts)
+
+
+def _twin(path: Path, root: Path, tree: Path) -> Path:
+    """Return the same path in the base's tree, where it has it; a virtual environment it has not."""
+    there = tree / path.relative_to(root) if path.is_relative_to(root) else path
+    return there if there.exists() else path
+
+
+def _gone(
+    tree: Path, kernels_dir: str, head: Sequence[KernelSpec], followed: Mapping[str, KernelSpec]
+) -> Iterator[str]:
+    """List what the base has and the head has not, under any name: `kernel` or `kernel/case`.
+
+    A case that kept its name with other parameters, or its parameters under another name, is not gone.
+    """
+    heads = {Path(followed[spec.name].folder).name: spec for spec in head if spec.name in followed}
+    for file in sorted((tree / kernels_dir).glob("*/kernel.toml")):
+        name = file.parent.name
+        if name not in heads:
+            yield name
+            continue
+        spec = heads[name]
+        try:
+            cases = parse_kernel(file.read_text(encoding="utf-8"), name=name, folder=name).cases
+        except (OSError, UnicodeDecodeError, CiPerfError):
+            continue
+        known = [dict(params) for params in spec.cases.values()]
+        for case, params in cases.items():
+            if case not in spec.cases and dict(params) not in known:
+                yield f"{spec.name}/{case}"
 
 
 def _kernels_of(tree: Path, head: Sequence[KernelSpec], renamed: Mapping[str, str]) -> dict[str, KernelSpec]:

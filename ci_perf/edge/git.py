@@ -86,7 +86,7 @@ def checked_out(root: Path, commit: str) -> Iterator[Path]:
         if completed.status != 0:
             raise MachineError(f"cannot check out the base {commit[:8]}: {completed.output.strip().splitlines()[-1]}")
         try:
-            yield tree
+            yield tree / (_git(root, "rev-parse", "--show-prefix") or "")
         finally:
             _git(root, "worktree", "remove", "--force", str(tree))
 

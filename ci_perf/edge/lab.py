@@ -116,7 +116,8 @@ class MachineLab:
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run all jobs under each profiler, one session each; programs were traced when they were timed."""
-        self._worker.close()  # the last case would hold its memory on the GPU
+        for worker in (self._worker, *((self._base.side.worker, self._base.twin.worker) if self._base else ())):
+            worker.close()  # the last case would hold its memory on the GPU
         if any(job.spec.program for job in jobs):
             yield self._programs.profiled()
         jobs = [job for job in jobs if job.spec.program is None]

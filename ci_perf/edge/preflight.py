@@ -86,7 +86,6 @@ def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> R
         )
         on_gpu = any(device.kind == "cuda" for device in devices)
         sessions, missing = _sessions(settings, bench, guard) if on_gpu else ({}, ())
-        notes = (*notes, *_strangers(bench.gpu_uuid if on_gpu else None))
         versions = {tool: session.version for tool, session in sessions.items()}
         toolchain = Toolchain(
             python=seen["python"],
@@ -144,8 +143,11 @@ def _gpu_device(seen: Mapping[str, Any]) -> Device:
     )
 
 
-def _strangers(uuid: str | None) -> tuple[Note, ...]:
-    """Say which other programs are on the GPU before anything of ours is: they spoil every number."""
+def strangers(uuid: str | None) -> tuple[Note, ...]:
+    """Say which other programs are on the GPU before anything of ours is: they spoil every number.
+
+    To be asked once the GPU is locked: until then another run may be measuring.
+    """
     others = gpu.query_state(uuid).others if uuid else None
     if not others:
         return ()

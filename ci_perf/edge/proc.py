@@ -31,7 +31,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=env,
+            env=os.environ if env is None else env,  # never what C holds: secrets are blanked there
             cwd=cwd,
             start_new_session=True,
         )

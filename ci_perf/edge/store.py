@@ -106,8 +106,9 @@ def claim_run_folder(folder: Path) -> None:
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         (folder / "run.json").touch()
-        for log in folder.glob("logs/worker.*"):
-            log.unlink()
+        for pattern in ("logs/worker*", "logs/setup-*"):
+            for log in folder.glob(pattern):
+                log.unlink()
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be used: {error}", hint="name another folder with --output") from None
 

@@ -69,7 +69,10 @@ def measure_pair(
     methods = {answer["method"] for answer in ready}
     if len(methods) > 1:
         message = f"the sides can only be timed by different methods: {', '.join(sorted(methods))}"
-        return SideFailure("head", Failure("time", "mixed-methods", message))
+        return SideFailure("base", Failure("time", "mixed-methods", message))
+    mixed = _same_code(sides, ready)
+    if mixed:
+        return SideFailure("base", Failure("time", "same-code", mixed))
     launches = max(answer["launches"] for answer in ready)
     alike = _both(sides, [{"op": "ready", "same": True, "launches": launches}] * 2, timeout_s)
     if isinstance(alike, SideFailure):
@@ -79,6 +82,20 @@ def measure_pair(
     if isinstance(rounds, SideFailure):
         return rounds
     return _pair(rounds, launches, methods.pop(), watch)
+
+
+def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> str:
+    """Say which file of one commit the other's process imported: then both would measure the same code."""
+    for index, answer in enumerate(ready):
+        own, other = sides[index], sides[1 - index]
+        if own.root == other.root:
+            return ""
+        for file in answer["files"]:
+            path = Path(file)
+            if path.is_relative_to(other.root) and not path.is_relative_to(own.root):
+                shown = path.relative_to(other.root)
+                return f"the {own.name} imported {shown} of the {other.name}: nothing would be compared"
+    return ""
 
 
 def _both(

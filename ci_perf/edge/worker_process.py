@@ -31,7 +31,10 @@ class Worker:
     A request that runs into its time limit takes the whole process with it, and the next request starts another.
     """
 
-    def __init__(self, python: str, env: Mapping[str, str], logs: Path, name: str = "worker") -> None:
+    def __init__(
+        self, python: str, env: Mapping[str, str], logs: Path, name: str = "worker", cwd: Path | None = None
+    ) -> None:
+        self._cwd = cwd
         self._python = python
         self._env = dict(env)
         self._stderr = logs / f"{name}.stderr.txt"
@@ -101,6 +104,7 @@ class Worker:
                     stdout=subprocess.PIPE,
                     stderr=stderr,
                     env=self._env,
+                    cwd=self._cwd,
                     start_new_session=True,
                     bufsize=0,
                 )
@@ -131,7 +135,14 @@ class Worker:
                     return None
                 self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or "ok" not in answer:
+            message = "something wrote into the worker's answers"
+            self.close()  # whatever comes next belongs to no request
+            return {"ok": False, "code": "crashed", "message": message, "detail": repr(line[:200])}
         return answer
 
     def _died(self, process: subprocess.Popen[bytes], stage: str, timeout_s: float) -> Failure:
