@@ -1,6 +1,7 @@
 """Golden files: expected output of whole-program runs, beside the tests; and an interpreter for kernels."""
 
 import difflib
+import tempfile
 import venv
 from pathlib import Path
 
@@ -36,3 +37,11 @@ def bare_python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, symlinks=True)
     return str(folder / "bin" / "python")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory):
+    """Keep what the program puts into the system's folder for temporary files, such as locks, among the tests' own."""
+    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
+    yield
+    tempfile.tempdir = before

@@ -5,7 +5,6 @@
 import json
 import math
 import random
-import statistics
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ci_perf.core.model import Against, Failure, Pair, Policy, Verdict, Verifica
 from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs, log_ratio
 from ci_perf.core.plan import make_plan
 from ci_perf.core.report import build_report
+from ci_perf.core.stats import ratio_interval, spread
 from ci_perf.flow import execute
 from tests.builders import a_device, a_run, a_spec
 
@@ -73,15 +73,23 @@ def test_recorded_lone_processes_of_unchanged_code_are_never_red_against_a_basel
     red = 0
     for _ in range(5000):
         drawn = draws.sample(medians, 18)
-        outcome = decide(drawn[:6], [drawn[6:12], drawn[12:]], Policy(), floor=_spread(drawn[:6]))
+        outcome = decide(drawn[:6], [drawn[6:12], drawn[12:]], Policy(), floor=spread(drawn[:6]))
         red += outcome.verdict in RED_OR_GREEN
 
     assert red == 0
 
 
-def _spread(values):
-    centre = statistics.median(values)
-    return max(abs(v - centre) for v in values) / centre
+def test_the_interval_alone_would_be_red_on_the_same_recorded_processes():
+    """What the rule adds: on this kernel two batches and an interval of 99 % are not enough."""
+    medians, draws = RECORDED["alone"]["mm4096"], random.Random(3)
+    red = 0
+    for _ in range(5000):
+        drawn = draws.sample(medians, 18)
+        base, batches = drawn[:6], (drawn[6:12], drawn[12:])
+        slower = all(ratio_interval(base, batch, 0.99).point >= 1.03 for batch in batches)
+        red += slower and ratio_interval(base, drawn[6:], 0.99).low > 1
+
+    assert red >= 5
 
 
 class SimulatedGpu:

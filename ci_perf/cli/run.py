@@ -5,6 +5,7 @@ import shlex
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -54,14 +55,15 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
     planned = make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
-    lock = gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"])
+    on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
+    lock = gpu_lock(on_gpu, settings["wait"], partial(click.echo, err=True))
     with artifacts.guarded(room.guard, _say), room.worker, lock:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         left_out = (*_left_out_note(jobs), *_small_note(jobs, planned))
         jobs = tuple(job for job in jobs if job.runs)
         programs = _programs(room, jobs)
         blank = _blank(patterns, jobs, settings, room, root)
-        strange = strangers(room.bench.gpu_uuid) if "cuda" in room.kinds else ()
+        strange = strangers(on_gpu)
         blank = replace(blank, notes=(*blank.notes, *left_out, *strange, *_wall_note(programs, jobs)))
         if settings["against"]:
             with _base(root, specs, settings, room) as base:

@@ -32,15 +32,6 @@ def base_unit(text: str) -> tuple[str, float] | None:
     return counted + ("/s" if found[3] else ""), _PREFIXES[(found[1] or "").lower()]
 
 
-def better_of(unit: str) -> str | None:
-    """Return which way is better where the base unit alone tells: less time, more per second.
-
-    >>> better_of("s"), better_of("byte/s"), better_of("byte")
-    ('lower', 'higher', None)
-    """
-    return "lower" if unit == "s" else "higher" if unit.endswith("/s") else None
-
-
 def suffix(unit: str) -> str:
     """Return what the name of a key or column ends in whose numbers have this base unit.
 

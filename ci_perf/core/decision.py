@@ -8,8 +8,8 @@ separate, or the whole interval lies twice beyond the threshold; and the change 
 clocks are known. What is past a threshold and not established is INCONCLUSIVE: shown, never red.
 
 Why separation: within one session every order of the processes of unchanged code is as likely as any other, so that 6
-and 12 separate once in 18,564 sessions, also where processes fall into two modes; the interval alone would let 13 to 35
-of 10,000 sessions of restless kernels become red.
+and 12 separate once in 18,564 sessions, also where processes fall into two modes. The interval alone would let recorded
+sessions of unchanged, restless kernels become red: `tests/test_noise.py` counts both.
 """
 
 import math
@@ -87,7 +87,7 @@ def _decide_lower(
 ) -> Outcome:
     plain = ratio_interval(base, head, policy.confidence)
     points = [plain.point, *(ratio_interval(base, batch, policy.confidence).point for batch in batches)]
-    slow, fast = ((1 + threshold) * _ROUNDING for threshold in (policy.regression, policy.speedup))
+    slow, fast = thresholds(policy)
     detectable = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
     if plain.point >= slow or 1 / plain.point >= fast:
         verdict, word = (Verdict.REGRESSION, "slower") if plain.point >= slow else (Verdict.SPEEDUP, "faster")
@@ -99,9 +99,9 @@ def _decide_lower(
         )
         if doubt:
             code, sentence = doubt
-            text = f"{_size(plain.point)}, but {sentence}"
+            text = f"{size(plain.point)}, but {sentence}"
             return Outcome(Verdict.INCONCLUSIVE, f"{word}-{code}", text, plain, detectable)
-        return Outcome(verdict, word, f"{_size(plain.point)} in each batch of fresh processes", plain, detectable)
+        return Outcome(verdict, word, f"{size(plain.point)} in each batch of fresh processes", plain, detectable)
     if plain.high >= slow or 1 / max(plain.low, 1e-300) >= fast:
         return Outcome(Verdict.INCONCLUSIVE, "interval-too-wide", _allows(plain), plain, detectable)
     return Outcome(Verdict.UNCHANGED, "within-noise", _unchanged(plain, detectable), plain, detectable)
@@ -156,10 +156,15 @@ def _doubt_of_clock(point: float, clocks: tuple[float, float] | None, threshold:
     return "clock", f"the SM clock was {now / 1e6:.0f} MHz, in the baseline {before / 1e6:.0f} MHz"
 
 
-def _size(ratio: float) -> str:
+def thresholds(policy: Policy) -> tuple[float, float]:
+    """Return head / base from which slower counts, and base / head from which faster does."""
+    return (1 + policy.regression) * _ROUNDING, (1 + policy.speedup) * _ROUNDING
+
+
+def size(ratio: float) -> str:
     """Say a ratio of times as people do: how much slower, or how many times as fast.
 
-    >>> _size(1.05), _size(0.5)
+    >>> size(1.05), size(0.5)
     ('5.0 % slower', '2.00 times as fast')
     """
     return f"{percent(ratio - 1)} slower" if ratio >= 1 else f"{1 / ratio:.2f} times as fast"

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from functools import cache
 
-from ci_perf.core.decision import Outcome
+from ci_perf.core.decision import Outcome, size, thresholds
 from ci_perf.core.model import Pair, Policy, Verdict
 from ci_perf.core.quantity import percent
 from ci_perf.core.stats import Interval
@@ -24,7 +24,6 @@ NEEDS_MORE_PAIRS = "needs-more-pairs"
 """The reason code of a case that the next look may decide."""
 LARGEST_LOG = 700.0
 """Beyond it a ratio is infinite: it is no longer a double."""
-_ROUNDING = 1 - 1e-9
 
 
 def log_ratio(pair: Pair) -> float:
@@ -73,11 +72,11 @@ def decide_pairs(
         return Outcome(Verdict.INCONCLUSIVE, "bad-values" if values else "no-values", "a pair holds no usable time")
     seen = pair_interval(values, 1 - (1 - policy.confidence) / looks)
     sure = pair_interval(values, 1 - (1 - policy.confidence) / looks / max(1, comparisons))
-    slow, fast = ((1 + threshold) * _ROUNDING for threshold in (policy.regression, policy.speedup))
+    slow, fast = thresholds(policy)
     detectable = seen.high / seen.point - 1
     if seen.high < slow and 1 / max(seen.low, 1e-300) < fast:
-        size = percent(seen.point - 1, sign=True)
-        sentence = f"{size}; a change of {percent(detectable)} would have been seen"
+        moved = percent(seen.point - 1, sign=True)
+        sentence = f"{moved}; a change of {percent(detectable)} would have been seen"
         return Outcome(Verdict.UNCHANGED, "within-noise", sentence, seen, detectable)
     slower, faster = seen.point >= slow, 1 / seen.point >= fast
     clear = sure.low >= slow or 1 / max(sure.high, 1e-300) >= fast
@@ -93,13 +92,13 @@ def _changed(
     seen: Interval, detectable: float, slower: bool, clocks: float | None, threshold: float, pairs: int
 ) -> Outcome:
     word = "slower" if slower else "faster"
-    size = f"{percent(seen.point - 1)} slower" if slower else f"{1 / seen.point:.2f} times as fast"
     cycles = seen.point * (clocks or 1.0)
     if max(cycles, 1 / cycles) < threshold or (cycles > 1) != slower:
-        sentence = f"{size}, but not in SM cycles: the clocks differed by {percent((clocks or 1.0) - 1, sign=True)}"
+        differed = percent((clocks or 1.0) - 1, sign=True)
+        sentence = f"{size(seen.point)}, but not in SM cycles: the clocks differed by {differed}"
         return Outcome(Verdict.INCONCLUSIVE, f"{word}-clock", sentence, seen, detectable)
     verdict = Verdict.REGRESSION if slower else Verdict.SPEEDUP
-    return Outcome(verdict, word, f"{size} in {pairs} pairs of processes that took turns", seen, detectable)
+    return Outcome(verdict, word, f"{size(seen.point)} in {pairs} pairs of processes that took turns", seen, detectable)
 
 
 @cache

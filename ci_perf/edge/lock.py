@@ -5,11 +5,9 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import click
 
 from ci_perf.core.errors import MachineError
 
@@ -17,8 +15,12 @@ _POLL_S = 0.5
 
 
 @contextmanager
-def gpu_lock(uuid: str | None, wait_s: float, folder: Path | None = None) -> Iterator[None]:
+def gpu_lock(
+    uuid: str | None, wait_s: float, say: Callable[[str], object], folder: Path | None = None
+) -> Iterator[None]:
     """Hold the lock of a GPU, waiting for another run to end; without a GPU there is nothing to hold.
+
+    `say` is told once for whom it waits.
 
     The lock is the kernel's (flock): it ends with the process that holds it, however that ends. The file stays.
     """
@@ -28,7 +30,7 @@ def gpu_lock(uuid: str | None, wait_s: float, folder: Path | None = None) -> Ite
     path = (folder or Path(tempfile.gettempdir())) / f"ci-perf-{uuid}.lock"
     descriptor = _open(path)
     try:
-        _take(descriptor, path, time.monotonic() + wait_s, wait_s)
+        _take(descriptor, path, wait_s, say)
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -53,7 +55,8 @@ def _open(path: Path) -> int:
     return descriptor
 
 
-def _take(descriptor: int, path: Path, deadline: float, wait_s: float) -> None:
+def _take(descriptor: int, path: Path, wait_s: float, say: Callable[[str], object]) -> None:
+    deadline = time.monotonic() + wait_s
     said = False
     while True:
         try:
@@ -66,7 +69,7 @@ def _take(descriptor: int, path: Path, deadline: float, wait_s: float) -> None:
                     hint=f"wait for it, or raise --wait; the lock is {path}",
                 ) from None
             if not said:
-                click.echo(f"waiting for process {holder}, which measures on this GPU ...", err=True)
+                say(f"waiting for process {holder}, which measures on this GPU ...")
                 said = True
             time.sleep(min(_POLL_S, max(0.01, deadline - time.monotonic())))
         else:

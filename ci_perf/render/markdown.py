@@ -24,7 +24,7 @@ def render_comment(report: Report, key: str = "default") -> str:
         MARKER.format(key=key),
         f"### ci-perf: {report.headline}",
         _lead(report),
-        _flagged_table(flagged, report),
+        _plain_table(flagged, report),
         _failures(report),
         _gates(report.rows),
         _counters(report.rows),
@@ -63,10 +63,6 @@ def _undecided(report: Report) -> list[Row]:
 
 def _quiet(report: Report) -> list[Row]:
     return [row for row in report.of(Verdict.UNCHANGED) if not row.flagged]
-
-
-def _flagged_table(rows: Sequence[Row], report: Report) -> str:
-    return _plain_table(rows, report)
 
 
 def _plain_table(rows: Sequence[Row], report: Report) -> str:
