@@ -1,8 +1,10 @@
 """The verdict on a case whose base commit took turns with it, and on the session as a whole."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 
+from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, KernelSpec, Measurement, Policy, Run, Verdict
 from ci_perf.core.paired import LOOKS, decide_pairs, log_ratio, pair_interval
@@ -29,9 +31,7 @@ def judge_pairs(run: Run, against: Against, measurement: Measurement, spec: Kern
         last=run.finished or len(measurement.pairs) >= LOOKS[-1],
         clocks=statistics.median(clocks) if len(clocks) == len(measurement.pairs) else None,
     )
-    trouble = control_trouble(against)
-    if trouble and outcome.verdict is not Verdict.INCONCLUSIVE:
-        outcome = replace(outcome, verdict=Verdict.INCONCLUSIVE, code="control-moved", sentence=trouble)
+    outcome = believe(outcome, control_trouble(against))
     base = statistics.median(statistics.median(pair.base) for pair in measurement.pairs)
     return replace(
         blank,
@@ -46,13 +46,25 @@ def judge_pairs(run: Run, against: Against, measurement: Measurement, spec: Kern
 
 def control_trouble(against: Against) -> str:
     """Say in a sentence that base against base differed, so that this session cannot be believed; empty: it can."""
-    if not against.control:
+    return control_moved([log_ratio(pair) for pair in against.control], against.control_case)
+
+
+def control_moved(values: Sequence[float], case: str) -> str:
+    """Say the same of the log ratios of the control's pairs; no pairs, no doubt."""
+    if not values:
         return ""
-    found = pair_interval([log_ratio(pair) for pair in against.control], 0.99)
+    found = pair_interval(values, 0.99)
     if found.low <= 1 <= found.high or max(found.point, 1 / found.point) - 1 < CONTROL_FLOOR:
         return ""
     moved = percent(found.point - 1, sign=True)
-    return f"the base differed from itself by {moved} ({against.control_case}): this session cannot be believed"
+    return f"the base differed from itself by {moved} ({case}): this session cannot be believed"
+
+
+def believe(outcome: Outcome, trouble: str) -> Outcome:
+    """Return the outcome, which is INCONCLUSIVE in a session that cannot be believed."""
+    if not trouble or outcome.verdict is Verdict.INCONCLUSIVE:
+        return outcome
+    return replace(outcome, verdict=Verdict.INCONCLUSIVE, code="control-moved", sentence=trouble)
 
 
 def removed_kernels(run: Run, against: Against) -> list[Finding]:
