@@ -18,7 +18,7 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
     """Return the validator of one of the packaged schemas: `kernel`, `run`, `baseline` or `audit`."""
     schema = _read(name)
     jsonschema.Draft202012Validator.check_schema(schema)
-    # Runs and audits have in common with baselines what these define, by their `$id`; nothing is ever looked up on the network.
+    # The others refer to what the schema of baselines defines by its `$id`; nothing is looked up on the network.
     baseline = DRAFT202012.create_resource(_read("baseline"))
     return jsonschema.Draft202012Validator(schema, registry=baseline @ Registry())
 

@@ -92,7 +92,7 @@ def _document(value: Run | Baseline, kind: str) -> dict[str, object]:
     return {"schema": f"urn:ci-perf:{kind}:{VERSION}", **_CONVERTER.unstructure(value)}
 
 
-def parse_json(text: str, source: str) -> Any:
+def parse_json(text: str, source: str) -> Any:  # noqa: ANN401 # any JSON; its schema is checked next
     """Read JSON that holds finite numbers and printable text only; else FormatError, which names `source`."""
     try:
         document = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_finite_int)
