@@ -15,6 +15,7 @@ cli             the command line: each command parses, calls, prints, exits
   listing       `list`
   inspect       `inspect`
   scrub         `scrub`
+  audit         `audit`
   doctor        `doctor`
   options       flags made from the table of settings
   output        the report on a terminal, progress bars
@@ -33,6 +34,7 @@ edge            one module for each kind of outside world
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
   store         files: kernels, settings, runs, baselines
+  audit_file    files of audit sessions, appended to
   artifacts     the artifact folder of a run
   guard         keeps what holds a secret out of it
   own_environment  blanks the secrets that this process shows to others
@@ -47,6 +49,8 @@ render          a report as text
   folder        the small files of the artifact folder
   junit         JUnit XML
   json_text     JSON for programs
+  audit         the audit as tables and JSON
+  plot          the operating curve of an audit as a picture
   cells         the words of a row, shared by all of them
   escape        names from users' code made harmless
 profilers       nsys and ncu as pure functions: command, reader, diagnosis
@@ -92,6 +96,11 @@ core            pure: values in, values out
   finding       what is said of a case
   verdict       the verdict on each case
   versus        the verdict on a case against its base commit, and on the session
+  audit         sessions in which the truth is known, judged again
+  audit_line    such sessions as lines of JSON
+  audit_report  the error rate that they show
+  anchors       the rules of other systems
+  anchor_shares  how often these are wrong on the same data
   baseline      made from a run, checked, compared
   metrics       the counters by name
   timeline      the metrics of a timeline by name
@@ -105,7 +114,7 @@ core            pure: values in, values out
   quantity      numbers as text
   base_unit     units as people write them
   errors        errors that users see, and exit statuses
-schemas         JSON Schema 2020-12 of kernel.toml, runs and baselines
+schemas         JSON Schema 2020-12 of kernel.toml, runs, baselines and audits
 worker          runs kernels under the user's interpreter; standard library only, stands alone
 cuda            compiles and launches the .cu files beside a kernel.py; under the user's interpreter too
 """

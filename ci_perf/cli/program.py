@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ci_perf import __version__
+from ci_perf.cli.audit import audit
 from ci_perf.cli.baseline import baseline
 from ci_perf.cli.doctor import doctor
 from ci_perf.cli.inspect import inspect
@@ -56,7 +57,7 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, report, replay, baseline, inspect, scrub, doctor):
+for _command in (run, list_cases, report, replay, baseline, inspect, scrub, audit, doctor):
     program.add_command(_command)
 
 
