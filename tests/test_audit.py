@@ -199,6 +199,40 @@ def test_a_rule_decides_at_the_first_look_that_is_clear_and_uses_no_later_pair()
     assert replay(moved + clear, (1.0,) * 12, Policy(), comparisons=1)[0].verdict is Verdict.UNCHANGED
 
 
+def test_a_rule_looks_at_twelve_pairs_at_most():
+    restless = (0.2, -0.2, 0.1, -0.1, 0.0) * 4
+
+    outcome, pairs = replay(restless, (1.0,) * 20, Policy(), comparisons=1)
+
+    assert (outcome.code, pairs) == ("interval-too-wide", 12)
+
+
+def test_the_clock_explains_at_the_look_that_decides():
+    slower = (0.05, 0.051, 0.049, 0.0505, 0.0495) * 2
+
+    for clocks, code in (((0.95,) * 5 + (1.0,) * 5, "slower-clock"), ((1.0,) * 5 + (0.95,) * 5, "slower")):
+        outcome, pairs = replay(slower, clocks, Policy(), comparisons=1)
+        assert (outcome.code, pairs) == (code, 5)
+
+
+def test_swapped_sides_swap_clocks_and_control_too():
+    session = an_audit_session(1, an_audit_case(true=0.8, clocks=(1.25,) * 5), control=(0.002, 0.001))
+    swapped = session.swapped
+
+    assert swapped.control == (-0.002, -0.001)
+    assert swapped.swapped == session
+    codes = [found.outcome.code for side in (session, swapped) for found in judge_session(side, Policy())]
+    assert codes == ["faster-clock", "slower-clock"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "name"),
+    [(1.9e-6, "< 2 us"), (2e-6, "2-20 us"), (19e-6, "2-20 us"), (20e-6, ">= 20 us"), (9.0, ">= 20 us")],
+)
+def test_the_duration_class_is_that_of_the_median_sample_of_the_base(seconds, name):
+    assert an_audit_case(base=(0.0, seconds, 99.0), head=(1.0,)).duration_class == name
+
+
 def test_more_cases_in_a_session_ask_for_more_certainty():
     near = an_audit_case(ratios=(0.031, 0.039, 0.035, 0.032, 0.038))
 
@@ -240,15 +274,16 @@ def test_recorded_sessions_show_no_false_alarm_and_flag_what_was_planted():
 
 def test_alarms_are_counted_by_verdict_and_by_session_on_both_sides():
     report = report_of(
-        an_audit_session(1, an_audit_case("a", true=1.05), an_audit_case("b", true=0.8)),
-        an_audit_session(2, an_audit_case("a"), an_audit_case("b")),
-        an_audit_session(3, planted=0.05),
+        an_audit_session(1, an_audit_case("a", true=1.05), an_audit_case("b", true=1.05)),
+        an_audit_session(2, an_audit_case("a"), an_audit_case("b", true=0.8)),
+        an_audit_session(3),
+        an_audit_session(4, planted=0.05),
     )
 
-    assert (report.unchanged.red, report.unchanged.green, report.unchanged.unchanged) == (1, 1, 2)
-    assert (report.alarmed_sessions, report.unchanged_sessions) == (1, 2)
+    assert (report.unchanged.red, report.unchanged.green, report.unchanged.unchanged) == (2, 1, 2)
+    assert (report.alarmed_sessions, report.unchanged_sessions) == (2, 3)
     assert (report.swapped.red, report.swapped.green) == (1, 0)  # 20 % faster is 25 % slower; 5 % slower is no speedup
-    assert report.unchanged.alarm_bound == pytest.approx(upper_bound(2, 4))
+    assert report.unchanged.alarm_bound == pytest.approx(upper_bound(3, 5))
 
 
 def test_the_scatter_of_a_case_is_that_of_its_reported_ratios():
@@ -278,6 +313,14 @@ def test_a_step_counts_as_seen_only_if_every_larger_one_is():
     assert report_of(*seen).seen_from() == 0.035
     assert report_of(*seen, at(3, 0.1, 1.0)).seen_from() is None
     assert report_of(at(1, 0.02, 1.02), at(2, 0.05, 1.05)).seen_from() == 0.05
+
+
+@pytest.mark.parametrize(("missed", "seen"), [(1, 0.05), (2, None)])
+def test_seen_is_what_is_flagged_in_99_of_100_cases(missed, seen):
+    trues = (1.0,) * missed + (1.05,) * (100 - missed)
+    cases = (an_audit_case(case=f"c{i}", true=true, planted=0.05) for i, true in enumerate(trues))
+
+    assert report_of(an_audit_session(1, *cases, planted=0.05)).seen_from() == seen
 
 
 def test_the_curve_says_what_was_really_planted():
@@ -362,6 +405,10 @@ def test_every_rule_sees_a_large_change(name):
         ("benchstat", (1.0, 1.1, 1.2, 1.3), (2.0, 2.1, 2.2, 2.3), Call.SLOWER),
         ("benchstat", (1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 2.0), Call.SAME),
         ("benchstat", (1.0,) * 30, (1.0001,) * 30, Call.SLOWER),
+        # 24 and 36 equal samples of 60: p is 0.037, and 0.077 without the correction for ties.
+        ("benchstat", (1.0,) * 16 + (2.0,) * 14, (1.0,) * 8 + (2.0,) * 22, Call.SLOWER),
+        # The medians are surely apart, but a sample of one side exceeds one of the other in 54 % of the pairs only.
+        ("bootstrap + Cliff's delta", (1.0,) * 22 + (9.0,) * 8, (1.5,) * 22 + (0.1,) * 8, Call.SAME),
     ],
 )
 def test_each_rule_draws_the_line_where_its_system_does(name, base, head, call):
@@ -374,6 +421,18 @@ def test_the_bootstrap_of_the_median_is_that_of_all_resamples(samples):
     ends = (math.ceil(share * len(medians) - 1e-9) - 1 for share in (0.025, 0.975))
 
     assert bootstrap_median(samples) == pytest.approx([medians[max(0, end)] for end in ends])
+
+
+@pytest.mark.parametrize("n", range(7, 42, 2))
+def test_the_bootstrap_of_the_median_is_binomial(n):
+    """The median of an odd resample is at most the j-th sample where most of the n draws are."""
+    below = [
+        sum(math.comb(n, k) * j**k * (n - j) ** (n - k) for k in range(n // 2 + 1, n + 1)) / n**n for j in range(n + 1)
+    ]
+
+    expected = tuple(float(next(j for j in range(n + 1) if below[j] >= share)) for share in (0.025, 0.975))
+
+    assert bootstrap_median(tuple(range(n, 0, -1))) == expected
 
 
 @given(base=side, head=side)
