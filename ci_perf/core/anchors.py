@@ -106,7 +106,7 @@ def benchstat(base: Samples, head: Samples) -> Call:
     """Require p <= 0.05, whatever the size of the change, as benchstat does for what it does not print as `~`.
 
     Its Mann-Whitney test counts orderings up to 50 samples without ties. With ties it takes the normal approximation,
-    corrected for ties and continuity; up to 25 samples with ties it counts, here it is the approximation there too.
+    corrected for ties and continuity; where samples are few (9) it counts ties too, which is approximated here.
     """
     m, n = len(base), len(head)
     below, ties = _orderings(base, head)
