@@ -34,6 +34,7 @@ edge            one module for each kind of outside world
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
   store         files: kernels, settings, runs, baselines
+  audit         sessions in which the truth is known
   audit_file    files of audit sessions, appended to
   artifacts     the artifact folder of a run
   guard         keeps what holds a secret out of it
@@ -115,6 +116,13 @@ core            pure: values in, values out
   base_unit     units as people write them
   errors        errors that users see, and exit statuses
 schemas         JSON Schema 2020-12 of kernel.toml, runs, baselines and audits
+userside        what runs under the user's interpreter beside the worker; standard library only
+  case          a kernel.py with its inputs
+  verify        its output held against its reference
+  timers        what is measured, over how many launches
+  stopwatch     a case timed alone, or in turns with another process
+  cupti         when the GPU worked, from CUPTI's records
+  identity      what a launch makes the GPU do, as a hash
 worker          runs kernels under the user's interpreter; standard library only, stands alone
 cuda            compiles and launches the .cu files beside a kernel.py; under the user's interpreter too
 """
