@@ -296,6 +296,7 @@ def cause_of_death(status: int) -> Answer:
 def serve(requests: Any, answers: Any) -> None:
     """Answer each request from a fresh fork, or from the one before where the request says `same`."""
     torch_or_none()
+    gc.freeze()  # no fork shall go over what was here before it
     fork = None
     for line in requests:
         request = json.loads(line)

@@ -62,14 +62,21 @@ class MachineLab:
         return self._gpu_seconds
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
-        """Hold each job's output against its reference, each in a process of its own; a program must end well."""
+        """Hold each job's output against its reference, those of one kernel in one process; a program must end well.
+
+        What follows a failure has a fresh process.
+        """
+        resident: str | None = None
         for job in jobs:
             if job.spec.program is not None:
                 with self._holding_gpu(job):
                     verified = self._programs.verify(job)
                 yield job, verified if isinstance(verified, Failure) else (verified, None)
                 continue
-            answer = self._ask(job, {"op": "verify", "tolerance": dict(job.spec.tolerance)})
+            kernel = f"{job.spec.name} on {job.device}"
+            request = {"op": "verify", "tolerance": dict(job.spec.tolerance), "same": resident == kernel}
+            answer = self._ask(job, request)
+            resident = None if isinstance(answer, Failure) else kernel
             yield job, answer if isinstance(answer, Failure) else _verified(answer)
 
     def time(self, jobs: Sequence[Job], *, batch: int, turn: int) -> Iterator[tuple[Job, Replicate | Failure]]:

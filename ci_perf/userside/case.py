@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib.util
 import math
 import os
@@ -137,3 +138,12 @@ def checked_cost(cost: Any) -> Any:
     if not isinstance(checked["dtype"], (str, type(None))):
         raise Wrong("raised", f"cost(): `dtype` is {checked['dtype']!r:.80}, not the name of a type")
     return checked
+
+
+def release_memory() -> None:
+    """Give back what the case before held on the GPU."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()

@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from ci_perf.userside.case import Case
+from ci_perf.userside.timers import capture
 from ci_perf.userside.verify import leaves
 
 _KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
@@ -88,8 +89,11 @@ def _hash(case: Case, codes: dict[int, str]) -> str:
     import torch
 
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(graph):
-        case.launch()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        capture(graph, case.launch, 1)
+    torch.cuda.synchronize()
     driver = ctypes.CDLL("libcuda.so.1")
     nodes = [_node(driver, node, codes) for node in _nodes(driver, int(graph.raw_cuda_graph()))]
     inputs = [_content(leaf) for leaf in leaves(case.inputs)]

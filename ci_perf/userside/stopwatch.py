@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import os
 import sys
 import time
 from fractions import Fraction
+from typing import Any
 
-from ci_perf.userside.case import Answer, Case, Request, Wrong
+from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
 from ci_perf.userside.identity import launch_hash
 from ci_perf.userside.timers import LADDER, GraphTimer, choose_timer, warm_up
 
@@ -40,6 +40,7 @@ class Stopwatch:
         self.case.synchronize()
         self.printed = printed_bytes()
         self._pristine = pristine
+        self._spacers: list[Any] = []
         self.placements = min(request.get("placements", 1), self._most_placements(held)) if pristine else 1
         self.timers = [choose_timer(self.case)]
         self.planted = exact_fraction(request.get("planted") or 0.0)
@@ -49,7 +50,9 @@ class Stopwatch:
         least = request.get("least_s") or SAMPLE_S[self.device]
         count = min(c for c in LADDER if c * self.per_launch >= least or c >= self.timers[0].most)
         step = self.planted.denominator
-        self.set_count(math.ceil(count / step) * step)
+        self.count = math.ceil(count / step) * step
+        if "placements" not in request:
+            self.prepare(self.count)
 
     def _copy_of_inputs(self, request: Request) -> tuple[Case | None, int]:
         """Return the case on a copy of its inputs from before the first launch, and how many bytes that takes."""
@@ -58,6 +61,8 @@ class Stopwatch:
         import torch
 
         before = torch.cuda.memory_allocated()
+        if before > self._share() / 2:
+            return None, 0
         return self.case.with_copied_inputs(), torch.cuda.memory_allocated() - before
 
     def _most_placements(self, held: int) -> int:
@@ -65,9 +70,16 @@ class Stopwatch:
         import torch
 
         one = max(1, torch.cuda.max_memory_allocated() - held)
-        return max(1, int(PLACEMENTS_SHARE * torch.cuda.get_device_properties(0).total_memory / one))
+        return max(1, int(self._share() / one))
 
-    def place(self, number: int) -> None:
+    @staticmethod
+    def _share() -> float:
+        """Return how many bytes of the GPU all placements may take; larger data come from DRAM wherever they lie."""
+        import torch
+
+        return PLACEMENTS_SHARE * float(torch.cuda.get_device_properties(0).total_memory)
+
+    def _place(self, number: int) -> None:
         """Make so many placements: the same inputs and outputs elsewhere in memory.
 
         Where the pages of a kernel's data lie decides which slices of the L2 cache serve it: on an H100 this moved
@@ -78,20 +90,25 @@ class Stopwatch:
             return
         import torch
 
-        spacers = []
         for index in range(1, number):
-            spacers.append(torch.empty((1 + 2 * index) << 20, dtype=torch.int8, device=self.device))
-            timer = type(self.timers[0])(self._pristine.with_copied_inputs())
-            timer.prepare(self.really)
-            self.timers.append(timer)
-        self._spacers = spacers  # held, or the next tensor would lie where one of them did
+            # Held, or the next tensor would lie where this one did.
+            self._spacers.append(torch.empty((1 + 2 * index) << 20, dtype=torch.int8, device=self.device))
+            self.timers.append(type(self.timers[0])(self._pristine.with_copied_inputs()))
 
-    def set_count(self, count: int) -> None:
-        """Set how many launches a sample is averaged over; a planted slowdown adds to those that are really made."""
+    def prepare(self, count: int, placements: int = 1) -> None:
+        """Set how many launches a sample is averaged over, and in how many places of the memory the data lie.
+
+        A planted slowdown adds to the launches that are really made.
+        """
         self.count = count
-        self.really = round(count * (1 + self.planted))
+        self._place(placements)
         for timer in self.timers:
             timer.prepare(self.really)
+
+    @property
+    def really(self) -> int:
+        """How many launches a sample makes."""
+        return round(self.count * (1 + self.planted))
 
     @property
     def method(self) -> str:
@@ -158,9 +175,7 @@ def ready(request: Request) -> Answer:
 def alike(request: Request) -> Answer:
     """Set how many launches make a sample and how many placements there are, so that both sides are alike."""
     watch = READY["case"]
-    if request["launches"] != watch.count:
-        watch.set_count(request["launches"])
-    watch.place(request["placements"])
+    watch.prepare(request["launches"], request["placements"])
     return watch.facts()
 
 
@@ -168,15 +183,6 @@ def turn(request: Request) -> Answer:
     """Take this side's samples of one round; the first one of a turn is not counted: the other side ran before."""
     answer = READY["case"].take(request["samples"] + 1, request["placement"])
     return {**answer, "seconds": answer["seconds"][1:]}
-
-
-def release_memory() -> None:
-    """Give back what the case before held on the GPU."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
 
 
 def own_files() -> list[str]:

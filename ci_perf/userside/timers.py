@@ -6,7 +6,7 @@ import statistics
 import sys
 import time
 import warnings
-from typing import Any
+from typing import Any, Callable
 
 from ci_perf.userside.case import Case, Wrong, code_of
 from ci_perf.userside.cupti import CuptiError, Span, activities, busy_ns
@@ -105,6 +105,16 @@ class EventTimer:
         return [start.elapsed_time(stop) / 1e3 for start, stop in events]
 
 
+def capture(graph: Any, launch: Callable[[], object], count: int) -> None:
+    """Capture launches on the current stream; torch.cuda.graph() would empty the cache of the allocator each time."""
+    graph.capture_begin()
+    try:
+        for _ in range(count):
+            launch()
+    finally:
+        graph.capture_end()
+
+
 class GraphTimer(EventTimer):
     """A CUDA graph of many launches between two events: no launch gaps, warm L2."""
 
@@ -118,21 +128,24 @@ class GraphTimer(EventTimer):
         """Capture the launches of one sample."""
         self.count = count
         self.graph = None
-        side = self.torch.cuda.Stream()
-        side.wait_stream(self.torch.cuda.current_stream())
-        with self.torch.cuda.stream(side):
-            self.case.launch()
-        self.torch.cuda.current_stream().wait_stream(side)
-        self.torch.cuda.synchronize()
+        self.on_side_stream(self.case.launch)
         graph = self.torch.cuda.CUDAGraph()
-        with warnings.catch_warnings(record=True) as said, self.torch.cuda.graph(graph):
+        with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            for _ in range(count):
-                self.case.launch()
+            self.on_side_stream(lambda: capture(graph, self.case.launch, count))
         if any("graph is empty" in str(warning.message).lower() for warning in said):
             message = "its GPU work is not on torch's current stream, where it would be timed"
             raise Wrong("raised", message + ": launch on torch.cuda.current_stream()")
         self.graph = graph
+
+    def on_side_stream(self, work: Callable[[], object]) -> None:
+        """Do something on a stream of its own, before and after all else."""
+        side, current = self.torch.cuda.Stream(), self.torch.cuda.current_stream()
+        side.wait_stream(current)
+        with self.torch.cuda.stream(side):
+            work()
+        current.wait_stream(side)
+        self.torch.cuda.synchronize()
 
     def seconds(self, launches: int) -> float:
         """Return the time of one launch, measured over the graph of this moment."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
-from ci_perf.userside.case import Answer, Case, Request, Wrong
+from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
 
 DEFAULT_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 2e-2}
 TINY = 1e-300
@@ -12,8 +13,10 @@ TINY = 1e-300
 
 def verify(request: Request) -> Answer:
     """Hold the output against the reference; each gets inputs of its own, so that working in place spoils nothing."""
+    release_memory()
     case = Case(request)
-    reference = case.module.reference(case.fresh_inputs())
+    spare = spare_inputs(case)
+    reference = case.module.reference(case.inputs)
     if not leaves(reference):
         raise Wrong("wrong-output", "the reference returns no output: there is nothing to hold against it")
     for leaf in leaves(reference):
@@ -21,8 +24,9 @@ def verify(request: Request) -> Answer:
             raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
     if request["target"] == "reference":
         return {"error": 0.0, "tolerance": 0.0, "checked": "reference", "cost": case.cost()}
+    renew(case, copy.deepcopy(spare))
     poison(case.launch(), case.inputs)
-    case.inputs = case.fresh_inputs()
+    renew(case, spare)
     output = case.launch()
     case.synchronize()
     error, tolerance = compare(output, reference, request.get("tolerance", {}), request["params"].get("dtype"))
@@ -30,6 +34,20 @@ def verify(request: Request) -> Answer:
     if not error <= tolerance:
         raise Wrong("wrong-output", f"largest error against the reference is {error:.3g}, allowed is {tolerance:.3g}")
     return answer
+
+
+def spare_inputs(case: Case) -> tuple[Any, ...]:
+    """Return a copy of the inputs, as a tuple of one; of none where there is no room or they cannot be copied."""
+    try:
+        return (copy.deepcopy(case.inputs),)
+    except Exception:
+        return ()
+
+
+def renew(case: Case, spare: tuple[Any, ...]) -> None:
+    """Give a case untouched inputs: the spare ones, or made anew, which takes far longer for large ones."""
+    case.inputs = None
+    case.inputs = spare[0] if spare else case.fresh_inputs()
 
 
 def poison(output: Any, inputs: Any) -> None:
