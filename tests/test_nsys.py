@@ -368,7 +368,7 @@ def slowly(kernels, calls, ranges) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_trace_in_any_order_is_read_like_one_row_at_a_time(read, monkeypatch, seed):
-    monkeypatch.setattr("ci_perf.profilers.nsys_kernels.CHUNK", 70)
+    monkeypatch.setattr("ci_perf.profilers.nsys_columns.CHUNK", 70)
     draw = random.Random(seed)
     kernels, calls, count = [], [], 400
     for launch in range(1, count):

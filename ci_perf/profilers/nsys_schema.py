@@ -67,8 +67,12 @@ _VIEWS = {
 }
 
 
-def create_views(database: sqlite3.Connection, path: Path) -> None:
-    """Create one view per entry of `_VIEWS`, each with a column `pid`; a table that is missing is an empty view."""
+def create_views(database: sqlite3.Connection, path: Path) -> list[str]:
+    """Create one view per entry of `_VIEWS`, each with a column `pid`; a table that is missing is an empty view.
+
+    Return the statements, which give another connection to the trace the same views.
+    """
+    statements = []
     tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
     if not any(re.match(r"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|NVTX_EVENTS|(EXPORT_)?META_DATA", name) for name in tables):
         held = ", ".join(sorted(tables)[:8]) or "none"
@@ -87,9 +91,11 @@ def create_views(database: sqlite3.Connection, path: Path) -> None:
             has_pid = "globalPid" in present
         columns = [_column(column, default, present) for column, default in view.columns.items()]
         columns.append(f"{_pid(present, has_pid)} AS pid")
-        columns += ["rowid AS place"] if table and name == "kernel" else ["NULL AS place"]
+        columns += ["rowid AS place"] if table and name in {"kernel", "api"} else ["NULL AS place"]
         source = f'FROM main."{table}" WHERE {view.where}' if table else "WHERE 0"
-        database.execute(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
+        statements.append(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
+        database.execute(statements[-1])
+    return statements
 
 
 def _column(column: str, default: str, present: Mapping[str, bool]) -> str:
