@@ -123,43 +123,52 @@ class _Reader:
         columns = [
             Column(f"COALESCE(correlationId, {ABSENT})", near=True),
             Column(f"({self.functions.number} << 1 | (returnValue = 0))", near=True),
-            Column("COALESCE(end - start, 0)", near=True),
+            Column("end - start", near=True),
             Column("start", near=True),
             Column("globalTid", near=True),
         ]
-        self.columns = Columns("api", columns, "COALESCE(end - start, 0)")
+        self.columns = Columns("api", columns)
 
-    def read(self, ask: Ask, chunk: tuple[int, int]) -> tuple[list[Ints], dict[int, int]] | None:
-        """Return the columns of a chunk, and the process of each thread that is new in it."""
+    def read(self, ask: Ask, chunk: tuple[int, int]) -> tuple[list[Ints], "_Sums", dict[int, int]] | None:
+        """Return the columns of a chunk, the sums of its functions, and the process of each thread new in it."""
         found = self.columns.read(ask, chunk)
         if found is None:
             return None
-        threads = found[0][4]
+        columns = found[0]
+        succeeded = columns[1] & 1
+        columns[1] >>= 1
+        sums = _sums(columns[1], columns[2])
+        columns[2] = np.isin(columns[1], self.functions.launches) & (succeeded == 1)
+        threads = columns[4]
         some = threads[:1] if (threads == threads[0]).all() else np.unique(threads)
         query = "SELECT pid FROM api WHERE place BETWEEN ? AND ? AND globalTid = ? LIMIT 1"
         new = [thread for thread in some.tolist() if not self.points.knows(thread)]
-        return found[0], {thread: ask(query, [*chunk, thread])[0][0] for thread in new}
+        return columns, sums, {thread: ask(query, [*chunk, thread])[0][0] for thread in new}
 
-    def add(self, columns: list[Ints], table: _Table) -> None:
-        correlations, functions, durations, starts, threads = columns
-        succeeded = functions & 1
-        functions >>= 1
-        self._sum(functions, durations)
-        launches = np.isin(functions, self.functions.launches) & (succeeded == 1)
+    def add(self, columns: list[Ints], sums: "_Sums", table: _Table) -> None:
+        """Add a chunk to the table; the points of its threads are found."""
+        correlations, _, launches, starts, threads = columns
         values = self.points.find(threads, starts) << 1 | launches
         traced = correlations != ABSENT
         if not traced.all():
             correlations, values = correlations[traced], values[traced]
         table.add(correlations, values)
-
-    def _sum(self, functions: Ints, durations: Ints) -> None:
-        names, places = np.unique(functions, return_inverse=True)
-        counts = np.bincount(places)
-        totals = np.zeros(len(names), dtype=np.int64)
-        np.add.at(totals, places, durations)
-        for name, more, longer in zip(names.tolist(), counts.tolist(), totals.tolist(), strict=True):
+        for name, (more, longer) in sums.items():
             count, total = self.sums.get(name, (0, 0))
             self.sums[name] = count + more, total + longer
+
+
+_Sums = dict[int, tuple[int, int]]
+"""By the number of a function: how many calls and nanoseconds."""
+
+
+def _sums(functions: Ints, durations: Ints) -> _Sums:
+    names = np.unique(functions)
+    places = np.searchsorted(names, functions)
+    totals = np.zeros(len(names), dtype=np.int64)
+    np.add.at(totals, places, durations)
+    counts = np.bincount(places, minlength=len(names))
+    return dict(zip(names.tolist(), zip(counts.tolist(), totals.tolist(), strict=True), strict=True))
 
 
 def find_functions(ask: Ask) -> Functions:
@@ -180,9 +189,10 @@ def read(pool: Pool, points: Points) -> Calls:
     table = _Table(np.empty(span.count, dtype=np.int64), np.empty(span.count, dtype=np.int32))
     for found in pool.each(reader.read, span.chunks()):
         if found is not None:
-            for thread, process in found[1].items():
+            columns, sums, owners = found
+            for thread, process in owners.items():
                 points.add(thread, process)
-            reader.add(found[0], table)
+            reader.add(columns, sums, table)
     if sum(count for count, _ in reader.sums.values()) != span.count:
         raise sqlite3.DataError("rows of the table of API calls cannot be found by their number")
     return _sorted(reader, table)

@@ -36,21 +36,28 @@ class Span:
     first: int
     last: int
 
-    def chunks(self, size: int | None = None) -> list[tuple[int, int]]:
-        """Divide into stretches of about so many rows, also where numbers are missing."""
-        size = size or CHUNK
-        step = max(size, -(-(self.last - self.first + 1) // max(1, self.count // size)))
-        return [(begin, begin + step - 1) for begin in range(self.first, self.last + 1, step)]
+    def chunks(self) -> list[tuple[int, int]]:
+        """Divide into stretches of about CHUNK rows, also where numbers are missing."""
+        return stretches(self.first, self.last, max(CHUNK, (self.last - self.first + 1) // max(1, self.count // CHUNK)))
+
+
+def stretches(first: int, last: int, step: int) -> list[tuple[int, int]]:
+    """Divide numbers of rows into at most a thousand stretches that are no shorter than the step."""
+    step = max(step, (last - first) // 1000 + 1)
+    return [(begin, begin + step - 1) for begin in range(first, last + 1, step)]
+
+
+def ends(ask: Ask, view: str) -> tuple[int, int]:
+    """Return the numbers of the first and of the last row of a view; of an empty one, 0 and -1."""
+    query = f"SELECT place FROM {view} ORDER BY place {{}} LIMIT 1"  # noqa: S608
+    rows = [ask(query.format(way)) for way in ("", "DESC")]
+    return (rows[0][0][0], rows[1][0][0]) if all(rows) else (0, -1)
 
 
 def span(ask: Ask, view: str) -> Span:
     """Count the rows of a view."""
-    query = f"SELECT place FROM {view} ORDER BY place {{}} LIMIT 1"  # noqa: S608
-    ends = [ask(query.format(way)) for way in ("", "DESC")]
-    if not all(ends):
-        return Span(0, 0, -1)
-    count = ask(f"SELECT COUNT(*) FROM {view}")[0][0]  # noqa: S608
-    return Span(count, ends[0][0][0], ends[1][0][0])
+    first, last = ends(ask, view)
+    return Span(ask(f"SELECT COUNT(*) FROM {view}")[0][0], first, last)  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class Columns:
 
     view: str
     columns: Sequence[Column]
-    total: str
+    total: str = "0"
     """An expression that is summed up as well."""
     _widths: list[int] = field(init=False)
 
@@ -155,8 +162,5 @@ def _unpack(text: bytes, widths: Sequence[int], begins: Sequence[int]) -> list[I
 
 def _digits(raw: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return what characters of four bytes hold: 3, 6, 6 and 6 bits, the first byte lowest."""
-    points: NDArray[np.uint32] = (
-        (raw & 0x07) << 18 | (raw >> 8 & 0x3F) << 12 | (raw >> 16 & 0x3F) << 6 | (raw >> 24 & 0x3F)
-    )
-    points -= np.uint32(_BASE)
-    return points
+    points = (raw & 7) << 18 | (raw >> 8 & 63) << 12 | (raw >> 16 & 63) << 6 | (raw >> 24 & 63)
+    return (points - _BASE).astype(np.uint32)

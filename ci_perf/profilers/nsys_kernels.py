@@ -6,8 +6,7 @@ tell them apart. All that is kept of a kernel are the eight bytes of its code in
 
 import random
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -49,7 +48,7 @@ class Kernels:
     variants: Sequence[Variant]
     count: int
     total_ns: int
-    tallies: tuple[Tally, ...]
+    tallies: Sequence[Tally]
     ranges: Mapping[str, RangeTally]
     """By the name of the range."""
     busy_ns: Mapping[int, int]
@@ -58,6 +57,8 @@ class Kernels:
     """Kernels whose launch call is in the trace."""
     untraced_launches: int
     """Successful calls that launch one kernel each, which is not in the trace."""
+    unfinished: int
+    """Rows without an end, which are in no other number."""
     calls: Calls
 
 
@@ -145,23 +146,33 @@ class Survey:
     """What is known of the kernels before they are gone over one by one."""
 
     span: Span
-    variants: Sequence["Future[list[Variant]]"]
+    unfinished: int
+    """Rows without an end, which are none of the kernels."""
+    variants: Sequence[Variant]
 
 
-def survey(pool: Pool) -> "Future[Survey]":
-    """Begin to count the kernels and to list their variants."""
+def survey(pool: Pool) -> Callable[[], Survey]:
+    """Begin to count the kernels and to list their variants; what is returned waits for the end."""
     order = [*_TELLING_FIRST, *(name for name in COLUMNS if name not in _TELLING_FIRST)]
-    query = f"SELECT DISTINCT {', '.join(order)} FROM kernel WHERE place BETWEEN ? AND ?"  # noqa: S608
     places = [order.index(name) for name in COLUMNS]
+    within = "WHERE place BETWEEN ? AND ?"
+    listing = f"SELECT DISTINCT {', '.join(order)} FROM kernel {within}"  # noqa: S608
+    counts = f"SELECT COUNT(*), COUNT(CASE WHEN end >= start THEN 1 END) FROM any_kernel {within}"  # noqa: S608
 
-    def look(ask: Ask, chunk: tuple[int, int]) -> list[Variant]:
-        return [tuple(row[place] for place in places) for row in ask(query, chunk)]
+    def look(ask: Ask, chunk: tuple[int, int]) -> tuple[int, int, list[Variant]]:
+        (every, finished), *_ = ask(counts, chunk)
+        return every, finished, [tuple(row[place] for place in places) for row in ask(listing, chunk)]
 
-    def begin(ask: Ask) -> Survey:
-        span = nsys_columns.span(ask, "kernel")
-        return Survey(span, [pool.submit(partial(look, chunk=chunk)) for chunk in span.chunks(_STRETCH)])
+    first, last = pool.submit(partial(nsys_columns.ends, view="any_kernel")).result()
+    parts = [pool.submit(partial(look, chunk=chunk)) for chunk in nsys_columns.stretches(first, last, _STRETCH)]
 
-    return pool.submit(begin)
+    def finish() -> Survey:
+        looks = [part.result() for part in parts]
+        every, finished = sum(found[0] for found in looks), sum(found[1] for found in looks)
+        variants = dict.fromkeys(variant for found in looks for variant in found[2])
+        return Survey(Span(finished, first, last), every - finished, list(variants))
+
+    return finish
 
 
 def read(pool: Pool, ranges: Iterable[Range]) -> Kernels:
@@ -169,8 +180,8 @@ def read(pool: Pool, ranges: Iterable[Range]) -> Kernels:
     surveyed = survey(pool)
     points = points_of(ranges)
     calls = nsys_calls.read(pool, points)
-    span = surveyed.result().span
-    variants = list(dict.fromkeys(v for part in surveyed.result().variants for v in part.result()))
+    known = surveyed()
+    span, variants = known.span, known.variants
     layout = _Layout(variants)
     merged = {variant: place for place, variant in enumerate(dict.fromkeys(v[:-1] for v in variants))}
     codes = Codes(np.empty(span.count, dtype=np.int64), bits=63 - len(merged).bit_length())
@@ -203,6 +214,7 @@ def read(pool: Pool, ranges: Iterable[Range]) -> Kernels:
         busy_ns=busy.totals() if busy.in_order else dict(pool.submit(lambda ask: ask(_BUSY)).result()),
         attributed=attributed,
         untraced_launches=untraced,
+        unfinished=known.unfinished,
         calls=calls,
     )
 

@@ -2,8 +2,8 @@
 
 SQLite takes a lock of the whole process for each piece of memory, so two threads that go over one trace are slower than
 one. The first line on the standard input is JSON, the database and the statements that give it its views; each further
-line is a query and its values. An answer is a line of JSON, the rows or the error; the bytes that a row holds follow it,
-and in their place is their size.
+line is a query and its values. An answer is a line of JSON, the rows or the error; the bytes that a row holds follow
+it, and in their place is their size.
 """
 
 import json

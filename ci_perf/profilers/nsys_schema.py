@@ -35,7 +35,7 @@ _VIEWS = {
         | {"localMemoryPerThread": "-1"},
         where='"end" >= start',
     ),
-    "unfinished": _View(["CUPTI_ACTIVITY_KIND_KERNEL"], {"start": "", "end": ""}, where='("end" >= start) IS NOT 1'),
+    "any_kernel": _View(["CUPTI_ACTIVITY_KIND_KERNEL"], {"start": "", "end": ""}),
     "graph": _View(["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"], {"start": "", "end": ""}, where='"end" >= start'),
     "copy": _View(
         ["CUPTI_ACTIVITY_KIND_MEMCPY"],
@@ -91,7 +91,7 @@ def create_views(database: sqlite3.Connection, path: Path) -> list[str]:
             has_pid = "globalPid" in present
         columns = [_column(column, default, present) for column, default in view.columns.items()]
         columns.append(f"{_pid(present, has_pid)} AS pid")
-        columns += ["rowid AS place"] if table and name in {"kernel", "api"} else ["NULL AS place"]
+        columns += ["rowid AS place"] if table and name in {"kernel", "any_kernel", "api"} else ["NULL AS place"]
         source = f'FROM main."{table}" WHERE {view.where}' if table else "WHERE 0"
         statements.append(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
         database.execute(statements[-1])

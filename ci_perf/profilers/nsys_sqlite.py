@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from ci_perf.profilers.nsys_calls import Calls
 from ci_perf.profilers.nsys_kernels import Kernels, Variant
 from ci_perf.profilers.nsys_pool import Pool
 from ci_perf.profilers.nsys_ranges import Range
-from ci_perf.profilers.nsys_tally import Tally
-from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, RangeStats, Timeline
+from ci_perf.profilers.nsys_tally import RangeTally, Tally
+from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, Listed, RangeStats, Timeline
 
 NEWEST_SCHEMA = 3
 """The newest major version that this module was tried on."""
@@ -111,7 +112,7 @@ def read_inside(path: Path, names: Iterable[str]) -> tuple[KernelStats, ...]:
         if not ranges:
             return ()
         kernels = nsys_kernels.read(pool, ranges)
-        return _Names(database, kernels.variants).kernel_stats(kernels.ranges[""].tallies)
+        return _Names(database, kernels.variants).listed(kernels.ranges[""])
 
 
 @contextmanager
@@ -200,27 +201,29 @@ def _api(database: sqlite3.Connection, calls: Calls) -> dict[str, ApiStats]:
 
 
 class _Names:
-    """The strings of the trace, looked up once each."""
+    """What the variants are called."""
 
-    def __init__(self, database: sqlite3.Connection, variants: Sequence[Variant]) -> None:
-        self._database, self._variants = database, variants
+    def __init__(self, database: sqlite3.Connection, variants: Iterable[Variant]) -> None:
+        self._database = database
         self._found: dict[int, str | None] = {-1: None}
-        self._told: dict[int, tuple[Any, ...]] = {}
+        self._told = [self._tell(variant) for variant in variants]
+
+    def kernel_stats(self, tallies: Iterable[Tally]) -> tuple[KernelStats, ...]:
+        """Return the stats of each variant, the longest total first."""
+        stats = (
+            KernelStats(*self._told[variant][:2], *numbers, *self._told[variant][2:]) for variant, *numbers in tallies
+        )
+        return tuple(sorted(stats, key=lambda kernel: (-kernel.total_ns, kernel.name)))
+
+    def listed(self, tally: RangeTally) -> tuple[KernelStats, ...]:
+        """Return the stats of each variant inside the ranges of a name."""
+        return self.kernel_stats(tally.rows())
 
     def _find(self, number: int) -> str | None:
         if number not in self._found:
             row = self._database.execute("SELECT value FROM string WHERE id = ?", (number,)).fetchone()
             self._found[number] = None if row is None else str(row[0])
         return self._found[number]
-
-    def kernel_stats(self, tallies: Iterable[Tally]) -> tuple[KernelStats, ...]:
-        """Return the stats of each variant, the longest total first."""
-        return tuple(sorted(map(self._stats, tallies), key=lambda kernel: (-kernel.total_ns, kernel.name)))
-
-    def _stats(self, tally: Tally) -> KernelStats:
-        variant, *numbers = tally
-        told = self._told.get(variant) or self._told.setdefault(variant, self._tell(self._variants[variant]))
-        return KernelStats(*told[:2], *numbers, *told[2:])
 
     def _tell(self, variant: Variant) -> tuple[Any, ...]:
         """Return what a kernel is called, its device and its launch parameters."""
@@ -238,20 +241,19 @@ def _dim(x: int, y: int, z: int) -> Dim3 | None:
 
 def _ranges(kernels: Kernels, ranges: Iterable[Range], names: _Names) -> Iterator[RangeStats]:
     for name, instances in Counter(found.name for found in ranges).items():
-        tallies = kernels.ranges[name].tallies
+        tally = kernels.ranges[name]
         yield RangeStats(
             name=name,
             instances=instances,
-            kernels=names.kernel_stats(tallies),
-            count=sum(tally.count for tally in tallies),
-            total_ns=sum(tally.total_ns for tally in tallies),
-            median_ns=kernels.ranges[name].median_ns,
+            kernels=Listed(partial(names.listed, tally)),
+            count=tally.count,
+            total_ns=tally.total_ns,
+            median_ns=tally.median_ns,
         )
 
 
 def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
     launches, untraced = sum(kernels.calls.launches_by_process.values()), kernels.untraced_launches
-    unfinished = _first(database, "SELECT COUNT(*) FROM unfinished")[0]
     major = re.match(r"\d+", timeline.schema_version or "")
     if major and int(major[0]) > NEWEST_SCHEMA:
         yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
@@ -259,8 +261,8 @@ def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels
         yield _why_empty(timeline, launches)
     elif untraced > 0:
         yield f"{untraced} of {launches} kernel launches have no kernel in the trace: events were lost or cut off"
-    if unfinished:
-        yield f"{unfinished} kernels have no end in the trace and were left out"
+    if kernels.unfinished:
+        yield f"{kernels.unfinished} kernels have no end in the trace and were left out"
     if timeline.graph_count:
         yield (
             f"{timeline.graph_count} CUDA graph launches were traced as a whole ({timeline.graph_total_ns} ns): their "

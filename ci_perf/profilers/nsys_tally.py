@@ -6,9 +6,9 @@ variant lie side by side in order of duration.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ci_perf.profilers.nsys_columns import Ints, blocks
 from ci_perf.profilers.nsys_ranges import Opened
@@ -17,24 +17,36 @@ MOST = 1 << 20
 """Kernels whose ranges are summed up together, unless those of one name are more."""
 
 
-class Tally(NamedTuple):
-    """The executions of one variant."""
+Tally = tuple[int, int, int, float, int, int]
+"""The executions of one variant: its place, then count, total, median, least and greatest duration."""
 
-    variant: int
-    count: int
-    total_ns: int
-    median_ns: float
-    min_ns: int
-    max_ns: int
+
+@dataclass(frozen=True, slots=True)
+class Tallies:
+    """Many of these, column by column."""
+
+    columns: tuple[Ints, Ints, Ints, NDArray[np.float64], Ints, Ints]
+
+    def rows(self, begin: int = 0, end: int | None = None) -> list[Tally]:
+        """Return some of them one by one."""
+        return list(zip(*(column[begin:end].tolist() for column in self.columns), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTally:
     """The kernels launched inside the ranges of one name."""
 
-    tallies: tuple[Tally, ...] = ()
+    count: int = 0
+    total_ns: int = 0
     median_ns: float | None = None
     """Over all executions of all kernels."""
+    _tallies: Tallies | None = None
+    _begin: int = 0
+    _end: int = 0
+
+    def rows(self) -> list[Tally]:
+        """Return the tallies of its variants."""
+        return self._tallies.rows(self._begin, self._end) if self._tallies else []
 
 
 @dataclass(slots=True)
@@ -109,10 +121,10 @@ class Codes:
             yield names[batch], starts[batch], ends[batch]
             begin = place
 
-    def whole(self) -> tuple[Tally, ...]:
+    def whole(self) -> list[Tally]:
         """Sum up all kernels; the codes are used up."""
         self.codes.sort()
-        return tuple(_tallies(*_groups(self.codes, self.bits), self.codes))
+        return _tallies(*_groups(self.codes, self.bits), self.codes).rows()
 
 
 def _ranges(names: Ints, codes: Ints, sizes: Ints, width: int, bits: int) -> Iterator[tuple[int, RangeTally]]:
@@ -124,16 +136,18 @@ def _ranges(names: Ints, codes: Ints, sizes: Ints, width: int, bits: int) -> Ite
     codes.sort()
     keys, first = _groups(codes, bits)
     bounds = np.searchsorted(keys >> (width - bits), np.arange(len(known) + 1))
-    tallies = list(_tallies(keys & ((1 << (width - bits)) - 1), first, codes))
+    tallies = _tallies(keys & ((1 << (width - bits)) - 1), first, codes)
     ends = np.append(first, len(codes))[bounds]
+    totals = np.add.reduceat(codes, ends[:-1]).tolist()
     for owner, (begin, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
         codes[begin:end] |= owner << bits
     codes.sort()
     codes &= (1 << bits) - 1
-    medians = ((codes[(ends[:-1] + ends[1:] - 1) // 2] + codes[(ends[:-1] + ends[1:]) // 2]) / 2).tolist()
-    places = bounds.tolist()
+    medians = _medians(codes, ends[:-1], ends[1:]).tolist()
+    counts, places = np.diff(ends).tolist(), bounds.tolist()
     for owner, name in enumerate(known.tolist()):
-        yield name, RangeTally(tuple(tallies[places[owner] : places[owner + 1]]), medians[owner])
+        stretch = places[owner : owner + 2]
+        yield name, RangeTally(counts[owner], totals[owner], medians[owner], tallies, *stretch)
 
 
 def _groups(codes: Ints, bits: int) -> tuple[Ints, Ints]:
@@ -145,10 +159,15 @@ def _groups(codes: Ints, bits: int) -> tuple[Ints, Ints]:
     return keys, first
 
 
-def _tallies(variants: Ints, first: Ints, durations: Ints) -> Iterator[Tally]:
-    """Yield the tallies of groups of sorted durations that begin at these places."""
+def _tallies(variants: Ints, first: Ints, durations: Ints) -> Tallies:
+    """Return the tallies of groups of sorted durations that begin at these places."""
     over = np.append(first[1:], len(durations))[: len(first)]
     totals = np.add.reduceat(durations, first) if len(first) else first
-    medians = (durations[(first + over - 1) // 2] + durations[(first + over) // 2]) / 2
-    columns = (variants, over - first, totals, medians, durations[first], durations[over - 1])
-    return map(Tally._make, zip(*(column.tolist() for column in columns), strict=True))
+    medians = _medians(durations, first, over)
+    return Tallies((variants, over - first, totals, medians, durations[first], durations[over - 1]))
+
+
+def _medians(durations: Ints, first: Ints, over: Ints) -> NDArray[np.float64]:
+    """Return the medians of sorted stretches: of an even number, the mean of the middle two."""
+    medians: NDArray[np.float64] = (durations[(first + over - 1) // 2] + durations[(first + over) // 2]) / 2
+    return medians
