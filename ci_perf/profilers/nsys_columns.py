@@ -17,7 +17,7 @@ from ci_perf.profilers.nsys_pool import Ask
 
 Ints = NDArray[np.int64]
 
-CHUNK = 50_000
+CHUNK = 25_000
 """Rows that cross from SQLite at a time."""
 _BLOCK = 1 << 20
 _BITS = 20

@@ -146,8 +146,7 @@ class Survey:
     """What is known of the kernels before they are gone over one by one."""
 
     span: Span
-    unfinished: int
-    """Rows without an end, which are none of the kernels."""
+    """Of all rows, those of unfinished kernels too."""
     variants: Sequence[Variant]
 
 
@@ -157,20 +156,18 @@ def survey(pool: Pool) -> Callable[[], Survey]:
     places = [order.index(name) for name in COLUMNS]
     within = "WHERE place BETWEEN ? AND ?"
     listing = f"SELECT DISTINCT {', '.join(order)} FROM kernel {within}"  # noqa: S608
-    counts = f"SELECT COUNT(*), COUNT(CASE WHEN end >= start THEN 1 END) FROM any_kernel {within}"  # noqa: S608
+    counting = f"SELECT COUNT(*) FROM any_kernel {within}"  # noqa: S608
 
-    def look(ask: Ask, chunk: tuple[int, int]) -> tuple[int, int, list[Variant]]:
-        (every, finished), *_ = ask(counts, chunk)
-        return every, finished, [tuple(row[place] for place in places) for row in ask(listing, chunk)]
+    def look(ask: Ask, chunk: tuple[int, int]) -> tuple[int, list[Variant]]:
+        return ask(counting, chunk)[0][0], [tuple(row[place] for place in places) for row in ask(listing, chunk)]
 
     first, last = pool.submit(partial(nsys_columns.ends, view="any_kernel")).result()
     parts = [pool.submit(partial(look, chunk=chunk)) for chunk in nsys_columns.stretches(first, last, _STRETCH)]
 
     def finish() -> Survey:
         looks = [part.result() for part in parts]
-        every, finished = sum(found[0] for found in looks), sum(found[1] for found in looks)
-        variants = dict.fromkeys(variant for found in looks for variant in found[2])
-        return Survey(Span(finished, first, last), every - finished, list(variants))
+        variants = dict.fromkeys(variant for _, found in looks for variant in found)
+        return Survey(Span(sum(count for count, _ in looks), first, last), list(variants))
 
     return finish
 
@@ -200,21 +197,19 @@ def read(pool: Pool, ranges: Iterable[Range]) -> Kernels:
         busy.add(devices[mine], starts, durations)
         counts += np.bincount(mine, minlength=len(variants))
         codes.add(places[mine], durations, sets[launched])
-    if codes.filled != span.count:
-        raise sqlite3.DataError("rows of the table of kernels cannot be found by their number")
+    codes.close()
     untraced = calls.untraced_launches()
     calls.forget()
-    codes.tighten()
     return Kernels(
         variants=list(merged),
-        count=span.count,
+        count=codes.filled,
         total_ns=total,
         ranges=codes.by_range(list(points.names), points.sets),
         tallies=codes.whole(),
         busy_ns=busy.totals() if busy.in_order else dict(pool.submit(lambda ask: ask(_BUSY)).result()),
         attributed=attributed,
         untraced_launches=untraced,
-        unfinished=known.unfinished,
+        unfinished=span.count - codes.filled,
         calls=calls,
     )
 

@@ -54,7 +54,7 @@ class Codes:
     """The codes of all kernels, and which stretches of them were launched inside the same ranges."""
 
     codes: Ints
-    """As long as there are kernels."""
+    """At least as long as there are kernels."""
     bits: int
     """Of a duration."""
     filled: int = 0
@@ -74,8 +74,9 @@ class Codes:
         self.codes[self.filled : self.filled + len(codes)] = codes
         self.filled += len(codes)
 
-    def tighten(self) -> None:
-        """Give durations no more bits than the longest needs."""
+    def close(self) -> None:
+        """Say that all kernels are in: durations get no more bits than the longest needs."""
+        self.codes = self.codes[: self.filled]
         mask = (1 << self.bits) - 1
         longest = max((int((self.codes[b] & mask).max()) for b in blocks(len(self.codes))), default=0)
         bits = max(1, longest.bit_length())
