@@ -19,7 +19,8 @@ Ints = NDArray[np.int64]
 
 CHUNK = 25_000
 """Rows that cross from SQLite at a time."""
-_BLOCK = 1 << 20
+BLOCK = 1 << 20
+"""Numbers that are worked on at a time where a copy of all of them would be too large."""
 _BITS = 20
 _MASK = (1 << _BITS) - 1
 _BASE = 1 << 16
@@ -131,8 +132,8 @@ class Columns:
 
 def blocks(count: int, overlap: int = 0) -> Iterator[slice]:
     """Yield the places of so many numbers a block at a time, for where a copy of all would be too large."""
-    for begin in range(0, count, _BLOCK):
-        yield slice(begin, min(count, begin + _BLOCK + overlap))
+    for begin in range(0, count, BLOCK):
+        yield slice(begin, min(count, begin + BLOCK + overlap))
 
 
 def _first(column: Column, near: int, width: int) -> int:

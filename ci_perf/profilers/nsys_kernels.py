@@ -57,6 +57,8 @@ class Kernels:
     """Kernels whose launch call is in the trace."""
     untraced_launches: int
     """Successful calls that launch one kernel each, which is not in the trace."""
+    by_process: Mapping[int, int]
+    """By `pid`: the kernels that ran."""
     unfinished: int
     """Rows without an end, which are in no other number."""
     calls: Calls
@@ -209,9 +211,17 @@ def read(pool: Pool, ranges: Iterable[Range]) -> Kernels:
         busy_ns=busy.totals() if busy.in_order else dict(pool.submit(lambda ask: ask(_BUSY)).result()),
         attributed=attributed,
         untraced_launches=untraced,
+        by_process=_by_process(variants, counts.tolist()),
         unfinished=span.count - codes.filled,
         calls=calls,
     )
+
+
+def _by_process(variants: Sequence[Variant], counts: Sequence[int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for variant, count in zip(variants, counts, strict=True):
+        found[variant[-1]] = found.get(variant[-1], 0) + count
+    return found
 
 
 def _chunks(pool: Pool, span: Span, layout: _Layout) -> Iterator[tuple[list[Ints], int]]:

@@ -20,7 +20,17 @@ from ci_perf.profilers.nsys_kernels import Kernels, Variant
 from ci_perf.profilers.nsys_pool import Pool
 from ci_perf.profilers.nsys_ranges import Range
 from ci_perf.profilers.nsys_tally import RangeTally, Tally
-from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, Listed, RangeStats, Timeline
+from ci_perf.profilers.timeline import (
+    ApiStats,
+    CopyStats,
+    Dim3,
+    Gpu,
+    KernelStats,
+    Listed,
+    ProcessStats,
+    RangeStats,
+    Timeline,
+)
 
 NEWEST_SCHEMA = 3
 """The newest major version that this module was tried on."""
@@ -148,6 +158,7 @@ def _read_timeline(database: sqlite3.Connection, pool: Pool) -> Timeline:
         api=_api(database, kernels.calls),
         kernels=names.kernel_stats(kernels.tallies),
         ranges=tuple(_ranges(kernels, ranges, names)),
+        processes=tuple(_processes(kernels)),
     )
     return replace(timeline, warnings=tuple(_warnings(database, timeline, kernels)))
 
@@ -252,6 +263,13 @@ def _ranges(kernels: Kernels, ranges: Iterable[Range], names: _Names) -> Iterato
         )
 
 
+def _processes(kernels: Kernels) -> Iterator[ProcessStats]:
+    launches = kernels.calls.launches_by_process
+    for process in sorted((launches.keys() | kernels.by_process.keys()) - {None, 0}):
+        pid = process >> 24 & 0xFFFFFF  # of a globalPid
+        yield ProcessStats(pid, launches.get(process, 0), kernels.by_process.get(process, 0))
+
+
 def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
     launches, untraced = sum(kernels.calls.launches_by_process.values()), kernels.untraced_launches
     major = re.match(r"\d+", timeline.schema_version or "")
@@ -261,6 +279,9 @@ def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels
         yield _why_empty(timeline, launches)
     elif untraced > 0:
         yield f"{untraced} of {launches} kernel launches have no kernel in the trace: events were lost or cut off"
+    for process in timeline.processes if timeline.has_kernel_data else ():
+        if process.launches and not process.kernel_count:
+            yield f"none of the {process.launches} kernels that process {process.pid} launched is in the trace"
     if kernels.unfinished:
         yield f"{kernels.unfinished} kernels have no end in the trace and were left out"
     if timeline.graph_count:

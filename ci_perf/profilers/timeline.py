@@ -96,6 +96,16 @@ class RangeStats:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessStats:
+    """What one process of the program did on the GPU: here it shows if a rank is missing."""
+
+    pid: int
+    launches: int
+    """Successful calls that launch one kernel each."""
+    kernel_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class CopyStats:
     """Memory copies of one kind (`host-to-device`) between memories of one kind (`pageable`, `pinned`, `device`)."""
 
@@ -139,9 +149,16 @@ class Timeline:
     """The longest total first."""
     ranges: tuple[RangeStats, ...]
     """In the order in which the names first occur."""
+    processes: tuple[ProcessStats, ...] = ()
+    """Those that called CUDA or ran a kernel; empty where the trace does not tell processes apart."""
     warnings: tuple[str, ...] = ()
 
     @property
     def has_kernel_data(self) -> bool:
         """False: no kernel was traced, and `warnings` says why; never read the zeros as a measurement."""
         return self.kernel_count > 0
+
+
+def hidden_by_graphs(count: int) -> str:
+    """Say why nothing of such a trace is held against another: one that was traced node by node has more kernels."""
+    return f"{count} CUDA graphs were traced as a whole, so kernels are missing"
