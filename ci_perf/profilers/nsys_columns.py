@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 CHUNK = 25_000
 """Rows that cross from SQLite at a time."""
-BLOCK = 1 << 20
+BLOCK = 1 << 16
 """Numbers that are worked on at a time where a copy of all of them would be too large."""
 _BITS = 20
 _MASK = (1 << _BITS) - 1
@@ -76,7 +76,7 @@ class Columns:
 
     view: str
     columns: Sequence[Column]
-    total: str = "0"
+    total: str = ""
     """An expression that is summed up as well."""
     _widths: list[int] = field(init=False)
 
@@ -110,7 +110,9 @@ class Columns:
                 continue
             characters.append(f"{_BASE} + ({value} >> {_BITS * (width - 1)})")
             characters += [f"{_BASE} + (({value} >> {_BITS * low}) & {_MASK})" for low in range(width - 2, -1, -1)]
-        return self._select("COUNT(*)", f"GROUP_CONCAT(CHAR({', '.join(characters)}), '')", f"SUM({self.total})")
+        return self._select(
+            "COUNT(*)", f"GROUP_CONCAT(CHAR({', '.join(characters)}), '')", f"SUM({self.total})" if self.total else "0"
+        )
 
     def _widen(self, ask: Ask, chunk: tuple[int, int], near: Sequence[Any], widths: Sequence[int]) -> None:
         (ends,) = ask(self._select(*(f"{end}({c.expression})" for c in self.columns for end in ("MIN", "MAX"))), chunk)

@@ -18,8 +18,11 @@ from ci_perf.profilers.nsys_scan import Rows
 
 SMALL = 16 << 20
 """Bytes of a trace that is read before another process has started."""
-MOST = 6
-"""Processes: each takes 15 MB, and this one cannot keep more of them busy."""
+MOST = 4
+"""Processes: each takes 20 MB, and this one cannot keep many more of them busy."""
+
+_VARIABLES = ("PATH", "LD_LIBRARY_PATH")
+"""What such a process is told of the environment, which may hold secrets."""
 
 Ask = Callable[..., Rows]
 """From a query and its values to the rows; text comes as bytes."""
@@ -99,6 +102,7 @@ class _Apart:
             [sys.executable, "-IS", nsys_scan.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name in _VARIABLES},
             start_new_session=True,  # Ctrl-C is ours to handle
         )
         self._write([uri, list(statements)])

@@ -101,7 +101,7 @@ def create_views(database: sqlite3.Connection, path: Path) -> list[str]:
 def _column(column: str, default: str, present: Mapping[str, bool]) -> str:
     """Return the column; `present` says of each that exists whether it is declared never to be null."""
     stand_in = default or "NULL"
-    if present.get(column):
+    if present.get(column) or (column in present and stand_in == "NULL"):
         return f'"{column}"'
     return f'COALESCE("{column}", {stand_in}) AS "{column}"' if column in present else f'{stand_in} AS "{column}"'
 
