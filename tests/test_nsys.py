@@ -289,6 +289,16 @@ def test_a_process_whose_kernels_are_missing_is_named(read):
     assert timeline.warnings[1] == "none of the 1 kernels that process 8 launched is in the trace"
 
 
+def test_a_kernel_whose_process_is_unknown_has_no_launch(read):
+    timeline = read(
+        kernels=[kernel(0, 9, 1), kernel(20, 29, 2, globalPid=None)],
+        calls=[call(0, 1), call(2, 2)],
+        ranges=[nvtx("case", 0, 5)],
+    )
+    assert (timeline.kernel_count, timeline.ranges[0].count) == (2, 1)
+    assert timeline.warnings[1].startswith("1 of 2 kernels have no launch call")
+
+
 def test_calls_may_bear_their_names_themselves(read):
     timeline = read(calls=[call(0, 1, "cuLaunch'Kernel"), call(2, 2, "cudaFree"), call(4, 3, "cudaFree")])
 

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +38,8 @@ _BUSY = """
     ) GROUP BY deviceId ORDER BY deviceId
 """
 
-Variant = tuple[int, ...]
-"""The values of COLUMNS; in results, without the process."""
+Variant = tuple[Any, ...]
+"""The values of COLUMNS, integers, except that the process may be None; in results, without the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class _Layout:
         """Find the expression, which adds up multiples of few columns."""
         if not all(type(v) is int and -1 <= v < 1 << 32 for variant in variants for v in variant[:-1]):
             raise sqlite3.DataError("the table of kernels holds numbers that no kernel has")
+        if not all(variant[-1] is None or type(variant[-1]) is int for variant in variants):
+            raise sqlite3.DataError("the table of kernels holds processes that are no numbers")
         self.processes = {pid: number for number, pid in enumerate(dict.fromkeys(v[-1] for v in variants))}
         rows = [(*variant[:-1], self.processes[variant[-1]]) for variant in variants]
         kept = _telling_columns(rows)
@@ -91,7 +94,9 @@ class _Layout:
     def _value(self, column: int) -> str:
         if column < len(COLUMNS) - 1:
             return COLUMNS[column]
-        return f"CASE {' '.join(f'WHEN pid IS {pid} THEN {number}' for pid, number in self.processes.items())} END"
+        known = ((pid, number) for pid, number in self.processes.items() if pid is not None)
+        cases = " ".join(f"WHEN {pid} THEN {number}" for pid, number in known)
+        return f"CASE pid {cases} ELSE {self.processes.get(None, -1)} END"
 
     def variants(self, keys: Ints) -> Ints:
         """Return the place of the variant that each number stands for."""
@@ -220,6 +225,8 @@ def read(pool: Pool, ranges: Iterable[Range]) -> Kernels:
 def _by_process(variants: Sequence[Variant], counts: Sequence[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for variant, count in zip(variants, counts, strict=True):
+        if variant[-1] is None:
+            continue
         found[variant[-1]] = found.get(variant[-1], 0) + count
     return found
 

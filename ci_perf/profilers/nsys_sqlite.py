@@ -265,7 +265,7 @@ def _ranges(kernels: Kernels, ranges: Iterable[Range], names: _Names) -> Iterato
 
 def _processes(kernels: Kernels) -> Iterator[ProcessStats]:
     launches = kernels.calls.launches_by_process
-    for process in sorted((launches.keys() | kernels.by_process.keys()) - {None, 0}):
+    for process in sorted((launches.keys() | kernels.by_process.keys()) - {0}):
         pid = process >> 24 & 0xFFFFFF  # of a globalPid
         yield ProcessStats(pid, launches.get(process, 0), kernels.by_process.get(process, 0))
 
