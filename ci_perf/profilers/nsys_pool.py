@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -62,9 +63,15 @@ class Pool:
     @property
     def _ask(self) -> Ask:
         if not hasattr(self._own, "opened"):
-            self._own.opened = (_Apart if self._apart else _Here)(self._uri, self._statements)
+            self._own.opened = self._open()
             self._opened.append(self._own.opened)
         return self._own.opened.ask  # type: ignore[no-any-return]
+
+    def _open(self) -> "_Here | _Apart":
+        if self._apart:
+            with suppress(OSError):  # no process is to be had
+                return _Apart(self._uri, self._statements)
+        return _Here(self._uri, self._statements)
 
     def __enter__(self) -> Self:
         return self
@@ -120,11 +127,9 @@ class _Apart:
 
     def _write(self, request: list[Any]) -> None:
         assert self._process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # the answer that is missing says so
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the answer that is missing says so
 
     def _fill(self, found: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
         assert self._process.stdout is not None
