@@ -58,6 +58,12 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   nsys          Nsight Systems: command, complaints
   nsys_sqlite   reads its exported database
   nsys_kernels  goes over the kernels of a trace of any length
+  nsys_calls    goes over its API calls, and finds the launch of a kernel
+  nsys_ranges   says which ranges are open at a launch
+  nsys_tally    sums and medians of kernels
+  nsys_columns  columns of integers out of SQLite, many rows at a time
+  nsys_pool     asks a large trace through several processes
+  nsys_scan     such a process; started by path, stands alone
   nsys_schema   gives every version's tables one shape
   nsys_activity  reads what a program did in a range, call by call
   nsys_scrub    removes environments from an export

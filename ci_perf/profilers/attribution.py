@@ -10,7 +10,7 @@ from ci_perf.core.occupancy import occupancy_pct
 from ci_perf.core.timeline import BY_NAME
 from ci_perf.profilers.counters import Counters
 from ci_perf.profilers.kernel_names import normalize
-from ci_perf.profilers.timeline import KernelStats, Timeline
+from ci_perf.profilers.timeline import KernelStats, Timeline, hidden_by_graphs
 
 _NO_SHAPE = (0, 0, 0)
 
@@ -40,12 +40,18 @@ def case_timeline(
 ) -> CaseTimeline | None:
     """Return the kernels that a case launched inside its range, or None where the trace has no such range.
 
-    `metrics` are those of the range; to them come those of how the kernels were launched.
+    `metrics` are those of the range; to them come those of how the kernels were launched. Where CUDA graphs were traced
+    as a whole, no kernel is listed and no metric known: another trace may show what this one hides.
     """
     for found in timeline.ranges:
         if found.name == label:
             mine = [k for k in found.kernels if counts(k.name, patterns)]
             launched = _launch_metrics(mine, {gpu.index: gpu.compute_capability for gpu in timeline.devices})
+            if timeline.graph_count:
+                reason = hidden_by_graphs(timeline.graph_count)
+                every = {**(metrics or {}), **launched}
+                unknown = {name: Reading(None, reading.unit, reason) for name, reading in every.items()}
+                return CaseTimeline(launches, (), source, unknown)
             return CaseTimeline(launches, tuple(map(_traced, mine)), source, {**(metrics or {}), **launched})
     return None
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from ci_perf.core.errors import ProfileError
 from ci_perf.profilers.attribution import counts
-from ci_perf.profilers.timeline import KernelStats, Timeline
+from ci_perf.profilers.timeline import KernelStats, Timeline, hidden_by_graphs
 
 _SHOWN = 5
 
@@ -25,7 +25,7 @@ def counted_kernels(
     if not timeline.has_kernel_data:
         raise ProfileError("; ".join(timeline.warnings) or "no kernel was traced")
     if timeline.graph_count:
-        raise ProfileError(f"{timeline.graph_count} CUDA graphs were traced as a whole, so kernels are missing")
+        raise ProfileError(hidden_by_graphs(timeline.graph_count))
     kernels: Sequence[KernelStats] = timeline.kernels
     if ranges:
         chosen = [r for r in timeline.ranges if r.name in ranges or any(fnmatchcase(r.name, p) for p in ranges)]
