@@ -114,6 +114,33 @@ def test_a_benchmark_is_run_anew_for_each_replicate_and_its_samples_are_those_of
     assert (done.exit_code, json.loads(done.stdout)["cases"][0]["n"]) == (0, 6)
 
 
+NVBENCH = """
+import json, pathlib, struct, sys
+path, named = sys.argv[1:]
+folder = pathlib.Path(path + "-bin")
+folder.mkdir()
+(folder / "0.bin").write_bytes(struct.pack("<3f", 1e-6, 2e-6, 3e-6))
+data = [{"name": "filename", "value": str(folder / named)}, {"name": "size", "value": "3"}]
+mean = {"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "value": "2e-6"}]}
+state = {"summaries": [mean, {"tag": "nv/json/bin:nv/cold/sample_times", "data": data}]}
+json.dump({"meta": {}, "benchmarks": [{"name": "copy", "states": [state]}]}, open(path, "w"))
+"""
+
+
+def test_the_samples_of_nvbench_are_those_of_the_replicate_and_are_kept(repository):
+    toml = 'nvbench = ["{python}", "{folder}/bench.py", "{output}", "{file}"]\n[cases]\na.file = "0.bin"\n'
+    a_program(repository, toml + 'b.file = "1.bin"\n', bench=NVBENCH)
+    done = ci_perf("run", "--processes", "1", "--json")
+    case, without = measured(repository)
+
+    assert [r.seconds for r in case.replicates] == [pytest.approx((1e-6, 2e-6, 3e-6))]
+    assert case.methods == ("nvbench-json/samples",)
+    assert (repository / "ci-perf-run/benchmarks/prog.a.json-bin/0.bin").stat().st_size == 12
+    assert verdicts(done)["prog/b"] == ("FAILED", "wrong-format")
+    assert without.failure.message == "{output}: names the samples results.json-bin/1.bin, which are not beside it"
+    assert without.failure.detail == "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
+
+
 def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(repository):
     a_program(
         repository,

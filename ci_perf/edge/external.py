@@ -12,10 +12,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ci_perf.benchmarks.choice import Chosen, NoNumber, choose
-from ci_perf.benchmarks.reader import parse
+from ci_perf.benchmarks.reader import beside, parse
 from ci_perf.benchmarks.results import BenchmarkFile, scaled
 from ci_perf.core.errors import CiPerfError, ProfileError
 from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Program, Replicate, Verification
@@ -254,6 +255,9 @@ class ProgramRunner:
         kept = self._folder / "benchmarks" / f"{job.spec.name}.{job.case}{self._side}{written[0].suffix}"
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(written[0], kept)
+        samples = Path(f"{written[0]}-bin")  # of nvbench --jsonbin
+        if samples.is_dir():
+            shutil.copytree(samples, f"{kept}-bin", dirs_exist_ok=True)
         return written[0]
 
 
@@ -299,11 +303,20 @@ def _read(path: Path) -> BenchmarkFile:
     if path.stat().st_size > _LARGEST_FILE:
         raise _Failed("wrong-format", f"{{output}} is larger than {_LARGEST_FILE >> 20} MiB")
     try:
-        return parse(path.read_text(encoding="utf-8-sig"), "{output}")
+        return parse(path.read_text(encoding="utf-8-sig"), "{output}", partial(_samples, path))
     except UnicodeDecodeError:
         raise _Failed("wrong-format", "{output}: binary data, not a benchmark's results") from None
     except ProfileError as error:
         raise _Failed("wrong-format", str(error), error.hint) from None
+
+
+def _samples(path: Path, folder: str, name: str) -> bytes:
+    """Return a file that nvbench just wrote beside `path`; without it some replicates would be samples, some a mean."""
+    content = beside(path, folder, name)
+    if content is None:
+        hint = "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
+        raise ProfileError(f"names the samples {folder}/{name}, which are not beside it", hint=hint)
+    return content
 
 
 def _notes(case: str, seen: _Seen) -> list[Note]:
