@@ -22,6 +22,7 @@ edge            one module for each kind of outside world
   preflight     what is settled before the first measurement: interpreter, devices, profilers
   lab           the machine as the flow sees it: verify, time, profile
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
+  program_counters  programs under ncu
   base          the base commit made ready: tree, build, kernels, worker
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure

@@ -1,11 +1,10 @@
 """A program's trace as one number: the GPU kernels that count, summed."""
 
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 
 from ci_perf.core.errors import ProfileError
-from ci_perf.profilers.attribution import counts
-from ci_perf.profilers.timeline import KernelStats, Timeline
+from ci_perf.profilers.attribution import counts, inside
+from ci_perf.profilers.timeline import KernelStats, RangeStats, Timeline
 
 _SHOWN = 5
 
@@ -28,7 +27,7 @@ def counted_kernels(
         raise ProfileError(f"{timeline.graph_count} CUDA graphs were traced as a whole, so kernels are missing")
     kernels: Sequence[KernelStats] = timeline.kernels
     if ranges:
-        chosen = [r for r in timeline.ranges if r.name in ranges or any(fnmatchcase(r.name, p) for p in ranges)]
+        chosen = chosen_ranges(timeline, ranges)
         if not chosen:
             raise ProfileError(
                 f"no NVTX range is called {_listed(ranges)}; the trace has {_listed([r.name for r in timeline.ranges])}"
@@ -40,6 +39,11 @@ def counted_kernels(
         names = list(dict.fromkeys(kernel.short_name for kernel in kernels))
         raise ProfileError(f"no kernel{inside} is called {_listed(patterns or ['*'])}; there ran {_listed(names)}")
     return found
+
+
+def chosen_ranges(timeline: Timeline, patterns: Sequence[str]) -> tuple[RangeStats, ...]:
+    """Return the ranges whose kernels count; none where all kernels do, in a range or not."""
+    return tuple(found for found in timeline.ranges if patterns and inside([found.name], patterns))
 
 
 def _listed(names: Sequence[str]) -> str:
