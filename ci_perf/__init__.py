@@ -67,7 +67,6 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   document      a file's content for `inspect`
   attribution   which kernels and counters belong to which case
   program_trace  the kernels of a program that count
-  kernel_names  names of GPU kernels, whatever tool wrote them
   printed       numbers of any locale
   units         every unit to its base unit
   diagnosis     a profiler's complaint as a value
@@ -96,6 +95,7 @@ core            pure: values in, values out
   baseline      made from a run, checked, compared
   metrics       the counters by name
   timeline      the metrics of a timeline by name
+  kernel_names  names of GPU kernels, whatever tool wrote them
   roofline      how near a time is to the device's best
   occupancy     how many warps of a kernel fit on a multiprocessor
   report        findings and numbers in order

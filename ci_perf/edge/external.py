@@ -18,6 +18,7 @@ from pathlib import Path
 from ci_perf.benchmarks.choice import Chosen, NoNumber, choose
 from ci_perf.benchmarks.reader import beside, parse
 from ci_perf.benchmarks.results import BenchmarkFile, scaled
+from ci_perf.core import kernel_names
 from ci_perf.core.errors import CiPerfError, ProfileError
 from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Program, Reading, Replicate, Verification
 from ci_perf.core.plan import Job
@@ -25,7 +26,7 @@ from ci_perf.core.program import command_line, fill
 from ci_perf.edge import proc
 from ci_perf.edge.program_counters import ProgramCounters, Traced
 from ci_perf.flow import Profiled
-from ci_perf.profilers import activity, kernel_names, nsys, nsys_activity
+from ci_perf.profilers import activity, nsys, nsys_activity
 from ci_perf.profilers.attribution import program_launch_counters, program_timeline
 from ci_perf.profilers.program_trace import chosen_ranges, counted_kernels
 from ci_perf.profilers.timeline import RangeStats

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from ci_perf.core.kernel_names import normalize
 from ci_perf.core.metrics import Metric, combine_kernels
 from ci_perf.core.model import CaseTimeline, Reading, TracedKernel
 from ci_perf.core.occupancy import occupancy_pct
 from ci_perf.core.timeline import BY_NAME
 from ci_perf.profilers.counters import Counters
-from ci_perf.profilers.kernel_names import normalize
 from ci_perf.profilers.timeline import Gpu, KernelStats, Timeline
 
 _NO_SHAPE = (0, 0, 0)
