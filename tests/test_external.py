@@ -165,8 +165,9 @@ def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(reposito
     assert ci_perf("baseline", "check").stdout == "1 baseline files, 0 problems\n"
 
     assert verdicts(ci_perf("run", *SIX)) == {"prog/n256": ("UNCHANGED", "within-noise")}
-    rate.write_text("1600")
+    rate.write_text("2000")
     assert verdicts(ci_perf("run", *SIX)) == {"prog/n256": ("SPEEDUP", "faster")}
+    assert "does it still do the same work?" in (repository / "ci-perf-run/report.md").read_text()
     rate.write_text("400")
     slower = ci_perf("run", *SIX)
     assert (slower.exit_code, verdicts(slower)) == (1, {"prog/n256": ("REGRESSION", "slower")})
@@ -378,7 +379,8 @@ def a_counting_runner(root, more=""):
     """Return a runner whose nsys and ncu play what the same program did on an H200."""
     guard = Guard(root / "out", ())
     guard.open()
-    counters = ProgramCounters(str(fake_ncu(root, more)), guard, root, dict(os.environ), 20.0)
+    limit_s = 0.2 if "STOP" in more else 20.0
+    counters = ProgramCounters(str(fake_ncu(root, more)), guard, root, dict(os.environ), limit_s)
     return a_runner(root, fake_nsys(root, H200), counters=counters)
 
 
@@ -463,7 +465,8 @@ def test_a_program_that_was_not_traced_is_counted_and_its_kernels_are_chosen_aft
     [
         ("echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1", (), "ncu-no-permission", "may not read the GPU's performance"),
         ("exit 9", (), "ncu-no-report", "ncu ended with exit status 9 and wrote no report"),
-        ("", ("conv",), "ncu-no-range", "none of the first 10 GPU kernels counts"),
+        ("", ("conv",), "ncu-no-range", "the first 10 GPU kernels counts; there ran `cudnn_gen"),
+        ("kill -STOP $$", (), "ncu-no-report", "ncu ran into its time limit"),
     ],
 )
 def test_a_program_without_counters_is_said_with_its_reason(tmp_path, more, kernels, code, message):

@@ -11,11 +11,13 @@ from ci_perf.core.plan import Job
 from ci_perf.core.program import fill
 from ci_perf.edge import proc
 from ci_perf.edge.guard import Guard
+from ci_perf.edge.profile import WAITING
 from ci_perf.edge.store import write_text
 from ci_perf.flow import Profiled
 from ci_perf.profilers import ncu
 from ci_perf.profilers.attribution import program_counters
 from ci_perf.profilers.diagnosis import Diagnosis
+from ci_perf.profilers.program_trace import listed
 
 LAUNCHES = 20
 """Each is replayed a few times, and a program may have thousands."""
@@ -98,7 +100,7 @@ class ProgramCounters:
         ranges, kernels = ([fill(p, job.params) for p in patterns] for patterns in (job.spec.ranges, job.spec.kernels))
         readings = program_counters(counters, ranges, kernels, metrics)
         if not readings:
-            raise _NoCounters(_uncounted(job, len(counters.launches)))
+            raise _NoCounters(_uncounted(job, [launch.name for launch in counters.launches]))
         notes = [Note("ncu-warning", f"ncu: {job.id}: {warning}") for warning in counters.warnings]
         return readings, notes if trouble is None else [*notes, _complaint(job, trouble)]
 
@@ -114,12 +116,13 @@ def _complaint(job: Job, trouble: Diagnosis) -> Note:
 
 def _nothing(job: Job, completed: proc.Completed) -> Note:
     ended = "ran into its time limit" if completed.timed_out else f"ended with {proc.signal_name(completed.status)}"
-    hint = f"see logs/ncu.{job.spec.name}.{job.case}.log in the run's folder"
+    hint = WAITING if completed.timed_out else f"see logs/ncu.{job.spec.name}.{job.case}.log in the run's folder"
     return Note("ncu-no-report", f"ncu: {job.id}: ncu {ended} and wrote no report", hint)
 
 
-def _uncounted(job: Job, launches: int) -> Note:
-    message = f"ncu: {job.id}: none of the first {launches} GPU kernels counts"
+def _uncounted(job: Job, ran: Sequence[str]) -> Note:
+    names = listed(list(dict.fromkeys(ran)))
+    message = f"ncu: {job.id}: none of the first {len(ran)} GPU kernels counts; there ran {names}"
     return Note("ncu-no-range", message, "do the patterns of `ranges` and `kernels` in kernel.toml fit?")
 
 

@@ -30,14 +30,14 @@ def counted_kernels(
         chosen = chosen_ranges(timeline, ranges)
         if not chosen:
             raise ProfileError(
-                f"no NVTX range is called {_listed(ranges)}; the trace has {_listed([r.name for r in timeline.ranges])}"
+                f"no NVTX range is called {listed(ranges)}; the trace has {listed([r.name for r in timeline.ranges])}"
             )
         kernels = chosen[0].kernels if len(chosen) == 1 else read_inside([r.name for r in chosen])
     found = tuple(kernel for kernel in kernels if counts(kernel.name, patterns))
     if not found:
-        inside = f" inside {_listed(ranges)}" if ranges else ""
+        inside = f" inside {listed(ranges)}" if ranges else ""
         names = list(dict.fromkeys(kernel.short_name for kernel in kernels))
-        raise ProfileError(f"no kernel{inside} is called {_listed(patterns or ['*'])}; there ran {_listed(names)}")
+        raise ProfileError(f"no kernel{inside} is called {listed(patterns or ['*'])}; there ran {listed(names)}")
     return found
 
 
@@ -46,7 +46,12 @@ def chosen_ranges(timeline: Timeline, patterns: Sequence[str]) -> tuple[RangeSta
     return tuple(found for found in timeline.ranges if patterns and inside([found.name], patterns))
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Name the first few of what there was, or none.
+
+    >>> listed(["a", "b", "c", "d", "e", "f"]), listed([])
+    ('`a`, `b`, `c`, `d`, `e` and 1 more', 'none')
+    """
     if not names:
         return "none"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
