@@ -435,18 +435,19 @@ def test_bench_ncu_times_the_program_alone_then_the_default_then_all_counters(tm
     )
     named = {"CI_PERF_NCU": str(tmp_path / "ncu"), "CI_PERF_PYTHON": bare_python, "PYTHONPATH": str(tmp_path)}
     script = Path(__file__).parent.parent / "scripts/bench-ncu"
-    done = subprocess.run(
-        [sys.executable, script, "--json", tmp_path / "n.json"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], **named},
-        timeout=60,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def bench():
+        argv, env = [sys.executable, script, "--json", tmp_path / "n.json"], {"PATH": os.environ["PATH"], **named}
+        return subprocess.run(argv, cwd=tmp_path, env=env, timeout=60, capture_output=True, text=True, check=False)
+
+    done = bench()
     assert done.returncode == 0, done.stderr
     alone, default, full = json.loads((tmp_path / "n.json").read_text())["rows"]
 
     assert done.stdout.startswith("12 cases, 2 launches each; ncu 2025.3.1")
     assert (alone["launches"], default["launches"], full["launches"], full["passes"]) == (0, 10, 10, 10)
     assert full["seconds"] > max(alone["seconds"], default["seconds"])
+
+    (tmp_path / "ncu").write_text(BENCHED_NCU.replace('"$@" &&', '"$@"; exit 9;'))
+    without = bench()
+    assert (without.returncode, "ncu ended with exit status 9 and wrote no report" in without.stderr) == (1, True)
