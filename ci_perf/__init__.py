@@ -23,6 +23,7 @@ edge            one module for each kind of outside world
   preflight     what is settled before the first measurement: interpreter, devices, profilers
   lab           the machine as the flow sees it: verify, time, profile
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
+  program_counters  programs under ncu
   base          the base commit made ready: tree, build, kernels, worker
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
@@ -77,7 +78,6 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   document      a file's content for `inspect`
   attribution   which kernels and counters belong to which case
   program_trace  the kernels of a program that count
-  kernel_names  names of GPU kernels, whatever tool wrote them
   printed       numbers of any locale
   units         every unit to its base unit
   diagnosis     a profiler's complaint as a value
@@ -111,6 +111,7 @@ core            pure: values in, values out
   baseline      made from a run, checked, compared
   metrics       the counters by name
   timeline      the metrics of a timeline by name
+  kernel_names  names of GPU kernels, whatever tool wrote them
   roofline      how near a time is to the device's best
   occupancy     how many warps of a kernel fit on a multiprocessor
   report        findings and numbers in order

@@ -28,6 +28,7 @@ def render_comment(report: Report, key: str = "default") -> str:
         _failures(report),
         _gates(report.rows),
         _counters(report.rows),
+        _kernel_changes(report.rows),
         _warnings(report),
         _notes(report),
         _folded("Inconclusive and not comparable", _plain_table(_undecided(report), report)),
@@ -130,6 +131,21 @@ def _counters(rows: Sequence[Row]) -> str:
     return "#### Counters that changed\n\n" + table(
         ["case", "counter", "base", "head", "unit"], lines, ("base", "head")
     )
+
+
+def _kernel_changes(rows: Sequence[Row]) -> str:
+    """List the GPU kernels that are not those of the baseline; folded where they are only called differently."""
+    lines = [
+        [code(row.finding.id), what, *(code(name) if name else "" for name in names)]
+        for row in rows
+        for what, *names in cells.kernel_changes(row)
+    ]
+    if not lines:
+        return ""
+    body = table(["case", "what", "in the baseline", "now"], lines)
+    if all(row.finding.kernels.same_kernels for row in rows):
+        return _folded("GPU kernels with another name than in the baseline", body)
+    return "#### GPU kernels that changed\n\n" + body
 
 
 def _warnings(report: Report) -> str:
