@@ -55,7 +55,7 @@ def repository(tmp_path, monkeypatch, bare_python):
 
 
 def settle(monkeypatch, root, python):
-    for name in ("GITHUB_STEP_SUMMARY", *(variable(setting.name) for setting in SETTINGS)):
+    for name in ("GITHUB_EVENT_NAME", *(variable(setting.name) for setting in SETTINGS)):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CI_PERF_PYTHON", python)
     monkeypatch.chdir(root)
@@ -465,15 +465,6 @@ def test_only_the_cpu_cases_run_unless_all_are_asked_for(repository):
 
     assert list(verdicts(ci_perf("run", *BRIEF, "--json"))) == ["spin/short"]
     assert list(verdicts(ci_perf("run", *BRIEF, "--json", "--all-cases"))) == ["spin/short", "spin/long"]
-
-
-def test_the_comment_is_added_to_the_summary_of_the_step(repository, monkeypatch):
-    a_kernel(repository)
-    (repository / "summary.md").write_text("before\n")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(repository / "summary.md"))
-    ci_perf("run", *BRIEF)
-
-    assert (repository / "summary.md").read_text() == "before\n" + (repository / "ci-perf-run/report.md").read_text()
 
 
 def test_secrets_reach_neither_the_kernel_nor_any_file_of_the_run(repository, monkeypatch):

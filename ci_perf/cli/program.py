@@ -12,6 +12,7 @@ from ci_perf.cli.baseline import baseline
 from ci_perf.cli.doctor import doctor
 from ci_perf.cli.inspect import inspect
 from ci_perf.cli.listing import list_cases
+from ci_perf.cli.publish import publish
 from ci_perf.cli.report import replay, report
 from ci_perf.cli.run import run
 from ci_perf.cli.scrub import scrub
@@ -56,7 +57,7 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, report, replay, baseline, inspect, scrub, doctor):
+for _command in (run, list_cases, report, replay, baseline, publish, inspect, scrub, doctor):
     program.add_command(_command)
 
 

@@ -94,7 +94,16 @@ def _unzip(file: Path) -> str:
 
 
 OWN_FILES = (
-    *("index.md", "run.json", "report.md", "key_metrics.csv", "smoke.txt", "env.txt", "nsys_summary.txt"),
+    *(
+        "index.md",
+        "run.json",
+        "report.md",
+        "key_metrics.csv",
+        "smoke.txt",
+        "env.txt",
+        "nsys_summary.txt",
+        "baseline.patch",
+    ),
     *("timeline.*", "kernels.*", "logs/n*", "logs/t*", "logs/program*", "benchmarks/*"),
 )
 
