@@ -2,13 +2,17 @@
 
 import difflib
 import re
+import shlex
 
 from ci_perf.core.baseline import make_baselines, path_of
 from ci_perf.core.errors import CiPerfError
+from ci_perf.core.event import Event
 from ci_perf.core.model import Baseline, Run, Verdict
 from ci_perf.core.report import Report
 from ci_perf.core.serial import dump_baseline
 
+PATCH = "baseline.patch"
+"""Its name in the artifact folder."""
 _AS_AGREED = (Verdict.UNCHANGED, Verdict.INCONCLUSIVE)
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 """Paths that git writes into a patch without quotes."""
@@ -27,6 +31,18 @@ def baseline_patch(run: Run, report: Report, folder: str) -> str:
         _file_patch(f"{folder}/{path_of(b.device, b.kernel)}", old.get(path_of(b.device, b.kernel)), b) for b in new
     ]
     return "".join(patches)
+
+
+def apply_command(event: Event, artifact: str) -> str:
+    """Return what a person pastes into a shell to fetch the patch from a workflow's artifact and apply it."""
+    if not event.run_id:
+        return f"git apply {PATCH}"
+    host = event.server_url.partition("://")[2]
+    repository = event.repository if host == "github.com" else f"{host}/{event.repository}"
+    folder = f"ci-perf-run-{event.run_id}"
+    options = ["--repo", repository, "--name", artifact, "--dir", folder]
+    fetch = shlex.join(["gh", "run", "download", event.run_id, *options])
+    return f"{fetch} &&\n  git apply {folder}/{PATCH}"
 
 
 def _acceptable(run: Run, kernel: str) -> tuple[Baseline, ...]:

@@ -181,11 +181,11 @@ class Conversation:
         """What the pull request's head is now."""
         self._pull, self._key, self._is_ours, self._errors = pull, key, is_ours, errors
 
-    def find(self) -> Comment | None:
-        """Return our comment: the oldest, should there be several."""
+    def find_state(self) -> State | None:
+        """Return what our comment says, or None where there is none."""
         with self._errors():
             ours = self._ours()
-        return ours[0][1] if ours else None
+        return ours[0][1].state if ours else None
 
     def write(self, body: str) -> Comment:
         """Make `body` our only comment; two jobs that do so at once end with one comment, whoever is first.
@@ -203,7 +203,7 @@ class Conversation:
             for comment, _ in younger:
                 with suppress(UnknownObjectException):  # The other job was here first.
                     comment.delete()
-        return Comment(found.id, found.url, body, read_marker(body, self._key) or found.state)
+        return found
 
     def _ours(self) -> list[tuple[IssueComment, Comment]]:
         return sorted(
