@@ -1,5 +1,6 @@
 """GitHub: the pull request of a commit, and the one comment that is ours. Through PyGithub, which pages and retries."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -66,18 +67,21 @@ class Repository:
             backoff_max=60,
             secondary_rate_wait=patience.secondary_limit_s,
             max_rate_limit_wait=patience.longest_s,
+            retry_after_max=int(patience.longest_s),
+            status_forcelist=[HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)],
             allowed_methods=None,  # A comment that was made twice is noticed: see `create`.
         )
         self._github = Github(
             auth=Auth.Token(token),
             base_url=api_url,
+            lazy=True,
             timeout=_TIMEOUT_S,
             per_page=100,
             retry=retry,
             seconds_between_requests=patience.between_s,
             seconds_between_writes=patience.between_writes_s,
         )
-        self._repository = self._github.get_repo(name, lazy=True)
+        self._repository = self._github.get_repo(name)
 
     def find_open(self, origin: Origin, head_sha: str) -> list[int]:
         """Return the numbers of the open pull requests whose head is this commit of this branch of this repository."""
@@ -119,12 +123,12 @@ class Repository:
         try:
             yield
         except RateLimitExceededException:
-            raise MachineError(
-                f"{self._api_url}: the token's rate limit is used up", hint="run the job again later"
-            ) from None
+            raise self._limited() from None
         except GithubException as error:
             raise self._explained(error) from None
-        except requests.exceptions.RetryError:
+        except requests.exceptions.RetryError as error:
+            if re.search("too many (403|429) error", str(error)):
+                raise self._limited() from None
             raise MachineError(
                 f"{self._api_url}: answered with errors again and again",
                 hint="see https://www.githubstatus.com, and run the job again later",
@@ -134,6 +138,12 @@ class Repository:
                 f"{self._api_url}: cannot be reached: {self._harmless(type(error).__name__)}",
                 hint="a runner behind a proxy needs HTTPS_PROXY; GITHUB_API_URL names GitHub's address",
             ) from None
+
+    def _limited(self) -> MachineError:
+        return MachineError(
+            f"{self._api_url}: the token's rate limit is used up",
+            hint="run the job again later; many jobs with one token of your own share its limit",
+        )
 
     def _explained(self, error: GithubException) -> MachineError:
         data = error.data if isinstance(error.data, dict) else {}
