@@ -1,5 +1,6 @@
 """The run.json of an artifact that nobody vouches for: read in memory, within limits, without unpacking anything."""
 
+import re
 import stat
 import zipfile
 import zlib
@@ -60,7 +61,7 @@ def _from_zip(file: Path, size: int) -> bytes:
 def _check_entry(entry: zipfile.ZipInfo, file: Path) -> None:
     """Refuse what could leave a folder if anybody unpacked it: nobody honest packs that."""
     name = PurePosixPath(entry.filename.replace("\\", "/"))
-    if name.is_absolute() or ".." in name.parts or ":" in name.parts[0:1]:
+    if name.is_absolute() or ".." in name.parts or re.match("[A-Za-z]:", entry.filename):
         raise FormatError(f"{file}: the entry {entry.filename!r:.80} leaves the archive's folder")
     mode = entry.external_attr >> 16
     if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):

@@ -136,6 +136,7 @@ def environment(report: Report) -> list[tuple[str, str]]:
         ("ncu", tools.ncu or "not used"),
         ("ci-perf", report.provenance.tool),
         ("commit", report.provenance.commit or "unknown"),
+        *([("pushed commit", report.provenance.head)] if report.provenance.head else []),
         ("date", report.provenance.date),
     ]
     return pairs

@@ -235,13 +235,16 @@ def _counters(rows: Sequence[Row], most: int | None) -> str:
 
 
 def _warnings(report: Report, most: int | None) -> str:
-    lines = [f"- {code(row.finding.id)}: {prose(warning)}" for row in report.rows for warning in row.warnings]
-    return "#### Warnings\n\n" + "\n".join(lines[:most]) + _more(lines, most) if lines else ""
+    found = [(row.finding.id, warning) for row in report.rows for warning in row.warnings]
+    lines = [f"- {code(case)}: {prose(warning)}" for case, warning in found[:most]]
+    return "#### Warnings\n\n" + "\n".join(lines) + _more(found, most) if lines else ""
 
 
 def _notes(report: Report, most: int | None) -> str:
-    lines = [f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "") for note in report.notes]
-    return "#### Not done\n\n" + "\n".join(lines[:most]) + _more(lines, most) if lines else ""
+    lines = [
+        f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "") for note in report.notes[:most]
+    ]
+    return "#### Not done\n\n" + "\n".join(lines) + _more(report.notes, most) if lines else ""
 
 
 def _statistics(report: Report, most: int | None) -> str:
