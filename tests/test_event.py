@@ -24,6 +24,8 @@ WORKFLOW_RUN = {
     "head_branch": "feature",
     "head_repository": {"full_name": "mallory/kernels"},
     "repository": {"full_name": "octo/kernels"},
+    "id": 41,
+    "run_attempt": 1,
     "conclusion": "success",
     "pull_requests": [],
 }
@@ -90,6 +92,10 @@ def test_a_workflow_run_says_whose_commit_it_measured():
     found = event("workflow_run", {"workflow_run": WORKFLOW_RUN}).origin
 
     assert (found.event, found.head_repository, found.head_branch) == ("pull_request", "mallory/kernels", "feature")
+
+
+def test_the_artifact_of_a_workflow_run_is_at_the_run_that_measured():
+    assert event("workflow_run", {"workflow_run": WORKFLOW_RUN}).run_url.endswith("/runs/41")
 
 
 def test_a_workflow_run_of_a_fork_that_is_gone_is_still_an_event():

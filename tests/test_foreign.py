@@ -23,8 +23,9 @@ OURS = a_provenance(commit="b" * 40, repository="octo/kernels", head=HEAD)
 
 def workflow_run(**changes):
     of = {"full_name": "octo/kernels"}
-    run = {"event": "pull_request", "head_sha": HEAD, "head_branch": "feature", "repository": of, "pull_requests": []}
-    return {"workflow_run": {**run, "head_repository": {"full_name": "mallory/kernels"}, **changes}}
+    run = {"event": "pull_request", "head_sha": HEAD, "head_branch": "feature", "repository": of}
+    head = {"id": 41, "run_attempt": 1, "head_repository": {"full_name": "mallory/kernels"}, "pull_requests": []}
+    return {"workflow_run": {**run, **head, **changes}}
 
 
 @pytest.fixture
@@ -70,6 +71,7 @@ def test_a_forks_run_is_commented_on_the_pull_request_of_its_commit(root, github
     (body,) = github.bodies(8)
     assert "runs code of a fork, which its author controls" in body
     assert "git apply" not in body
+    assert "[workflow run](https://github.com/octo/kernels/actions/runs/41)" in body
     assert "::error" not in done.output
     assert outputs(root)["baseline-patch-path"] == ""
 
@@ -312,6 +314,12 @@ def test_a_case_of_too_many_processes_is_refused(root, github):
     run = foreign(a_run(a_measurement(STEADY * 50)))
 
     refused(publish(root, run), github, r"key `measurements\[0\]`: 300 processes of at most 200")
+
+
+def test_a_text_without_end_is_refused(root, github):
+    run = foreign(slower(), notes=(Note("long", "x" * 100_001),))
+
+    refused(publish(root, run), github, r"key `notes\[0\]\.message`: 100001 characters")
 
 
 def test_nesting_without_end_is_refused(root, github):

@@ -229,7 +229,7 @@ def test_github_enterprise_is_another_address():
         assert all(path.startswith("/api/") for _, path in github.requests)
 
 
-FORK = Origin("pull_request", "mallory/kernels", "feature")
+FORK = Origin("pull_request", "mallory/kernels", "feature", run_id="41", attempt=1)
 
 
 def test_a_pull_request_is_found_by_head_repository_branch_and_commit(github):

@@ -41,6 +41,7 @@ from tests.builders import (
     a_provenance,
     a_run,
     a_spec,
+    a_toolchain,
     counters,
     times,
 )
@@ -222,8 +223,12 @@ CRASH = {"replicates": (), "failure": Failure("time", "crashed", "@&<>" * 200, "
         (lambda: many(5000, **CRASH), "5000 failed kernels"),
         (lambda: many(5000, NASTY, **CRASH), "5000 failed kernels"),
         (lambda: replace(many(1), notes=(Note("odd", "@" * 400, "<" * 400),) * 1000), "1 unchanged"),
+        (
+            lambda: replace(many(1), toolchain=a_toolchain(packages={f"@{i}": "<" * 9 for i in range(5000)})),
+            "1 not comparable",
+        ),
     ],
-    ids=["unchanged", "failed", "hostile", "notes"],
+    ids=["unchanged", "failed", "hostile", "notes", "packages"],
 )
 def test_a_comment_fits_github_at_5000_cases(run, shown):
     """Counted in bytes, which are never fewer than characters."""
@@ -512,6 +517,13 @@ def test_the_token_is_nowhere(job, github, tmp_path):
 
     assert TOKEN not in done.output
     assert not any(TOKEN in p.read_text(encoding="utf-8") for p in tmp_path.rglob("*") if p.is_file())
+
+
+def test_a_rule_that_comes_too_late_is_refused(job):
+    done = job(slower(), "--regression-threshold", "50%")
+
+    assert done.exit_code == 2
+    assert "flag --regression-threshold: a run is judged by the rules that it was measured under" in done.output
 
 
 def test_a_run_on_a_machine_of_ones_own_is_published_nowhere(tmp_path, monkeypatch):

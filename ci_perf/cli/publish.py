@@ -27,6 +27,10 @@ TOKENS = ("CI_PERF_GITHUB_TOKEN", "GITHUB_TOKEN")
 """Where the token is looked for, in this order; it is no flag, so that no list of processes shows it."""
 
 
+_RULES = ("kernels-dir", "regression-threshold", "speedup-threshold", "fail-on", "strict")
+"""Of the base repository, for runs that a fork measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What is to be published."""
@@ -52,10 +56,7 @@ class Target:
 
 @click.command()
 @click.argument("run_file", metavar="RUN", type=click.Path(path_type=Path))
-@setting_options(
-    *("comment", "comment-key", "artifact-name", "cost-per-hour", "baselines", "kernels-dir"),
-    *("regression-threshold", "speedup-threshold", "fail-on", "strict"),
-)
+@setting_options("comment", "comment-key", "artifact-name", "cost-per-hour", "baselines", *_RULES)
 @click.option(
     "--from-workflow-run",
     is_flag=True,
@@ -93,6 +94,12 @@ def publish(run_file: Path, from_workflow_run: bool, dry_run: bool, **flags: obj
 
 
 def _read_own(run_file: Path, settings: Settings, root: Path) -> Found:
+    for name in _RULES:
+        if settings.origins[name].startswith("flag"):
+            raise ConfigError(
+                f"{settings.origins[name]}: a run is judged by the rules that it was measured under",
+                hint="give it to `ci-perf run`; here it is for --from-workflow-run",
+            )
     run = store.read_run(run_file)
     report = build_report(run)
     prefix = git.query_prefix(root)
@@ -155,7 +162,7 @@ def _paths(run_file: Path, found: Found) -> dict[str, str]:
     folder = run_file if run_file.is_dir() else run_file.parent
     report = folder / "report.md"
     return {
-        "report-path": str(report) if report.is_file() else "",
+        "report-path": str(report) if report.is_file() and not found.foreign else "",
         "run-path": str(folder / "run.json" if run_file.is_dir() else run_file),
         "comment-id": "",
         "comment-url": "",

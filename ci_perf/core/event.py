@@ -25,6 +25,8 @@ class Origin:
     head_repository: str
     """`owner/name`; empty once it is deleted."""
     head_branch: str
+    run_id: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,12 @@ class Event:
 
     @property
     def run_url(self) -> str:
-        """The page of this attempt of the workflow run; empty outside of GitHub Actions."""
-        if not self.run_id:
+        """The page of the workflow run that measured, where its artifacts are; empty outside of GitHub Actions."""
+        run_id, attempt = (self.origin.run_id, self.origin.attempt) if self.origin else (self.run_id, self.attempt)
+        if not run_id:
             return ""
-        attempt = f"/attempts/{self.attempt}" if self.attempt > 1 else ""
-        return f"{self.server_url}/{self.repository}/actions/runs/{self.run_id}{attempt}"
+        suffix = f"/attempts/{attempt}" if attempt > 1 else ""
+        return f"{self.server_url}/{self.repository}/actions/runs/{run_id}{suffix}"
 
 
 def parse_event(environ: Mapping[str, str], document: object, source: str = "GITHUB_EVENT_PATH") -> Event:
@@ -122,6 +125,8 @@ def _origin(repository: str, keys: "_Keys") -> Origin:
         event=keys.text("workflow_run.event"),
         head_repository=keys.text("workflow_run.head_repository.full_name", absent=""),
         head_branch=keys.text("workflow_run.head_branch", absent=""),
+        run_id=str(keys.number("workflow_run.id")),
+        attempt=keys.number("workflow_run.run_attempt"),
     )
 
 

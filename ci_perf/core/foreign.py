@@ -17,6 +17,7 @@ from ci_perf.core.schema import key_path
 LARGEST = 1e21
 SMALLEST = 1e-18
 """Beyond both there is no time in seconds, no number of bytes or operations, and no clock."""
+LONGEST_TEXT = 100_000
 MOST_CASES = 10_000
 MOST_PROCESSES = 200
 """Of a case: the exact intervals take time that grows with their square."""
@@ -41,7 +42,7 @@ def check_run(run: Run, document: object, event: Event, source: str) -> None:
             hint="take the artifact of the workflow run that the event names",
         )
     _check_sizes(run, source)
-    _check_numbers(document, [], source)
+    _check_values(document, [], source)
 
 
 def judge_foreign(
@@ -74,17 +75,19 @@ def _check_sizes(run: Run, source: str) -> None:
             raise FormatError(f"{source}: key `measurements[{i}]`: {processes} processes of at most {MOST_PROCESSES}")
 
 
-def _check_numbers(node: object, keys: list[str | int], source: str) -> None:
+def _check_values(node: object, keys: list[str | int], source: str) -> None:
     match node:
         case bool():
             return
+        case str() if len(node) > LONGEST_TEXT:
+            raise FormatError(f"{source}: key `{key_path(keys)}`: {len(node)} characters of at most {LONGEST_TEXT}")
         case int() | float():
             if node and not SMALLEST <= abs(node) <= LARGEST:
                 raise FormatError(f"{source}: key `{key_path(keys)}`: no measurement is {node:.3g}")
         case Mapping() | list():
             for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
                 keys.append(key)
-                _check_numbers(value, keys, source)
+                _check_values(value, keys, source)
                 keys.pop()
         case _:
             return

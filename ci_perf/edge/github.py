@@ -220,7 +220,7 @@ class Conversation:
             (
                 (comment, Comment(comment.id, comment.html_url, comment.body, state))
                 for comment in self._pull.get_issue_comments()
-                if (state := read_marker(comment.body, self._key)) and self._is_ours(comment)
+                if (state := read_marker(comment.body or "", self._key)) and self._is_ours(comment)
             ),
             key=lambda pair: pair[1].id,
         )
