@@ -48,7 +48,7 @@ class Frame:
     """Bytes; None: as long as it gets."""
 
 
-def render_comment(report: Report, frame: Frame = Frame()) -> str:  # frozen
+def render_comment(report: Report, frame: Frame = Frame()) -> str:
     """Return the exact body of the comment, shortened step by step until it fits.
 
     First rows lose their padding, then the unchanged rows go, then tables of numbers, then rows without a verdict on
