@@ -41,7 +41,7 @@ class Frame:
     patch_command: str = ""
     """What accepts the run as the baseline, to be pasted into a shell; empty: nothing to accept."""
     foreign: bool = False
-    """The numbers come from a machine on which the author of the pull request ran code: of a fork."""
+    """The author of the pull request controlled what measured, as in a fork."""
     cost_per_hour: float | None = None
     """Of the GPU, in whatever currency."""
     limit: int | None = None
@@ -93,8 +93,8 @@ def _assemble(report: Report, frame: Frame, parts: Mapping[str, str], left_out: 
 
 
 _FOREIGN = (
-    "> These numbers were measured by a workflow that runs code of a fork, which its author controls. Only the"
-    " judgement is this repository's own."
+    "> These numbers come from a workflow that ran the pull request's own code, which its author controls. Only the"
+    " judgement is this repository's."
 )
 
 
