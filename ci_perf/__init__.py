@@ -10,6 +10,7 @@ The map. Data walks through these rooms once, front to back, and nothing imports
 cli             the command line: each command parses, calls, prints, exits
   program       the commands together; where errors become exit statuses
   run           `run`: the main job
+  publish       `publish`: a run's comment, summary, annotations and outputs
   report        `report` and `replay`: a recorded run as text
   baseline      `baseline accept`, `check`, `diff`
   listing       `list`
@@ -37,6 +38,9 @@ edge            one module for each kind of outside world
   store         files: kernels, settings, runs, baselines
   audit         sessions in which the truth is known
   audit_file    files of audit sessions, appended to
+  actions       the files of GitHub's runner: event, summary, outputs
+  github        pull requests and comments, through PyGithub
+  archive       the run.json of an artifact that nobody vouches for
   artifacts     the artifact folder of a run
   guard         keeps what holds a secret out of it
   own_environment  blanks the secrets that this process shows to others
@@ -54,6 +58,7 @@ render          a report as text
   audit         the audit as tables and JSON
   plot          the operating curve of an audit as a picture
   cells         the words of a row, shared by all of them
+  commands      annotations for GitHub's runner
   escape        names from users' code made harmless
 profilers       nsys and ncu as pure functions: command, reader, diagnosis
   nsys          Nsight Systems: command, complaints
@@ -115,6 +120,11 @@ core            pure: values in, values out
   roofline      how near a time is to the device's best
   occupancy     how many warps of a kernel fit on a multiprocessor
   report        findings and numbers in order
+  event         the event that started a workflow
+  publish       what a report sends to GitHub
+  patch         the baselines of a run as a patch
+  foreign       a run from code that nobody vouches for
+  source        where a kernel is launched
   doctor        what a machine lacks, and what mends it
   schema        JSON Schemas and errors that name the key
   serial        runs and baselines as canonical JSON

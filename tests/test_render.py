@@ -19,6 +19,7 @@ from rich.console import Console
 
 from ci_perf.core.errors import FormatError
 from ci_perf.core.model import CaseTimeline, Failure, Gate, Note, Reading, TracedKernel, Verdict
+from ci_perf.core.publish import State, marker
 from ci_perf.core.report import build_report
 from ci_perf.core.serial import dump_run, load_run
 from ci_perf.render.cells import reproduce
@@ -26,7 +27,7 @@ from ci_perf.render.escape import LONGEST, clean, code, prose
 from ci_perf.render.html import render_html
 from ci_perf.render.json_text import render_json
 from ci_perf.render.junit import render_junit
-from ci_perf.render.markdown import MARKER, render_comment
+from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import COLUMNS, render_csv
 from ci_perf.render.terminal import render_terminal
 from tests.builders import STEADY, a_baseline, a_baseline_case, a_measurement, a_run, a_spec, a_toolchain, times
@@ -181,7 +182,7 @@ def tags(markdown):
 def test_a_comment_holds_one_html_comment_its_marker(name, message):
     comment = render_comment(build_report(a_hostile_run(name, message)))
 
-    assert comment.startswith(MARKER.format(key="default"))
+    assert comment.startswith(marker("default", State.FLAGGED))
     assert comment.count("<!--") == comment.count("-->") == 1
 
 

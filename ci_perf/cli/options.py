@@ -13,15 +13,15 @@ from ci_perf.core.settings import BY_NAME, SETTINGS, Setting, Settings, resolve,
 from ci_perf.edge import store
 
 Command = Callable[..., Any]
-OTHER_VARIABLES = {"CI_PERF_NSYS", "CI_PERF_NCU", "CI_PERF_CACHE", "CI_PERF_CORPUS"}
-"""Read elsewhere: where the profilers are, where compiled kernels are kept, where the tests' corpus lies."""
+OTHER_VARIABLES = {"CI_PERF_NSYS", "CI_PERF_NCU", "CI_PERF_CACHE", "CI_PERF_CORPUS", "CI_PERF_GITHUB_TOKEN"}
+"""Read elsewhere: profilers, compiled kernels, the tests' corpus; and the token, which no flag or file may hold."""
 
 
 def setting_options(*names: str) -> Callable[[Command], Command]:
-    """Add the flags of these settings to a command, or of all settings where none is named."""
+    """Add the flags of these settings to a command, or those of `run` where none is named."""
 
     def decorate(command: Command) -> Command:
-        for setting in reversed([s for s in SETTINGS if not names or s.name in names]):
+        for setting in reversed([s for s in SETTINGS if s.name in names or (not names and s.command == "run")]):
             command = _option(setting)(command)
         return command
 

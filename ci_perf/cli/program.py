@@ -13,6 +13,7 @@ from ci_perf.cli.baseline import baseline
 from ci_perf.cli.doctor import doctor
 from ci_perf.cli.inspect import inspect
 from ci_perf.cli.listing import list_cases
+from ci_perf.cli.publish import publish
 from ci_perf.cli.report import replay, report
 from ci_perf.cli.run import run
 from ci_perf.cli.scrub import scrub
@@ -57,7 +58,7 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, report, replay, baseline, inspect, scrub, audit, doctor):
+for _command in (run, list_cases, report, replay, baseline, publish, inspect, scrub, audit, doctor):
     program.add_command(_command)
 
 

@@ -19,8 +19,8 @@ from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
 from ci_perf.core.plan import Job, make_plan
 from ci_perf.core.report import Report
-from ci_perf.core.settings import Settings, policy_from
-from ci_perf.edge import artifacts, git, store
+from ci_perf.core.settings import BY_NAME, Settings, policy_from
+from ci_perf.edge import actions, artifacts, git, store
 from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
@@ -176,11 +176,14 @@ def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, 
 def blank_run(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings, room: Room, root: Path) -> Run:
     """Return the run before anything is measured."""
     specs = {job.spec.name: job.spec for job in jobs}
+    repository, head = actions.query_origin(os.environ)
     provenance = Provenance(
         tool=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         command=shlex.join(["ci-perf", "run", *patterns, *_flags(settings)]),
         commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
+        repository=repository,
+        head=head,
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
     notes = room.notes
@@ -202,12 +205,17 @@ def blank_run(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settin
 
 def _flags(settings: Settings) -> list[str]:
     """Return what makes the run another than the default one, as flags; where files lie makes no difference."""
-    chosen = {name: value for name, value in settings.values.items() if settings.origins[name] != "default"}
+    chosen = {name: value for name, value in settings.values.items() if _makes_a_difference(name, settings)}
     return [
         f"--{name}" if value is True else f"--{name}={_text(value)}"
         for name, value in chosen.items()
-        if value is not False and name not in {"output", "baselines", "python", "base-python"}
+        if value is not False
     ]
+
+
+def _makes_a_difference(name: str, settings: Settings) -> bool:
+    elsewhere = {"output", "baselines", "python", "base-python"}
+    return settings.origins[name] != "default" and BY_NAME[name].command == "run" and name not in elsewhere
 
 
 def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpec, ...]:
@@ -236,13 +244,6 @@ def _print(report: Report, comment: str, room: Room, *, as_json: bool) -> None:
         with no_workflow_commands():
             show(report)
             click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if summary:
-        try:
-            with Path(summary).open("a", encoding="utf-8") as file:
-                file.write(comment)
-        except OSError as error:
-            click.echo(f"warning: the step summary {summary} was not written: {error.strerror}", err=True)
 
 
 def _settings_table(settings: Settings, specs: tuple[KernelSpec, ...]) -> str:

@@ -48,7 +48,7 @@ def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, so
     for name in kernels:
         if name not in known:
             raise ConfigError(f"{source}: the run has no kernel `{name}`", hint="it has " + ", ".join(sorted(known)))
-    provenance = replace(run.provenance, accepted_by=accepted_by)
+    provenance = replace(run.provenance, accepted_by=accepted_by, repository=None, head=None)
     chosen = [
         (device, spec, mine)
         for device in run.devices

@@ -422,6 +422,10 @@ class Provenance:
     commit: str | None = None
     """Of the repository with the kernels; ends in `-dirty` where files differed from the commit."""
     accepted_by: str | None = None
+    repository: str | None = None
+    """`owner/name` of the repository whose workflow measured; None outside of GitHub Actions. Runs only."""
+    head: str | None = None
+    """The commit that the workflow's event was about: of a pull request its head, where `commit` is a merge commit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ class Report:
     agreed: tuple[str, ...]
     """Which baselines those were: date and commit of each."""
     exit_status: int
+    finished: bool
+    """False where the run was cut short: what is missing may be anything."""
     gpu_seconds: float
     planted: float | None
     patterns: tuple[str, ...]
@@ -114,6 +116,7 @@ def build_report(run: Run) -> Report:
         compared=compared,
         agreed=_agreed(run),
         exit_status=EXIT_RED if red else EXIT_OK if run.finished else EXIT_ENVIRONMENT,
+        finished=run.finished,
         gpu_seconds=run.gpu_seconds,
         planted=run.planted,
         patterns=run.selection,

@@ -16,7 +16,7 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import make_converter
 
 from ci_perf.core.errors import FormatError
-from ci_perf.core.model import Baseline, BaselineCase, BaselineTime, Pair, Replicate, Run
+from ci_perf.core.model import Baseline, BaselineCase, BaselineTime, Pair, Provenance, Replicate, Run
 from ci_perf.core.schema import check
 from ci_perf.core.secrets import Needle, names_in, redact
 
@@ -35,6 +35,13 @@ for _measured in (Replicate, Pair, BaselineTime):
             _measured, _CONVERTER, unit=override(omit_if_default=True), better=override(omit_if_default=True)
         ),
     )
+# Only runs of a workflow have them.
+_CONVERTER.register_unstructure_hook(
+    Provenance,
+    make_dict_unstructure_fn(
+        Provenance, _CONVERTER, repository=override(omit_if_default=True), head=override(omit_if_default=True)
+    ),
+)
 
 _CONVERTER.register_unstructure_hook(
     BaselineCase, make_dict_unstructure_fn(BaselineCase, _CONVERTER, kernels=override(omit_if_default=True))

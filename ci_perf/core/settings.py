@@ -13,6 +13,7 @@ from typing import Any
 
 from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Policy
+from ci_perf.core.publish import COMMENT_POLICIES
 from ci_perf.core.spec import parse_fraction
 
 CAUSES = ("regression", "failed", "gate", "missing", "new", "inconclusive", "not-comparable", "gate-not-measured")
@@ -32,6 +33,8 @@ class Setting:
     """From text or a TOML value; the second argument says where it came from, for errors."""
     help: str
     metavar: str = "TEXT"
+    command: str = "run"
+    """The command that takes them all; `publish` has a few of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,16 @@ def _names(value: object, where: str) -> tuple[str, ...]:
         if not re.fullmatch(r"[A-Za-z_*?][A-Za-z0-9_*?]*", name):
             raise ConfigError(f"{where}: `{name}` is no variable's name", hint="write NAME or a pattern like MY_*")
     return names
+
+
+def _key(value: object, where: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_. -]{0,99}", value):
+        raise ConfigError(f"{where}: {value!r} is not a name", hint="letters, digits, `_`, `.`, `-` and spaces")
+    return value
+
+
+def _price(value: object, where: str) -> float | None:
+    return None if value in (None, "") else _positive(value, where)
 
 
 def _planted(value: object, where: str) -> float | None:
@@ -210,6 +223,33 @@ SETTINGS: tuple[Setting, ...] = (
         _planted,
         "Slow the kernels down by extra launches, to see that a gate works: 5% makes 21 launches of 20.",
         "PERCENT",
+    ),
+    Setting(
+        "comment",
+        "on-change",
+        _choice(COMMENT_POLICIES),
+        "When to comment on a pull request: on-change (from the first change on), always, never.",
+        "WHEN",
+        "publish",
+    ),
+    Setting(
+        "comment-key", "default", _key, "Tells the comments of several runs on a pull request apart.", "KEY", "publish"
+    ),
+    Setting(
+        "artifact-name",
+        "ci-perf-run",
+        _key,
+        "Artifact that holds the run, for the command in the comment that fetches it.",
+        "NAME",
+        "publish",
+    ),
+    Setting(
+        "cost-per-hour",
+        None,
+        _price,
+        "What an hour of the GPU costs, in any currency: the comment says what the run cost.",
+        "PRICE",
+        "publish",
     ),
 )
 BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}

@@ -26,6 +26,11 @@ def query_user(root: Path) -> str | None:
     return _git(root, "config", "user.name") or None
 
 
+def query_prefix(root: Path) -> str:
+    """Return where a folder lies below the top of its repository, as `sub/folder/`; empty at the top or without git."""
+    return _git(root, "rev-parse", "--show-prefix") or ""
+
+
 def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     """Return the commit that a base names: a commit, a branch, `merge-base:BRANCH`, or `base` in a pull request event.
 

@@ -5,12 +5,15 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ci_perf.core.baseline import path_of
 from ci_perf.core.errors import ConfigError, FormatError
 from ci_perf.core.model import Baseline, KernelSpec, Run
+from ci_perf.core.publish import Place
 from ci_perf.core.serial import dump_baseline, dump_run, load_baseline, load_run
+from ci_perf.core.source import launch_line
 from ci_perf.core.spec import parse_kernel
 
 LARGEST_RUN = 256 << 20
@@ -44,6 +47,21 @@ def _read_kernel(file: Path, root: Path) -> KernelSpec:
             hint="name the Python file beside kernel.toml that defines make_inputs, launch, reference and cost",
         )
     return spec
+
+
+def query_places(specs: Iterable[KernelSpec], root: Path, prefix: str) -> dict[str, Place]:
+    """Return where each kernel is launched: in its entry file, or, of a program, its kernel.toml.
+
+    `prefix` is the way from the top of the repository to `root`. A file that cannot be read is named all the same.
+    """
+    places = {}
+    for spec in specs:
+        path, line = f"{spec.folder}/{spec.entry or 'kernel.toml'}", 1
+        if spec.entry:
+            with suppress(OSError, UnicodeDecodeError):
+                line = launch_line((root / path).read_text(encoding="utf-8"))
+        places[spec.name] = Place(f"{prefix}{path}", line)
+    return places
 
 
 def read_settings_file(root: Path) -> tuple[str, Mapping[str, object]]:
@@ -94,7 +112,16 @@ def _unzip(file: Path) -> str:
 
 
 OWN_FILES = (
-    *("index.md", "run.json", "report.md", "key_metrics.csv", "smoke.txt", "env.txt", "nsys_summary.txt"),
+    *(
+        "index.md",
+        "run.json",
+        "report.md",
+        "key_metrics.csv",
+        "smoke.txt",
+        "env.txt",
+        "nsys_summary.txt",
+        "baseline.patch",
+    ),
     *("timeline.*", "kernels.*", "logs/n*", "logs/t*", "logs/program*", "benchmarks/*"),
 )
 

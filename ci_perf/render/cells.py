@@ -13,6 +13,9 @@ from ci_perf.core.stats import Interval
 from ci_perf.core.timeline import TIMELINE as TIMELINE_METRICS
 from ci_perf.core.timeline import TimelineMetric
 
+MOST_NAMED = 20
+"""Cases, or kernels, that a command to paste names one by one."""
+
 
 def value(number: float | None, unit: str) -> str:
     """Write a time, or whatever else was measured; a dash where there is nothing."""
@@ -151,6 +154,7 @@ def environment(report: Report) -> list[tuple[str, str]]:
         ("ncu", tools.ncu or "not used"),
         ("ci-perf", report.provenance.tool),
         ("commit", report.provenance.commit or "unknown"),
+        *([("pushed commit", report.provenance.head)] if report.provenance.head else []),
         ("date", report.provenance.date),
     ]
     return pairs
@@ -200,7 +204,10 @@ def held_against(report: Report) -> str:
 def reproduce(report: Report) -> str:
     """Return the command that measures the flagged cases again, or all where none is flagged.
 
-    People paste it into a shell, so a character that no ordinary name holds becomes a wildcard.
+    Of many cases it names the kernels, of many kernels none. People paste it into a shell, so a character that no
+    ordinary name holds becomes a wildcard.
     """
-    cases = sorted({row.finding.id for row in report.rows if row.flagged}) or report.patterns
+    flagged = [row.finding for row in report.rows if row.flagged]
+    of = ({finding.id for finding in flagged}, {finding.kernel for finding in flagged})
+    cases = next((sorted(names) for names in of if 0 < len(names) <= MOST_NAMED), report.patterns)
     return shlex.join(["ci-perf", "run", *(re.sub(r"[^A-Za-z0-9_./*?!\[\]-]", "?", case) for case in cases)])

@@ -15,6 +15,7 @@ FILES: Mapping[str, str] = {
     "report.md": "**open this first**: verdicts, what changed and why",
     "key_metrics.csv": "every number of the report, in base units, for a spreadsheet",
     "run.json": "everything that was measured; `ci-perf replay` makes the report from it anywhere",
+    "baseline.patch": "what `ci-perf baseline accept` would change, for `git apply`; from `ci-perf publish`",
     "nsys_summary.txt": "the timeline in words: GPU kernels, and what the host cost",
     "timeline.nsys-rep": "the timeline for Nsight Systems (`nsys-ui timeline.nsys-rep`)",
     "timeline.sqlite": "the same as a database, without the environments that nsys records",

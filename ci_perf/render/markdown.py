@@ -1,47 +1,147 @@
 """The pull request comment: what changed first, everything else folded below."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tabulate import tabulate
 
 from ci_perf.core.model import Verdict
+from ci_perf.core.publish import State, marker, next_state
 from ci_perf.core.quantity import number, percent
 from ci_perf.core.report import Report, Row
 from ci_perf.core.timeline import BY_NAME, TIMELINE
 from ci_perf.render import cells
 from ci_perf.render.escape import block, code, prose
 
-MARKER = "<!-- ci-perf:{key} -->"
-"""First line of a comment, by which the next run finds it."""
 MOST_TRACEBACKS = 5
+LARGEST_COMMENT = 65_000
+"""Bytes: GitHub takes 65,536 characters, and no character is less than a byte."""
+LARGEST_SUMMARY = 1_000_000
+"""Bytes: GitHub takes 1 MiB for each step."""
 _NO_BREAK = "\u00a0"
+_HEADINGS = {
+    State.FLAGGED: "### ci-perf: {}",
+    State.PENDING: "### ci-perf: no longer flagged, but not all could be judged: {}",
+    State.RESOLVED: "### ci-perf: resolved, now {}",
+    State.CLEAN: "### ci-perf: {}",
+}
 
 
-def render_comment(report: Report, key: str = "default") -> str:
-    """Return the exact body of the comment."""
-    flagged = [row for row in report.rows if row.flagged]
-    parts = [
-        MARKER.format(key=key),
-        f"### ci-perf: {report.headline}",
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a comment says around the report, and how long it may be."""
+
+    key: str = "default"
+    """Tells the comments of several runs on one pull request apart."""
+    state: State | None = None
+    """None: as in a first comment."""
+    run_url: str = ""
+    """The page where the artifact with the full report is."""
+    patch_command: str = ""
+    """What accepts the run as the baseline, to be pasted into a shell; empty: nothing to accept."""
+    foreign: bool = False
+    """The author of the pull request controlled what measured, as in a fork."""
+    cost_per_hour: float | None = None
+    """Of the GPU, in whatever currency."""
+    limit: int | None = None
+    """Bytes; None: as long as it gets."""
+
+
+def render_comment(report: Report, frame: Frame = Frame()) -> str:
+    """Return the exact body of the comment, shortened step by step until it fits.
+
+    First rows lose their padding, then the unchanged rows go, then tables of numbers, then rows without a verdict on
+    them, then flagged rows beyond a count. What was left out is said, and where it is.
+    """
+    for text in _ever_shorter(report, frame):
+        if frame.limit is None or len(text.encode()) <= frame.limit:
+            return text
+    return _assemble(report, frame, {}, "Everything but the headline")
+
+
+_NUMBERS = ("CPU beside GPU", "All numbers", "GPU kernels of each case", "Timeline")
+_LEFT_OUT = (("Unchanged",), _NUMBERS, ("Inconclusive and not comparable", "New cases"))
+_MOST_ROWS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
+
+
+def _ever_shorter(report: Report, frame: Frame) -> Iterator[str]:
+    parts = _parts(report, frame)
+    yield _assemble(report, frame, parts)
+    parts = {name: _without_padding(text) for name, text in parts.items()}
+    yield _assemble(report, frame, parts)
+    gone: tuple[str, ...] = ()
+    for names in _LEFT_OUT:
+        gone += tuple(name for name in names if parts.pop(name, ""))
+        yield _assemble(report, frame, parts, ", ".join(gone))
+    for most in _MOST_ROWS:
+        parts = {n: _without_padding(text) for n, text in _parts(report, frame, most).items() if n not in gone}
+        yield _assemble(report, frame, parts, ", ".join((*gone, f"rows beyond the first {most} of each table")))
+
+
+def _assemble(report: Report, frame: Frame, parts: Mapping[str, str], left_out: str = "") -> str:
+    state = frame.state or next_state(report, None)
+    around = [
+        marker(frame.key, state),
+        _HEADINGS[state].format(report.headline),
+        _FOREIGN if frame.foreign else "",
         _lead(report),
-        _plain_table(flagged, report),
-        _failures(report),
-        _gates(report.rows),
-        _counters(report.rows),
-        _kernel_changes(report.rows),
-        _warnings(report),
-        _notes(report),
-        _folded("Inconclusive and not comparable", _plain_table(_undecided(report), report)),
-        _folded("New cases", _plain_table(report.of(Verdict.NEW), report)),
-        _folded("Unchanged", _plain_table(_quiet(report), report)),
-        _folded("CPU beside GPU", _side_by_side(report)),
-        _folded("All numbers", _statistics(report)),
-        _folded("GPU kernels of each case", _kernels(report.rows)),
-        _folded("Timeline", _timeline(report)),
-        _folded("Environment", _environment(report)),
-        _folded("How to reproduce", f"```sh\n{cells.reproduce(report)}\n```"),
+        *parts.values(),
+        _where(frame, left_out),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in around if part) + "\n"
+
+
+_FOREIGN = (
+    "> These numbers come from a workflow that ran the pull request's own code, which its author controls. Only the"
+    " judgement is this repository's."
+)
+
+
+def _where(frame: Frame, left_out: str) -> str:
+    """Say where the whole report is."""
+    link = f"[workflow run]({frame.run_url})" if frame.run_url else "workflow run"
+    if left_out:
+        return f"Left out for length: {left_out}. The full report is `report.md` in the artifact of the {link}."
+    return f"Report, numbers and profiles are in the artifact of the {link}." if frame.run_url else ""
+
+
+def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, str]:
+    """Return the parts of the report in their order, with no more than `most` rows in each."""
+    flagged = [row for row in report.rows if row.flagged]
+    folded = {
+        "What the failed kernels wrote": _failures(report, most),
+        "Inconclusive and not comparable": _plain_table(_undecided(report), report, most),
+        "New cases": _plain_table(report.of(Verdict.NEW), report, most),
+        "Unchanged": _plain_table(_quiet(report), report, most),
+        "CPU beside GPU": _side_by_side(report, most),
+        "All numbers": _statistics(report, most),
+        "GPU kernels of each case": _kernels(report.rows, most),
+        "Timeline": _timeline(report, most),
+        "Environment": _environment(report, frame.cost_per_hour),
+        "How to reproduce": f"```sh\n{cells.reproduce(report)}\n```",
+        "Accept this run as the baseline": f"```sh\n{frame.patch_command}\n```" if frame.patch_command else "",
+    }
+    shown = {name: _folded(name, body) for name, body in folded.items()}
+    return {
+        "Flagged": _plain_table(flagged, report, most),
+        "failures": shown.pop("What the failed kernels wrote"),
+        "Gates": _gates(report.rows, most),
+        "Counters": _counters(report.rows, most),
+        "GPU kernels that changed": _kernel_changes(report.rows, most),
+        "Warnings": _warnings(report, most),
+        "Not done": _notes(report, most),
+        **shown,
+    }
+
+
+def _without_padding(text: str) -> str:
+    """Drop the spaces and dashes that only line up the source of a table."""
+    lines = (
+        re.sub(r" {2,}", " ", re.sub(r"-{3,}", "-", line)) if line.startswith("|") else line
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
 
 
 def _lead(report: Report) -> str:
@@ -66,7 +166,7 @@ def _quiet(report: Report) -> list[Row]:
     return [row for row in report.of(Verdict.UNCHANGED) if not row.flagged]
 
 
-def _plain_table(rows: Sequence[Row], report: Report) -> str:
+def _plain_table(rows: Sequence[Row], report: Report, most: int | None = None) -> str:
     if not rows:
         return ""
     several = len(report.devices) > 1
@@ -81,10 +181,15 @@ def _plain_table(rows: Sequence[Row], report: Report) -> str:
             cells.change(row.finding.change),
             prose(cells.why(row)),
         ]
-        for row in rows
+        for row in rows[:most]
     ]
     right = ("base", "head", "change [99 % CI]")
-    return table(header, lines, right)
+    return table(header, lines, right) + _more(rows, most)
+
+
+def _more(rows: Sequence[object], most: int | None) -> str:
+    """Say below a table how many rows it lacks."""
+    return f"\n\nand {len(rows) - most:,} more" if most is not None and len(rows) > most else ""
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Iterable[str] = ()) -> str:
@@ -95,45 +200,42 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Iterable
     return tabulate(kept, headers=header, tablefmt="pipe", colalign=align, disable_numparse=True)
 
 
-def _failures(report: Report) -> str:
+def _failures(report: Report, most: int | None) -> str:
     """Show the end of each traceback: the line that a reader wants to see."""
     parts = []
-    for row in report.of(Verdict.FAILED)[:MOST_TRACEBACKS]:
+    for row in report.of(Verdict.FAILED)[: min(MOST_TRACEBACKS, most or MOST_TRACEBACKS)]:
         failure = row.measurement.failure if row.measurement else None
         if failure is not None and failure.detail:
             parts.append(f"{code(row.finding.id)}\n\n{block(failure.detail, 1500)}")
     return _folded("What the failed kernels wrote", "\n\n".join(parts))
 
 
-def _side_by_side(report: Report) -> str:
+def _side_by_side(report: Report, most: int | None) -> str:
     """Put the devices of a run next to each other, case by case."""
     lines = cells.side_by_side(report)
     header = ["case", *(device.name for device in report.devices), "CPU / GPU"]
-    return table(header, [[code(first), *rest] for first, *rest in lines], header[1:]) if lines else ""
+    shown = [[code(first), *rest] for first, *rest in lines[:most]]
+    return table(header, shown, header[1:]) + _more(lines, most) if lines else ""
 
 
-def _gates(rows: Sequence[Row]) -> str:
+def _gates(rows: Sequence[Row], most: int | None) -> str:
     broken = [(row, gate) for row in rows for gate in row.finding.broken_gates]
     if not broken:
         return ""
-    lines = [[code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))] for row, gate in broken]
-    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines)
+    lines = [[code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))] for row, gate in broken[:most]]
+    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines) + _more(broken, most)
 
 
-def _counters(rows: Sequence[Row]) -> str:
-    lines = [
-        [code(row.finding.id), change.metric, number(change.base), number(change.head), change.unit]
-        for row in rows
-        for change in row.finding.counters
-    ]
-    if not lines:
+def _counters(rows: Sequence[Row], most: int | None) -> str:
+    changes = [(row.finding.id, change) for row in rows for change in row.finding.counters]
+    if not changes:
         return ""
-    return "#### Counters that changed\n\n" + table(
-        ["case", "counter", "base", "head", "unit"], lines, ("base", "head")
-    )
+    lines = [[code(name), c.metric, number(c.base), number(c.head), c.unit] for name, c in changes[:most]]
+    header = ["case", "counter", "base", "head", "unit"]
+    return "#### Counters that changed\n\n" + table(header, lines, ("base", "head")) + _more(changes, most)
 
 
-def _kernel_changes(rows: Sequence[Row]) -> str:
+def _kernel_changes(rows: Sequence[Row], most: int | None) -> str:
     """List the GPU kernels that are not those of the baseline; folded where they are only called differently."""
     lines = [
         [code(row.finding.id), what, *(code(name) if name else "" for name in names)]
@@ -142,43 +244,49 @@ def _kernel_changes(rows: Sequence[Row]) -> str:
     ]
     if not lines:
         return ""
-    body = table(["case", "what", "in the baseline", "now"], lines)
+    body = table(["case", "what", "in the baseline", "now"], lines[:most]) + _more(lines, most)
     if all(row.finding.kernels.same_kernels for row in rows):
         return _folded("GPU kernels with another name than in the baseline", body)
     return "#### GPU kernels that changed\n\n" + body
 
 
-def _warnings(report: Report) -> str:
-    lines = [f"- {code(row.finding.id)}: {prose(warning)}" for row in report.rows for warning in row.warnings]
-    return "#### Warnings\n\n" + "\n".join(lines) if lines else ""
+def _warnings(report: Report, most: int | None) -> str:
+    found = [(row.finding.id, warning) for row in report.rows for warning in row.warnings]
+    lines = [f"- {code(case)}: {prose(warning)}" for case, warning in found[:most]]
+    return "#### Warnings\n\n" + "\n".join(lines) + _more(found, most) if lines else ""
 
 
-def _notes(report: Report) -> str:
-    lines = [f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "") for note in report.notes]
-    return "#### Not done\n\n" + "\n".join(lines) if lines else ""
+def _notes(report: Report, most: int | None) -> str:
+    lines = [
+        f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "") for note in report.notes[:most]
+    ]
+    return "#### Not done\n\n" + "\n".join(lines) + _more(report.notes, most) if lines else ""
 
 
-def _statistics(report: Report) -> str:
+def _statistics(report: Report, most: int | None) -> str:
     several = len(report.devices) > 1
     rows = [row for row in report.rows if row.summary]
     header = ["case", *(["device"] if several else []), *cells.STATISTICS]
     lines = [
-        [code(row.finding.id), *([code(row.finding.device)] if several else []), *cells.statistics(row)] for row in rows
+        [code(row.finding.id), *([code(row.finding.device)] if several else []), *cells.statistics(row)]
+        for row in rows[:most]
     ]
-    return table(header, lines, cells.STATISTICS[:-1]) if lines else ""
+    return table(header, lines, cells.STATISTICS[:-1]) + _more(rows, most) if lines else ""
 
 
-def _kernels(rows: Sequence[Row]) -> str:
-    lines = [
-        [code(row.finding.id), code(kernel.name), str(kernel.count), _shape(kernel.grid), _shape(kernel.block)]
+def _kernels(rows: Sequence[Row], most: int | None) -> str:
+    traced = [
+        (row.finding.id, kernel)
         for row in rows
         if row.measurement and row.measurement.timeline
         for kernel in row.measurement.timeline.kernels
     ]
-    return table(["case", "GPU kernel", "count", "grid", "block"], lines, ("count",)) if lines else ""
+    lines = [[code(case), code(k.name), str(k.count), _shape(k.grid), _shape(k.block)] for case, k in traced[:most]]
+    header = ["case", "GPU kernel", "count", "grid", "block"]
+    return table(header, lines, ("count",)) + _more(traced, most) if lines else ""
 
 
-def _timeline(report: Report) -> str:
+def _timeline(report: Report, most: int | None) -> str:
     """Return what the host cost each case, a column for each metric that any case has."""
     found = [
         (code(row.finding.id), row.measurement.timeline.metrics)
@@ -192,17 +300,20 @@ def _timeline(report: Report) -> str:
         return ""
     usual = ["usual", *(prose(BY_NAME[name].usual) for name in columns)]
     lines = [[name, *(of[column][1] if column in of else "-" for column in columns)] for name, of in cells_of]
-    return table(["case", *columns], [usual, *lines], columns)
+    return table(["case", *columns], [usual, *lines[:most]], columns) + _more(lines, most)
 
 
 def _shape(dimensions: tuple[int, int, int]) -> str:
     return " x ".join(str(d) for d in dimensions)
 
 
-def _environment(report: Report) -> str:
+def _environment(report: Report, cost_per_hour: float | None) -> str:
     lines = [[prose(name), prose(value)] for name, value in cells.environment(report)]
     if report.gpu_seconds:
         lines.append(["GPU time of this run", f"{report.gpu_seconds:.0f} s"])
+    if report.gpu_seconds and cost_per_hour is not None:
+        cost = cost_per_hour * report.gpu_seconds / 3600
+        lines.append(["cost of this run", f"{cost:.2f}, at {cost_per_hour:g} an hour"])
     return table(["what", "which"], lines)
 
 
