@@ -69,8 +69,13 @@ class Table:
         gpu_uuid: str | None,
         timeout_s: Callable[[Job], float],
         planted: float | None = None,
+        identify: bool = True,
     ) -> None:
-        """The first of `sides` is the base; `planted` slows the second one down."""
+        """The first of `sides` is the base; `planted` slows the second one down.
+
+        `identify` has the machine code of both sides compared; what is planted makes them differ.
+        """
+        self._identify = identify and not planted
         self._sides = sides
         self._gpu_uuid = gpu_uuid
         self._timeout_s = timeout_s
@@ -111,7 +116,13 @@ class Table:
         """Make both sides alike and let them take turns."""
         timeout_s = self._timeout_s(job)
         same = {} if fresh else {"same": True}
-        wishes = {"op": "ready", "placements": ROUNDS, "least_s": SAMPLE_S[job.device], **same}
+        wishes = {
+            "op": "ready",
+            "placements": ROUNDS,
+            "least_s": SAMPLE_S[job.device],
+            "identify": self._identify,
+            **same,
+        }
         requests = [
             side.request(job, **wishes, planted=planted)
             for side, planted in zip(self._sides, (None, self._planted), strict=True)

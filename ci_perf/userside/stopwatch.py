@@ -44,7 +44,8 @@ class Stopwatch:
         self.placements = min(request.get("placements", 1), self._most_placements(held)) if pristine else 1
         self.timers = [choose_timer(self.case)]
         self.planted = exact_fraction(request.get("planted") or 0.0)
-        self.code = launch_hash(self.case) if isinstance(self.timers[0], GraphTimer) and not self.planted else None
+        identify = request.get("identify") and isinstance(self.timers[0], GraphTimer)
+        self.code = launch_hash(self.case) if identify else None
         warm_up(self.timers[0], ESTIMATE_S[self.device])
         self.per_launch = self.timers[0].seconds(1)
         least = request.get("least_s") or SAMPLE_S[self.device]
