@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import hashlib
+import re
 import struct
 import sys
 from typing import Any
@@ -24,6 +25,8 @@ _ALIGNMENT = 256
 _ROW = 4096
 _SYMBOLS_AND_STRINGS = (2, 3)  # SHT_SYMTAB and SHT_STRTAB of ELF
 _NO_BITS = 8
+_NOTHING_THAT_RUNS = re.compile(rb"\.(rela?\.)?(nv_)?debug_|\.note")
+"""Sections of line tables and notes; those of a kernel bear its name at the end, which may be any."""
 
 
 class _KernelNode(ctypes.Structure):
@@ -45,11 +48,9 @@ class Unknown(Exception):
 
 def launch_hash(case: Case) -> str | None:
     """Return the hash of one launch, or None where something of it is not known."""
-    codes = known_codes()
-    if not codes:
-        return None
     try:
-        return _hash(case, codes)
+        codes = known_codes()
+        return _hash(case, codes) if codes else None
     except (Unknown, AttributeError, TypeError, RuntimeError):  # an older torch or driver does not tell
         return None
 
@@ -70,8 +71,15 @@ def known_codes() -> dict[int, str]:
 def code_hash(cubin: bytes) -> str:
     """Return the hash of what a cubin executes: its sections (ELF-64) without names, symbols and line tables.
 
-    A comment that moves the lines of a source changes those, and nothing that runs.
+    A comment that moves the lines of a source changes those, and nothing that runs. What is no whole cubin is Unknown.
     """
+    try:
+        return _hash_of_sections(cubin)
+    except (struct.error, ValueError, IndexError):
+        raise Unknown from None
+
+
+def _hash_of_sections(cubin: bytes) -> str:
     header = struct.unpack_from("<Q", cubin, 0x28)[0]  # e_shoff
     size, number, names_index = struct.unpack_from("<HHH", cubin, 0x3A)
     sections = [struct.unpack_from("<IIQQQQ", cubin, header + size * i) for i in range(number)]
@@ -79,9 +87,11 @@ def code_hash(cubin: bytes) -> str:
     digest = hashlib.sha256()
     for name_at, kind, _, _, at, length in sections:
         name = cubin[names_at + name_at : cubin.index(b"\0", names_at + name_at)]
-        if kind not in _SYMBOLS_AND_STRINGS and b"debug" not in name and not name.startswith(b".note"):
+        if kind not in _SYMBOLS_AND_STRINGS and not _NOTHING_THAT_RUNS.match(name):
             content = b"" if kind == _NO_BITS else cubin[at : at + length]
-            digest.update(b"%d:%s%d:%s" % (len(name), name, len(content), content))
+            if kind != _NO_BITS and len(content) < length:
+                raise Unknown
+            digest.update(b"%d:%s%d:%s" % (len(name), name, length, content))
     return digest.hexdigest()
 
 
