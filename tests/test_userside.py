@@ -134,4 +134,5 @@ def test_a_cubin_that_was_cut_off_has_no_hash_or_the_one_of_the_whole(compiled):
 
 def test_a_launch_whose_machine_code_cannot_be_read_has_no_hash(compiled, monkeypatch):
     monkeypatch.setattr(cuda, "loaded_codes", lambda: {1: compiled()[:100]})
+
     assert identity.launch_hash(case=None) is None

@@ -1,0 +1,168 @@
+"""Base and head in turns: real pairs of processes on the CPU, whose kernels write down what happens to them."""
+
+import os
+from collections import Counter
+from contextlib import ExitStack, closing
+
+import pytest
+
+from ci_perf.core.model import Pair
+from ci_perf.core.plan import make_plan
+from ci_perf.edge import turns
+from ci_perf.edge.turns import Side, SideFailure, Table
+from ci_perf.edge.worker_process import Worker
+from tests.builders import a_spec
+
+NOTES = """
+import os
+def make_inputs(rng, device, name="", fails=False):
+    with open("{notes}", "a") as notes:
+        print("{side}", name, os.getpid(), file=notes)
+    if fails:
+        raise ValueError("this case fails")
+    return 1.0
+
+def launch(inputs):
+    return sum(range(1000))
+
+reference = launch
+"""
+ALONE = """
+import fcntl
+def make_inputs(rng, device, **case):
+    held = open("{notes}", "w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise MemoryError("the other side fills the device")
+    return held
+
+def launch(held):
+    return sum(range(1000))
+
+reference = launch
+"""
+FAST = "def make_inputs(rng, device, **case):\n    return 150\ndef launch(n):\n    return sum(range(n))\nreference = launch\n"
+
+
+class Telling(Worker):
+    """A worker that keeps what it was asked for, in a list that several may share."""
+
+    def __init__(self, *arguments, told):
+        super().__init__(*arguments)
+        self._told, self._name = told, arguments[3]
+
+    def send(self, request):
+        self._told.append((self._name, request["op"]))
+        super().send(request)
+
+
+@pytest.fixture
+def table(tmp_path, bare_python, monkeypatch):
+    """Return what seats two sides: a folder with the kernels of each, and a worker for each; `told` is what they heard."""
+    monkeypatch.setattr(turns, "WARM_UP_S", {"cpu": 0.0})
+    monkeypatch.setattr(turns, "STILL_WARM_S", {"cpu": 0.0})
+    with ExitStack() as stack:
+
+        def seat(base, head=None, *, kernels=("sdpa",), told=None, **more):
+            specs = {name: a_spec(name) for name in kernels}
+            sides = []
+            for name, source in (("base", base), ("head", head or base)):
+                root = tmp_path / name
+                for spec in specs.values():
+                    (root / spec.folder).mkdir(parents=True)
+                    text = source.replace("{side}", name).replace("{notes}", str(tmp_path / "notes"))
+                    (root / spec.folder / spec.entry).write_text(text)
+                made = Telling(bare_python, dict(os.environ), tmp_path, name, told=[] if told is None else told)
+                sides.append(Side(name, root, specs, stack.enter_context(made)))
+            return Table(tuple(sides), gpu_uuid=None, timeout_s=lambda _: 30.0, **more)
+
+        yield seat
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """Return the lines that kernels wrote down: side, case and pid."""
+
+    def read():
+        lines = (line.split() for line in (tmp_path / "notes").read_text().splitlines())
+        return [(side, case, int(pid)) for side, case, pid in lines]
+
+    return read
+
+
+def jobs(*kernels, **cases):
+    """Return a job for each case of each kernel, its parameters being the name of the case and what a test adds."""
+    params = {case: {"name": case, **more} for case, more in (cases or {"a": {}}).items()}
+    specs = tuple(a_spec(kernel, cases=params, devices=("cpu",)) for kernel in kernels or ("sdpa",))
+    return make_plan(specs, [], ["cpu"])
+
+
+def is_alive(pid):
+    return os.path.exists(f"/proc/{pid}")  # noqa: PTH110
+
+
+def test_sides_that_do_not_fit_together_alternate_and_the_next_pair_does_so_at_once(table):
+    told = []
+    seated = table(ALONE, told=told)
+
+    ((_, first),) = seated.pairs(jobs(), 0)
+    asked = list(told)
+    told.clear()
+    ((_, second),) = seated.pairs(jobs(), 1)
+
+    assert [pair.method for pair in (first, second)] == ["perf-counter/alternating"] * 2
+    assert Counter(asked)["base", "ready"] == 1
+    assert {op for _, op in told} == {"time", "rest"}
+    assert [side for side, op in told if op == "time"] == ["head", "base"]
+
+
+def test_the_cases_of_a_kernel_share_a_pair_of_processes_and_with_nothing_else(table, notes):
+    seated = table(NOTES, kernels=("one", "two"))
+    for number in (0, 1):
+        assert all(isinstance(pair, Pair) for _, pair in seated.pairs(jobs("one", "two", a={}, b={}), number))
+
+    processes = Counter((side, pid) for side, _, pid in notes())
+    cases = Counter((side, case) for side, case, _ in notes())
+    assert len(processes) == 8  # two sides of two kernels, twice
+    assert set(processes.values()) == {2}  # both cases
+    assert set(cases.values()) == {4}
+    assert [case for side, case, _ in notes() if side == "base"] == ["a", "b"] * 2 + ["b", "a"] * 2
+
+
+def test_the_case_after_one_that_failed_has_a_fresh_pair_of_processes(table, notes):
+    found = list(table(NOTES).pairs(jobs(a={}, b={"fails": True}, c={}, d={}), 0))
+
+    failures = [answer for _, answer in found if isinstance(answer, SideFailure)]
+    assert [(failure.side, failure.failure.code) for failure in failures] == [("base", "raised")]
+    for side in ("base", "head"):
+        processes = {case: pid for named, case, pid in notes() if named == side}
+        assert processes["a"] == processes["b"] != processes["c"] == processes["d"]
+
+
+@pytest.mark.parametrize(("number", "sides"), [(0, ["base", "head"]), (1, ["head", "base"]), (2, ["base", "head"])])
+def test_the_side_that_goes_first_changes_with_each_round_and_with_each_pair(table, number, sides):
+    told = []
+    list(table(NOTES, told=told).pairs(jobs(), number))
+
+    took_turns = [side for side, op in told if op == "turn"]
+    assert [side for side, op in told if op == "ready"] == sides
+    assert took_turns == (sides + sides[::-1]) * (turns.ROUNDS // 2)
+
+
+def test_nothing_of_a_case_is_left_once_its_pairs_are_there_or_nobody_wants_the_rest(table, notes):
+    seated = table(NOTES)
+    list(seated.pairs(jobs(a={}, b={}), 0))
+    with closing(seated.pairs(jobs(a={}, b={}), 1)) as wanted:
+        next(wanted)
+        assert [is_alive(pid) for _, _, pid in notes()] == [False] * 4 + [True] * 2
+
+    assert not any(is_alive(pid) for _, _, pid in notes())
+
+
+def test_a_planted_slowdown_is_exact_though_the_base_would_choose_another_number_of_launches(table):
+    slow = FAST.replace("150", "1500")  # alone it would make fewer launches than the base
+    ((_, pair),) = table(FAST, slow, planted=0.035).pairs(jobs(), 0)
+
+    assert (pair.launches % 57, pair.planted) == (0, pytest.approx(2 / 57, abs=1e-6))
+    assert pair.launches > 57
