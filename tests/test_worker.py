@@ -340,6 +340,35 @@ def test_a_kernel_that_works_in_place_on_its_inputs_is_sound(torch_worker, kerne
     assert ask(torch_worker, in_place)["error"] == 0.0
 
 
+ONCE_ONLY = """
+class Buffer(list):
+    copies = 0
+    def __deepcopy__(self, memo):
+        Buffer.copies += 1
+        if Buffer.copies > {most}:
+            raise MemoryError("no room for a copy")
+        return Buffer(self)
+
+def make_inputs(rng, device, **case):
+    return Buffer([rng.random(), 2.0])
+
+def launch(inputs):
+    inputs[:] = [2 * value for value in inputs]  # in place
+    return inputs[0] {wrong}
+
+def reference(inputs):
+    return 2 * inputs[0]
+"""
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_inputs_that_cannot_be_copied_as_often_as_it_takes_are_made_anew(worker, kernel, most):
+    sound, wrong = (ONCE_ONLY.replace("{most}", str(most)).replace("{wrong}", more) for more in ("", "+ 1"))
+
+    assert ask(worker, kernel(above=sound))["error"] == 0.0
+    assert ask(worker, kernel(above=wrong)).code == "wrong-output"
+
+
 def test_half_precision_is_held_to_its_own_tolerance(torch_worker, kernel):
     half = kernel("def launch(inputs):\n    return 2 * inputs.half()\n", above=TORCH)
 

@@ -15,7 +15,7 @@ def verify(request: Request) -> Answer:
     """Hold the output against the reference; each gets inputs of its own, so that working in place spoils nothing."""
     release_memory()
     case = Case(request)
-    spare = spare_inputs(case)
+    spare = copied(case.inputs)
     reference = case.module.reference(case.inputs)
     if not leaves(reference):
         raise Wrong("wrong-output", "the reference returns no output: there is nothing to hold against it")
@@ -24,7 +24,9 @@ def verify(request: Request) -> Answer:
             raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
     if request["target"] == "reference":
         return {"error": 0.0, "tolerance": 0.0, "checked": "reference", "cost": case.cost()}
-    renew(case, copy.deepcopy(spare))
+    case.inputs = None
+    spare += copied(spare[0]) if spare else []
+    renew(case, spare)
     poison(case.launch(), case.inputs)
     renew(case, spare)
     output = case.launch()
@@ -36,18 +38,18 @@ def verify(request: Request) -> Answer:
     return answer
 
 
-def spare_inputs(case: Case) -> tuple[Any, ...]:
-    """Return a copy of the inputs, as a tuple of one; of none where there is no room or they cannot be copied."""
+def copied(inputs: Any) -> list[Any]:
+    """Return a list of a copy of the inputs, empty where there is no room or they cannot be copied."""
     try:
-        return (copy.deepcopy(case.inputs),)
+        return [copy.deepcopy(inputs)]
     except Exception:
-        return ()
+        return []
 
 
-def renew(case: Case, spare: tuple[Any, ...]) -> None:
-    """Give a case untouched inputs: the spare ones, or made anew, which takes far longer for large ones."""
+def renew(case: Case, spare: list[Any]) -> None:
+    """Give a case untouched inputs: the last of the spare ones, or made anew, which takes far longer for large ones."""
     case.inputs = None
-    case.inputs = spare[0] if spare else case.fresh_inputs()
+    case.inputs = spare.pop() if spare else case.fresh_inputs()
 
 
 def poison(output: Any, inputs: Any) -> None:
