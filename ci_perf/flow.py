@@ -170,10 +170,10 @@ class _Purse:
         self._spent: dict[str, float] = {}
         self._last: dict[str, float] = {}
 
-    def allows(self, job: Job) -> bool:
-        """Say whether another pair of the case fits."""
+    def allows(self, job: Job, promised_s: float = 0.0) -> bool:
+        """Say whether another pair of the case fits, after others that take `promised_s`."""
         next_s = self._last.get(job.id, 0.0)
-        of_all = self._now() - self._started + next_s
+        of_all = self._now() - self._started + promised_s + next_s
         of_case = self._spent.get(job.id, 0.0) + next_s
         return of_all <= self._budget.total_s and of_case <= self._budget.case_s
 
@@ -184,7 +184,10 @@ class _Purse:
         number: int,
     ) -> Iterator[tuple[Job, Pair | str | Failure]]:
         """Measure a pair of each case that the budget allows."""
-        allowed = [job for job in jobs if self.allows(job)]
+        allowed: list[Job] = []
+        for job in jobs:
+            if self.allows(job, sum(self._last.get(other.id, 0.0) for other in allowed)):
+                allowed.append(job)
         before = self._now()
         for job, found in measure(allowed, number) if allowed else ():
             self._last[job.id] = self._now() - before

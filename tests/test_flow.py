@@ -1,14 +1,28 @@
 """The order of the main job, on a machine that follows a script."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
 
-from ci_perf.core.model import CaseTimeline, Cost, Failure, Note, Reading, Replicate, Verdict, Verification
+from ci_perf.core.model import (
+    Against,
+    CaseTimeline,
+    Cost,
+    Failure,
+    Note,
+    Pair,
+    Reading,
+    Replicate,
+    Verdict,
+    Verification,
+)
+from ci_perf.core.paired import LOOKS
 from ci_perf.core.plan import make_plan
+from ci_perf.core.report import build_report
 from ci_perf.core.serial import dump_run, load_run
 from ci_perf.core.verdict import judge
-from ci_perf.flow import Profiled, execute
+from ci_perf.flow import SPARE_PAIRS, Budget, Profiled, execute
 from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_run, a_spec
 
 SOUND = (Verification(0.0, 0.01, "launch"), Cost(1e9, 2e6))
@@ -228,3 +242,161 @@ def test_a_kernel_without_cases_to_run_finishes_empty():
     run = go(ScriptedLab(), devices=(a_cpu(),), specs=(spec,))
 
     assert (run.measurements, run.finished) == ((), True)
+
+
+# --- against a base ---
+
+AGREED = (0.999, 1.0, 1.001, 1.0005, 0.9995)
+"""head / base of pairs that agree."""
+OPEN = (0.97, 1.05, 0.95, 1.06)
+"""The same of pairs that never decide."""
+
+
+class TurnsLab(ScriptedLab):
+    """A machine on which pairs have the ratios of a script, over and over, and take as many seconds as it says."""
+
+    def __init__(self, *, ratios=None, lasts=None, base=None, disturbed=None, identical=(), control=AGREED):
+        super().__init__()
+        self.ratios = {name: itertools.cycle(found) for name, found in (ratios or {}).items()}
+        self.lasts, self.base, self.identical = lasts or {}, base or {}, identical
+        self.disturbed = {name: itertools.cycle(found) for name, found in (disturbed or {}).items()}
+        self.control_ratios = itertools.cycle(control)
+        self.seconds = 0.0
+
+    def pairs(self, jobs, number):
+        del number
+        for job in jobs:
+            self.log.append(("pair", job.id))
+            self.seconds += self.lasts.get(job.id, 1.0)
+            found = self.pair(job, next(self.ratios.setdefault(job.id, itertools.cycle(AGREED))))
+            spoilt = next(self.disturbed.get(job.id, iter(((),))))
+            yield job, replace(found, identical=job.id in self.identical, disturbed=spoilt)
+
+    def control(self, job, number):
+        del number
+        self.log.append(("control", job.id))
+        return self.pair(job, next(self.control_ratios))
+
+    def pair(self, job, ratio):
+        base = self.base.get(job.id, 50e-6)
+        return Pair((base,) * 4, (base * ratio,) * 4, 100, "cuda-graph")
+
+    def now(self):
+        return self.seconds
+
+    def paired(self, case):
+        return self.log.count(("pair", case))
+
+
+def take_turns(lab, *, budget=Budget(), specs=SPECS):  # noqa: B008 # frozen
+    """Return a run against a base, its exit status, and its findings by kernel."""
+    run = a_run(kernels=specs, against=Against("main", "abc"), finished=False)
+    jobs = make_plan(specs, [], ["cuda"])
+    run = execute(run, jobs, lab, processes=1, save=lambda run: None, progress=Quiet(), budget=budget)
+    report = build_report(run)
+    return run, report.exit_status, {row.finding.kernel: row.finding for row in report.rows}
+
+
+def test_no_pair_is_begun_that_the_whole_budget_does_not_hold_any_more():
+    lab = TurnsLab(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
+    _, exit_status, found = take_turns(lab, budget=Budget(total_s=7.5))
+
+    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128"), lab.seconds) == (4, 3, 7.0)
+    assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "budget-spent")}
+    assert "after 4 pairs, and the budget is spent" in found["gemm"].sentence
+    assert exit_status == 0
+
+
+def test_a_case_that_has_spent_its_own_budget_leaves_the_others_theirs():
+    lab = TurnsLab(ratios={"gemm/s128": (1.5,), "sdpa/s128": OPEN}, lasts={"gemm/s128": 3.0})
+    _, exit_status, found = take_turns(lab, budget=Budget(case_s=5.5))
+
+    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128")) == (1, 5)
+    assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.INCONCLUSIVE, "budget-spent")
+    assert "after one pair" in found["gemm"].sentence
+    assert found["sdpa"].code == "budget-spent"
+    assert exit_status == 0
+
+
+def test_a_case_that_is_clear_before_its_budget_is_spent_is_decided():
+    _, _, found = take_turns(TurnsLab(ratios={"gemm/s128": (1.1, 1.101)}), budget=Budget(case_s=3.5))
+
+    assert {name: f.code for name, f in found.items()} == {"gemm": "slower", "sdpa": "within-noise"}
+
+
+def test_a_disturbed_pair_is_measured_again_does_not_count_and_is_named():
+    stranger = ("python (77)",)
+    lab = TurnsLab(
+        ratios={"gemm/s128": (1.0, 9.0, 1.0, 9.0, 1.001, 0.999, 1.0)},
+        disturbed={"gemm/s128": ((), stranger, (), stranger, (), (), ())},
+    )
+    _, _, found = take_turns(lab)
+
+    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128")) == (7, 5)
+    assert found["gemm"].code == "within-noise"
+    assert found["gemm"].sentence.endswith("; 2 more pairs do not count: python (77)")
+
+
+def test_a_case_whose_every_pair_is_disturbed_is_given_up_after_the_first_look():
+    lab = TurnsLab(disturbed={"gemm/s128": (("hw-slowdown",), ("python (77)",))})
+    _, exit_status, found = take_turns(lab)
+
+    assert lab.paired("gemm/s128") == LOOKS[0] + SPARE_PAIRS
+    assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.INCONCLUSIVE, "disturbed")
+    assert found["gemm"].sentence == "every pair was disturbed: hw-slowdown, python (77)"
+    assert (found["sdpa"].code, exit_status) == ("within-noise", 0)
+
+
+def test_disturbances_without_end_cost_a_few_pairs_for_each_look_and_are_not_taken_for_a_budget():
+    lab = TurnsLab(ratios={"gemm/s128": OPEN}, disturbed={"gemm/s128": ((), ("python (77)",), ("python (77)",), ())})
+    _, _, found = take_turns(lab)
+
+    assert lab.paired("gemm/s128") == LOOKS[-1] + len(LOOKS) * SPARE_PAIRS
+    assert found["gemm"].code == "interval-too-wide"
+
+
+RESTLESS = (0.97, 1.08, 1.0, 1.03, 1.02)
+"""2 % slower on average, for no reason that would repeat."""
+
+
+def test_the_same_machine_code_is_unchanged_whatever_the_times_are():
+    _, _, found = take_turns(TurnsLab(ratios={"gemm/s128": RESTLESS}, identical=("gemm/s128",)))
+
+    assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.UNCHANGED, "same-machine-code")
+    assert found["gemm"].sentence.endswith("measured +1.9 %")
+    assert found["sdpa"].code == "within-noise"
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        pytest.param({"ratios": {"gemm/s128": (1.02, 1.0201)}}, "+2.0 % (gemm/s128)", id="the-same-code-moved"),
+        pytest.param({"control": (1.05, 1.0501)}, "+5.0 % (gemm/s128)", id="the-control-moved"),
+    ],
+)
+def test_nothing_is_believed_where_the_same_code_repeatedly_takes_another_time(script, says):
+    _, exit_status, found = take_turns(TurnsLab(identical=("gemm/s128",), **script))
+
+    assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "control-moved")}
+    assert all(says in f.sentence for f in found.values())
+    assert exit_status == 0
+
+
+def test_the_same_machine_code_is_no_excuse_for_a_control_that_moved():
+    lab = TurnsLab(ratios={"gemm/s128": OPEN}, identical=("gemm/s128",), control=(1.05, 1.0501))
+    _, _, found = take_turns(lab)
+
+    assert {f.verdict for f in found.values()} == {Verdict.INCONCLUSIVE}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "control"),
+    [((5e-6, 30e-6, 25e-6, 400e-6), "k2"), ((20e-6, 1e-3, 19.9e-6, 1.0), "k0"), ((5e-6, 7e-6, 2e-6, 1e-6), "k1")],
+)
+def test_the_control_is_the_shortest_case_that_is_long_enough_else_the_longest(seconds, control):
+    specs = tuple(a_spec(f"k{number}") for number in range(len(seconds)))
+    lab = TurnsLab(base={f"k{number}/s128": value for number, value in enumerate(seconds)})
+    run, _, _ = take_turns(lab, specs=specs)
+
+    assert run.against.control_case == f"{control}/s128"
+    assert lab.log.count(("control", f"{control}/s128")) == len(run.against.control) == LOOKS[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
-from ci_perf.core.model import Against, KernelSpec, Measurement, Pair, Policy, Run, Verdict
+from ci_perf.core.model import Against, KernelSpec, Measurement, Policy, Run, Verdict
 from ci_perf.core.paired import LOOKS, decide_pairs, log_ratio, pair_interval
 from ci_perf.core.quantity import percent
 
@@ -28,8 +28,9 @@ def judge_pairs(run: Run, against: Against, measurement: Measurement, spec: Kern
         why = ", ".join(sorted({reason for pair in measurement.pairs for reason in pair.disturbed}))
         sentence = f"every pair was disturbed: {why}"
         return replace(blank, verdict=Verdict.INCONCLUSIVE, code="disturbed", sentence=sentence)
-    outcome = believe(_decide(run, pairs, spec), control_trouble(run, against))
-    if is_identical(measurement) and outcome.code != "control-moved":
+    trouble = control_trouble(run, against)
+    outcome = believe(_decide(run, measurement, spec), trouble)
+    if is_identical(measurement) and not trouble:
         outcome = _same_code(outcome, [log_ratio(pair) for pair in pairs])
     return replace(
         blank,
@@ -42,7 +43,8 @@ def judge_pairs(run: Run, against: Against, measurement: Measurement, spec: Kern
     )
 
 
-def _decide(run: Run, pairs: Sequence[Pair], spec: KernelSpec) -> Outcome:
+def _decide(run: Run, measurement: Measurement, spec: KernelSpec) -> Outcome:
+    pairs = measurement.sound_pairs
     clocks = [pair.clocks for pair in pairs if pair.clocks]
     outcome = decide_pairs(
         [log_ratio(pair) for pair in pairs],
@@ -51,8 +53,9 @@ def _decide(run: Run, pairs: Sequence[Pair], spec: KernelSpec) -> Outcome:
         last=run.finished or len(pairs) >= LOOKS[-1],
         clocks=statistics.median(clocks) if len(clocks) == len(pairs) else None,
     )
-    if outcome.code == "interval-too-wide" and len(pairs) < LOOKS[-1]:
-        sentence = f"{outcome.sentence} after {len(pairs)} pairs, and the budget is spent"
+    if outcome.code == "interval-too-wide" and len(measurement.pairs) < LOOKS[-1]:
+        number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"
+        sentence = f"{outcome.sentence} after {number}, and the budget is spent"
         return replace(outcome, code="budget-spent", sentence=sentence)
     return outcome
 
