@@ -10,7 +10,7 @@ import pytest
 from ci_perf.core.doctor import best, diagnose
 from ci_perf.core.errors import ConfigError, MachineError
 from ci_perf.core.model import Device
-from ci_perf.edge import gpu, machine, tools
+from ci_perf.edge import gpu, machine, preflight, tools
 
 NSYS_SAYS = "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'"
 NCU_SAYS = "echo 'NVIDIA (R) Nsight Compute Command Line Profiler'; echo 'Version 2025.3.1.0 (build 36398880)'"
@@ -237,6 +237,88 @@ def test_the_visible_gpus_are_those_that_cuda_would_see(value, indices):
     gpus = tuple(gpu.Gpu(n, uuid, Device("cuda", "L4")) for n, uuid in enumerate(("GPU-aa", "GPU-bb")))
     environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
     assert [found.index for found in gpu.visible(gpus, environ)] == indices
+
+
+# --- the GPU as shared ground ---
+
+OURS = frozenset({10, 11})
+
+
+def state_with(*pids, reasons=(), **more):
+    """Return a state in which programs of these pids are on the GPU."""
+    return gpu.State(others=tuple(gpu.Process(pid, "python") for pid in pids), throttle_reasons=reasons, **more)
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        pytest.param([state_with(10, 11)], (), id="our-own"),
+        pytest.param([state_with(10, 11), state_with(10, 11, 12)], ("python (12)",), id="a-stranger"),
+        pytest.param([state_with(10)], (), id="one-of-ours-has-no-context-yet"),
+        pytest.param([state_with(710, 711)], (), id="another-namespace"),
+        pytest.param([state_with(710, 711, 712)], ("1 other program on this GPU",), id="another-namespace-one-more"),
+        pytest.param([state_with(1, 2, 3, 4)], ("2 other programs on this GPU",), id="another-namespace-two-more"),
+        pytest.param([state_with(10, 11, reasons=("sw-power-cap",))], (), id="a-cap-that-turns-cancel"),
+        pytest.param(
+            [state_with(reasons=("hw-thermal",)), state_with(reasons=("hw-slowdown", "sw-thermal"))],
+            ("hw-slowdown", "hw-thermal"),
+            id="sudden-slowdowns",
+        ),
+        pytest.param([gpu.State()], (), id="nothing-known"),
+    ],
+)
+def test_other_programs_and_sudden_slowdowns_disturb_and_nothing_else_does(states, said):
+    assert gpu.disturbances(states, OURS) == said
+
+
+@pytest.fixture
+def seen_on_gpu(monkeypatch):
+    """Let NVML give the states of a list, the last one for ever, at once."""
+
+    def play(*states):
+        left = list(states)
+        monkeypatch.setattr(preflight, "BUSY_POLL_S", 0.0)
+        monkeypatch.setattr(gpu, "query_state", lambda _: left.pop(0) if len(left) > 1 else left[0])
+
+    return play
+
+
+BUSY, IDLE = state_with(77, busy_pct=98.0), state_with(77, busy_pct=0.0)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        pytest.param([IDLE], id="a-program-that-only-holds-memory"),
+        pytest.param([gpu.State()], id="nothing-known"),
+        pytest.param([BUSY, BUSY, BUSY, IDLE], id="busy-for-a-moment"),
+    ],
+)
+def test_an_idle_gpu_is_not_waited_for(seen_on_gpu, states):
+    seen_on_gpu(*states)
+    said = []
+    preflight.wait_until_idle("GPU-1", 0.0, said.append)
+
+    assert said == []
+
+
+def test_a_busy_gpu_is_waited_for_and_that_is_said_once(seen_on_gpu):
+    seen_on_gpu(*[BUSY] * 23, IDLE)
+    said = []
+    preflight.wait_until_idle("GPU-1", 60.0, said.append)
+
+    assert said == ["waiting for python (77) to leave the GPU alone ..."]
+
+
+@pytest.mark.parametrize(
+    ("state", "named"), [(BUSY, r"python \(77\)"), (gpu.State(busy_pct=50.0, others=()), "another program")]
+)
+def test_a_gpu_that_stays_busy_is_given_up_and_the_program_named(seen_on_gpu, state, named):
+    seen_on_gpu(state)
+    with pytest.raises(MachineError, match=f"{named} has kept this GPU busy for 0 s") as given_up:
+        preflight.wait_until_idle("GPU-1", 0.0, lambda _: None)
+
+    assert given_up.value.hint == "stop it, or raise --wait"
 
 
 # --- the machine ---

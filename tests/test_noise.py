@@ -93,12 +93,31 @@ def test_the_interval_alone_would_be_red_on_the_same_recorded_processes():
 
 
 class SimulatedGpu:
-    """A `Lab` on a GPU that drifts, throttles, hiccups, has processes of two kinds, and slows the head by `true`."""
+    """A `Lab` on a GPU that drifts, throttles, hiccups, has processes of two kinds, and slows the head by `true`.
 
-    def __init__(self, seed, *, true=1.0, sd=0.002, modes=0.0, drift=0.0, hiccups=0.0, bias=0.0, throttle=None):
+    Of `wild` processes one is slower by 30 % from start to end; where rounds are `dropped`, a pair has 4 to 10 of them;
+    `rates` are measured in place of times.
+    """
+
+    def __init__(
+        self,
+        seed,
+        *,
+        true=1.0,
+        sd=0.002,
+        modes=0.0,
+        drift=0.0,
+        hiccups=0.0,
+        bias=0.0,
+        throttle=None,
+        wild=None,
+        dropped=False,
+        rates=False,
+    ):
         self.chance = random.Random(seed)
         self.true, self.sd, self.modes, self.drift = true, sd, modes, drift
         self.hiccups, self.bias, self.throttle = hiccups, bias, throttle
+        self.wild, self.dropped, self.rates = wild, dropped, rates
         self.clock = 1.0
         self.seconds = 0.0
 
@@ -131,18 +150,21 @@ class SimulatedGpu:
     def _pair(self, ratio):
         sides = [self._process(), self._process() * ratio]
         rounds = []
-        for number in range(10):
+        for number in range(self.chance.randint(4, 10) if self.dropped else 10):
             taken = {}
             for side in (0, 1) if number % 2 == 0 else (1, 0):
                 self.clock *= 1 + self.drift * self.chance.random()
                 slow = 5.0 if self.chance.random() < self.hiccups else 1.0
                 taken[side] = 50e-6 * sides[side] * self.clock * slow * (1 + self.chance.gauss(0, 0.002))
             rounds.append((taken[0], taken[1]))
-        return Pair(tuple(a for a, _ in rounds), tuple(b for _, b in rounds), 100, "cuda-graph", self.throttle)
+        unit = {"unit": "FLOP/s", "better": "higher"} if self.rates else {}
+        base, head = (tuple(1e9 / r[i] if self.rates else r[i] for r in rounds) for i in (0, 1))
+        return Pair(base, head, 100, "cuda-graph", self.throttle, **unit)
 
     def _process(self):
         mode = self.modes if self.chance.random() < 0.5 else 0.0
-        return (1 + mode) * math.exp(self.chance.gauss(0, self.sd))
+        wild = 0.3 if self.wild and self.chance.random() < 1 / self.wild else 0.0
+        return (1 + mode) * (1 + wild) * math.exp(self.chance.gauss(0, self.sd))
 
 
 class Silent:
@@ -187,6 +209,33 @@ def test_planted_changes_are_told_on_a_quiet_gpu(true, code):
     codes, _ = verdicts(8, true=true)
 
     assert codes[code] == 48
+
+
+def test_processes_that_are_off_from_start_to_end_never_make_unchanged_code_red_or_green():
+    codes, _ = verdicts(40, wild=25)
+
+    assert codes.keys() <= {"within-noise", "interval-too-wide"}
+    assert codes["within-noise"] >= 216  # of 240
+
+
+@pytest.mark.parametrize(
+    ("wild", "flagged"),
+    [pytest.param(80, 0.98, id="one-pair-in-40-as-on-an-h100"), pytest.param(25, 0.8, id="one-pair-in-13")],
+)
+def test_processes_that_are_off_from_start_to_end_hide_few_slowdowns_and_turn_none_round(wild, flagged):
+    codes, _ = verdicts(40, wild=wild, true=1.035)
+
+    assert codes.keys() <= {"slower", "interval-too-wide"}
+    assert codes["slower"] >= flagged * 240
+
+
+@pytest.mark.parametrize(("true", "code"), [(1.05, "slower"), (1.0, "within-noise"), (0.85, "faster")])
+@pytest.mark.parametrize("gpu", [{"rates": True}, {"dropped": True}], ids=["rates", "dropped-rounds"])
+def test_rates_and_pairs_that_lack_rounds_are_judged_like_times(true, code, gpu):
+    codes, reports = verdicts(4, true=true, **gpu)
+
+    assert codes == {code: 24}
+    assert {report.exit_status for report in reports} == {1 if code == "slower" else 0}
 
 
 def test_drift_alone_is_taken_out_by_the_turns():

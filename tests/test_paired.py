@@ -103,6 +103,15 @@ def test_more_confidence_means_a_wider_interval(values):
     assert wide.low <= narrow.low <= narrow.point <= narrow.high <= wide.high
 
 
+@pytest.mark.parametrize("pairs_measured", [8, 12])
+def test_the_trimmed_interval_holds_the_truth_about_as_often_as_it_says(pairs_measured):
+    noise = random.Random(1)
+    drawn = ([noise.gauss(0, 0.01) for _ in range(pairs_measured)] for _ in range(4000))
+    intervals = [pair_interval(values, 0.99) for values in drawn]
+
+    assert 0.985 <= sum(found.low <= 1 <= found.high for found in intervals) / 4000 <= 0.997
+
+
 def session(noise, ratio, sd, comparisons=12):
     """Run one case as the flow does: look, measure more, look again."""
     values = []

@@ -179,7 +179,8 @@ def disturbances(states: Sequence[State], ours: frozenset[int]) -> tuple[str, ..
         if any(process.pid in ours for process in others):
             found |= {f"{process.name} ({process.pid})" for process in others if process.pid not in ours}
         elif len(others) > len(ours):
-            found.add(f"{len(others) - len(ours)} other programs on this GPU")
+            more = len(others) - len(ours)
+            found.add(f"{more} other program{'s' if more > 1 else ''} on this GPU")
     return tuple(sorted(found))
 
 
