@@ -76,7 +76,8 @@ def audit(
     if file.exists():
         read_sessions([file])  # what cannot be read must not be appended to
     measure(names, file, steps * sessions, minutes, flags)
-    show([file], form, plot)
+    if file.exists():
+        show([file], form, plot)
 
 
 def parse_step(text: str) -> float:
@@ -107,7 +108,7 @@ def measure(
         verified = verify_once(room, jobs, MachineLab(room.bench, room.worker, programs))
         started = time.monotonic()
         for number, step in enumerate(steps, 1):
-            if minutes is not None and time.monotonic() - started > minutes * 60:
+            if minutes is not None and time.monotonic() - started >= minutes * 60:
                 say(f"{minutes:g} minutes are over: {number - 1} of {len(steps)} sessions were measured")
                 break
             with Bars() as bars:
