@@ -25,7 +25,7 @@ from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, broken_memory, find_tracer, prepare, strangers, wait_until_idle
+from ci_perf.edge.preflight import Room, broken_memory, find_tracer, prepare, stranger_pids, strangers, wait_until_idle
 from ci_perf.edge.profile import ProfileSession
 from ci_perf.edge.program_counters import ProgramCounters
 from ci_perf.flow import Budget, execute
@@ -68,6 +68,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         blank = blank_run(patterns, jobs, settings, room, root)
         room.worker.rest()
         wait_until_idle(on_gpu, settings["wait"], partial(click.echo, err=True))
+        room = replace(room, bench=replace(room.bench, strangers=stranger_pids(on_gpu)))
         strange, health = strangers(on_gpu), gpu.query_health(on_gpu) if on_gpu else None
         blank = replace(blank, notes=(*blank.notes, *left_out, *strange, *_wall_note(programs, jobs)))
         if settings["against"]:

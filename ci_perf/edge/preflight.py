@@ -189,6 +189,11 @@ def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object
             said = True
 
 
+def stranger_pids(uuid: str | None) -> frozenset[int]:
+    """Return the pids of the programs on the GPU; to be asked while nothing of ours is there."""
+    return frozenset(process.pid for process in (gpu.query_state(uuid).others or () if uuid else ()))
+
+
 def _is_busy(uuid: str) -> bool:
     time.sleep(BUSY_POLL_S)
     return (gpu.query_state(uuid).busy_pct or 0.0) >= BUSY_PCT
