@@ -16,7 +16,7 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import make_converter
 
 from ci_perf.core.errors import FormatError
-from ci_perf.core.model import Baseline, BaselineTime, Pair, Provenance, Replicate, Run
+from ci_perf.core.model import Baseline, BaselineTime, Measurement, Pair, Provenance, Replicate, Run
 from ci_perf.core.schema import check
 from ci_perf.core.secrets import Needle, names_in, redact
 
@@ -39,8 +39,19 @@ for _measured in (Replicate, Pair, BaselineTime):
 _CONVERTER.register_unstructure_hook(
     Provenance,
     make_dict_unstructure_fn(
-        Provenance, _CONVERTER, repository=override(omit_if_default=True), head=override(omit_if_default=True)
+        Provenance,
+        _CONVERTER,
+        repository=override(omit_if_default=True),
+        head=override(omit_if_default=True),
+        shard=override(omit_if_default=True),
     ),
+)
+# Only merged runs have them.
+_CONVERTER.register_unstructure_hook(
+    Measurement, make_dict_unstructure_fn(Measurement, _CONVERTER, session=override(omit_if_default=True))
+)
+_CONVERTER.register_unstructure_hook(
+    Run, make_dict_unstructure_fn(Run, _CONVERTER, sessions=override(omit_if_default=True))
 )
 
 
@@ -73,9 +84,11 @@ def redact_run(run: Run, needles: Sequence[Needle]) -> Run:
 def load_run(text: str, source: str) -> Run:
     """Read a `run.json`; `source` names the file in errors (FormatError)."""
     run = _load(text, source, "run", Run)
-    kernels, devices = {spec.name for spec in run.kernels}, {device.kind for device in run.devices}
+    kernels = {spec.name for spec in run.kernels}
+    devices = [{device.kind for device in part.devices} for part in run.sessions or (run,)]
     for i, measurement in enumerate(run.measurements):
-        if measurement.kernel not in kernels or measurement.device not in devices:
+        known = devices[measurement.session] if measurement.session < len(devices) else ()
+        if measurement.kernel not in kernels or measurement.device not in known:
             raise FormatError(
                 f"{source}: key `measurements[{i}]`: the run lists no such kernel or device: "
                 f"{measurement.kernel} on {measurement.device}"

@@ -12,6 +12,7 @@ from ci_perf.core.decision import decide
 from ci_perf.core.finding import Finding
 from ci_perf.core.gates import counter_changes, judge_gate, release
 from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Toolchain, Verdict
+from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import clock_of, process_medians
 from ci_perf.core.versus import judge_pairs, policy_of, removed_kernels
 
@@ -60,12 +61,16 @@ def _branch(driver: str | None) -> str | None:
 
 def judge(run: Run) -> tuple[Finding, ...]:
     """Judge every case of the run, and every case that its baselines promise and its kernels no longer have."""
-    devices = {device.kind: device for device in run.devices}
     baselines = {(b.device.slug, b.kernel): b for b in run.baselines}
+    findings = [finding for session in sessions_of(run) for finding in _judge_session(session, baselines)]
+    return (*findings, *_missing(run, run.devices, baselines.values()))
+
+
+def _judge_session(run: Run, baselines: Mapping[tuple[str, str], Baseline]) -> list[Finding]:
+    devices = {device.kind: device for device in run.devices}
     pairs = [(m, baselines.get((devices[m.device].slug, m.kernel))) for m in run.measurements]
     comparisons = sum(1 for m, b in pairs if b is not None and m.case in b.cases and m.failure is None)
-    findings = [_judge_case(run, m, devices[m.device], baseline, comparisons) for m, baseline in pairs]
-    return (*findings, *_missing(run, devices.values(), baselines.values()))
+    return [_judge_case(run, m, devices[m.device], baseline, comparisons) for m, baseline in pairs]
 
 
 def _judge_case(
