@@ -167,6 +167,7 @@ def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings,
         commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
         repository=repository,
         head=head,
+        shard=settings["shard"] or None,
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
     notes = room.notes
@@ -197,7 +198,7 @@ def _flags(settings: Settings) -> list[str]:
 
 
 def _makes_a_difference(name: str, settings: Settings) -> bool:
-    elsewhere = {"output", "baselines", "python", "base-python"}
+    elsewhere = {"output", "baselines", "python", "base-python", "shard"}
     return settings.origins[name] != "default" and BY_NAME[name].command == "run" and name not in elsewhere
 
 

@@ -176,7 +176,8 @@ class Failure:
     """`verify`, `time`, `nsys` or `ncu`; `shard` where the whole job left no number."""
     code: str
     """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `printed`; of programs also
-    `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`; of a shard `no-run`."""
+    `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`; of a
+    shard `no-run`."""
     message: str
     detail: str = ""
     """The traceback or the end of what the process wrote on stderr."""

@@ -19,11 +19,12 @@ from ci_perf.core.errors import FormatError
 from ci_perf.core.model import Baseline, BaselineTime, Measurement, Pair, Provenance, Replicate, Run
 from ci_perf.core.schema import check
 from ci_perf.core.secrets import Needle, names_in, redact
+from ci_perf.core.shards import Plan
 
 VERSION = 1
-"""Of both schemas. A file of an older version is read; one of a newer version is refused."""
+"""Of all schemas. A file of an older version is read; one of a newer version is refused."""
 
-_T = TypeVar("_T", Run, Baseline)
+_T = TypeVar("_T", Run, Baseline, Plan)
 _CONVERTER = make_converter()
 # An integer where the model says float reads back as 128.0: written as 128, it would change when it is written again.
 _CONVERTER.register_unstructure_hook(float, float)
@@ -108,7 +109,23 @@ def load_baseline(text: str, source: str) -> Baseline:
     return _load(text, source, "baseline", Baseline)
 
 
-def _document(value: Run | Baseline, kind: str) -> dict[str, object]:
+def dump_plan(plan: Plan) -> str:
+    """Return the text of a plan, which `ci-perf plan` hands to `ci-perf merge`."""
+    return canonical(_document(plan, "plan"))
+
+
+def load_plan(text: str, source: str) -> Plan:
+    """Read a plan; `source` names the file in errors (FormatError)."""
+    plan = _load(text, source, "plan", Plan)
+    cases = {f"{spec.name}/{case}" for spec in plan.kernels for case in spec.cases}
+    for i, shard in enumerate(plan.shards):
+        for case in shard.cases:
+            if case not in cases:
+                raise FormatError(f"{source}: key `shards[{i}].cases`: the plan lists no case `{case}`")
+    return plan
+
+
+def _document(value: Run | Baseline | Plan, kind: str) -> dict[str, object]:
     return {"schema": f"urn:ci-perf:{kind}:{VERSION}", **_CONVERTER.unstructure(value)}
 
 

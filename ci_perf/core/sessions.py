@@ -7,26 +7,19 @@ from ci_perf.core.model import Device, Measurement, Run
 
 
 def sessions_of(run: Run) -> Iterator[Run]:
-    """Return each session as a run of its own; a run that was not merged is its only session.
-
-    The level of the intervals is shared by all cases of the merged run, as it is in a run that measured them all:
-    a session with a part of the cases gets that part of 1 - confidence.
-    """
+    """Return each session as a run of its own; a run that was not merged is its only session."""
     if not run.sessions:
         yield run
         return
     for index, session in enumerate(run.sessions):
-        mine = tuple(m for m in run.measurements if m.session == index)
-        level = (1 - run.policy.confidence) * len(mine) / max(1, len(run.measurements))
         yield replace(
             run,
-            policy=replace(run.policy, confidence=1 - level) if mine else run.policy,
             devices=session.devices,
             toolchain=session.toolchain,
             finished=session.finished,
             against=session.against,
             trace=session.trace,
-            measurements=mine,
+            measurements=tuple(m for m in run.measurements if m.session == index),
             sessions=(),
         )
 

@@ -197,6 +197,7 @@ SETTINGS: tuple[Setting, ...] = (
         "What makes the exit status 1, of: " + ", ".join(CAUSES) + ".",
         "LIST",
     ),
+    Setting("shard", "", _text, "Which shard of a plan this is; `merge --plan` goes by it.", "NAME"),
     Setting("strict", False, _flag, "Fail on everything that fail-on can name.", "BOOL"),
     Setting("all-cases", False, _flag, "On a CPU, run the cases that cpu_cases leaves out too.", "BOOL"),
     Setting(

@@ -62,15 +62,16 @@ def _branch(driver: str | None) -> str | None:
 def judge(run: Run) -> tuple[Finding, ...]:
     """Judge every case of the run, and every case that its baselines promise and its kernels no longer have."""
     baselines = {(b.device.slug, b.kernel): b for b in run.baselines}
-    findings = [finding for session in sessions_of(run) for finding in _judge_session(session, baselines)]
+    found = [
+        (session, m, device, baselines.get((device.slug, m.kernel)))
+        for session in sessions_of(run)
+        for m in session.measurements
+        for device in session.devices
+        if device.kind == m.device
+    ]
+    comparisons = sum(1 for _, m, _, b in found if m.failure is None and (m.pairs or (b and m.case in b.cases)))
+    findings = [_judge_case(session, m, device, baseline, comparisons) for session, m, device, baseline in found]
     return (*findings, *_missing(run, run.devices, baselines.values()))
-
-
-def _judge_session(run: Run, baselines: Mapping[tuple[str, str], Baseline]) -> list[Finding]:
-    devices = {device.kind: device for device in run.devices}
-    pairs = [(m, baselines.get((devices[m.device].slug, m.kernel))) for m in run.measurements]
-    comparisons = sum(1 for m, b in pairs if b is not None and m.case in b.cases and m.failure is None)
-    return [_judge_case(run, m, devices[m.device], baseline, comparisons) for m, baseline in pairs]
 
 
 def _judge_case(
@@ -89,7 +90,7 @@ def _judge_case(
     if device.kind == "cuda":
         blank = replace(blank, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
     if run.against is not None:
-        return judge_pairs(run, run.against, measurement, spec, blank)
+        return judge_pairs(run, run.against, measurement, spec, blank, comparisons)
     return _judge_by_baseline(run, measurement, device, baseline, blank, comparisons)
 
 

@@ -13,14 +13,15 @@ CONTROL_FLOOR = 0.01
 """How far base against base may be off without casting doubt on the session: ten times its usual scatter."""
 
 
-def judge_pairs(run: Run, against: Against, measurement: Measurement, spec: KernelSpec, blank: Finding) -> Finding:
-    """Judge a case by the base commit that took turns with it."""
+def judge_pairs(
+    run: Run, against: Against, measurement: Measurement, spec: KernelSpec, blank: Finding, comparisons: int
+) -> Finding:
+    """Judge a case, one of so many comparisons, by the base commit that took turns with it."""
     if measurement.unpaired:
         new = measurement.unpaired == NOT_IN_BASE
         verdict, code = (Verdict.NEW, NOT_IN_BASE) if new else (Verdict.NOT_COMPARABLE, "base-failed")
         sentence = f"{against.ref} has no such case" if new else f"{against.ref}: {measurement.unpaired}"
         return replace(blank, verdict=verdict, code=code, sentence=sentence)
-    comparisons = sum(1 for m in run.measurements if m.pairs and m.failure is None)
     clocks = [pair.clocks for pair in measurement.pairs if pair.clocks]
     outcome = decide_pairs(
         [log_ratio(pair) for pair in measurement.pairs],
