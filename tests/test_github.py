@@ -4,6 +4,7 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -227,6 +228,30 @@ def test_github_enterprise_is_another_address():
 
         assert github.bodies(7) == [f"{OURS}\ntwo"]
         assert all(path.startswith("/api/") for _, path in github.requests)
+
+
+def test_the_stand_in_notices_what_github_would_not_take():
+    """A stand-in that takes anything would prove nothing."""
+    asks = [
+        ("GET", "/repos/octo/kernels/issues/7/comments?per_page=many", b""),
+        ("GET", "/repos/octo/kernels/pulls?head_sha=abc", b""),
+        ("POST", "/repos/octo/kernels/issues/7/comments", b'{"text": "x"}'),
+        ("GET", "/repos/octo/kernels/issues/7/labels", b""),
+    ]
+    for ask in asks:
+        github = FakeGitHub()
+        github.url = "http://localhost"
+        github.open_pull(7, SHA)
+        with suppress(KeyError, ValueError):
+            github.answer(ask[0], ask[1], {"Authorization": f"token {TOKEN}"}, ask[2])
+        assert github.problems, ask
+
+    github = FakeGitHub()
+    github.url = "http://localhost"
+    github.open_pull(7, SHA)
+    del github.pulls["octo/kernels", 7]["head"]
+    github.answer("GET", "/repos/octo/kernels/pulls/7", {"Authorization": f"token {TOKEN}"}, b"")
+    assert "'head' is a required property" in github.problems[0]
 
 
 FORK = Origin("pull_request", "mallory/kernels", "feature", run_id="41", attempt=1)

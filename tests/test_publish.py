@@ -47,6 +47,7 @@ from tests.builders import (
 )
 from tests.fake_github import Account, FakeGitHub, Fault
 from tests.test_github import QUICK, SHA, TOKEN
+from tests.test_render import tables
 
 HERE = Place("kernels/sdpa/kernel.py", 12)
 EVENT = Event("pull_request", "octo/kernels", SHA, run_id="42", pull_request=7)
@@ -262,12 +263,14 @@ def test_a_comment_is_shortened_no_more_than_it_must_be():
 
 
 def test_flagged_rows_beyond_a_count_are_counted():
-    report = build_report(many(300, **CRASH))
-    comment = render_comment(report, Frame(limit=20_000))
+    report = build_report(many(300, NASTY, **CRASH))
+    comment = render_comment(report, Frame(limit=LARGEST_COMMENT))
     rows = comment.count("**FAILED**")
 
     assert 0 < rows < 300
     assert f"and {300 - rows} more" in comment
+    assert all(set(shape) == {shape[0]} for shape in tables(comment))
+    assert tables(comment)[0] == [6] * (1 + rows)
 
 
 def test_the_comment_says_what_it_is_about(golden):

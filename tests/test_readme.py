@@ -79,7 +79,7 @@ def test_the_completion_line_of_the_readme_completes():
 
 def test_every_flag_that_the_readme_names_exists():
     flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", README))
-    known = {setting.name for setting in SETTINGS} | {"csv", "show-settings"}
+    known = {setting.name for setting in SETTINGS} | {"csv", "show-settings", "dry-run", "from-workflow-run"}
 
     assert flags - known == set()
 

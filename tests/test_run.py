@@ -467,6 +467,22 @@ def test_only_the_cpu_cases_run_unless_all_are_asked_for(repository):
     assert list(verdicts(ci_perf("run", *BRIEF, "--json", "--all-cases"))) == ["spin/short", "spin/long"]
 
 
+def test_a_run_in_a_workflow_says_whose_commit_it_measured_and_its_baseline_does_not(repository, monkeypatch):
+    head = {"sha": "a" * 40, "repo": {"full_name": "mallory/kernels"}}
+    (repository / "event.json").write_text(json.dumps({"pull_request": {"number": 7, "head": head}}))
+    variables = {"EVENT_NAME": "pull_request", "EVENT_PATH": str(repository / "event.json"), "SHA": "b" * 40}
+    for name, value in {**variables, "REPOSITORY": "octo/kernels"}.items():
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    a_kernel(repository)
+    ci_perf("run", *ACCEPTABLE)
+    ci_perf("baseline", "accept", "ci-perf-run")
+    measured = read(repository / "ci-perf-run/run.json")["provenance"]
+    (agreed,) = (repository / "baselines").rglob("*.json")
+
+    assert (measured["repository"], measured["head"]) == ("octo/kernels", "a" * 40)
+    assert not {"repository", "head"} & read(agreed)["provenance"].keys()
+
+
 def test_secrets_reach_neither_the_kernel_nor_any_file_of_the_run(repository, monkeypatch):
     for name in ("GITHUB_TOKEN", "MY_API_KEY", "ACTIONS_RUNTIME_TOKEN", "INPUT_TOKEN", "DB_PASSWORD"):
         monkeypatch.setenv(name, "hunter2-" + name)

@@ -7,7 +7,7 @@ import re
 def launch_line(source: str) -> int:
     r"""Return the line on which a kernel.py says what `launch` is, or 1 where it does not say.
 
-    >>> launch_line("import torch\\n\\n@torch.no_grad()\\ndef launch(x):\\n    return x\\n")
+    >>> launch_line("import torch\n\n@torch.no_grad()\ndef launch(x):\n    return x\n")
     4
     >>> launch_line("from fast import launch")
     1

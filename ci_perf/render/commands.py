@@ -11,7 +11,7 @@ def render_annotation(annotation: Annotation) -> str:
     r"""Write an annotation as a line of a step's log.
 
     >>> from ci_perf.core.publish import Level, Place
-    >>> render_annotation(Annotation(Level.ERROR, "a, b", "50 %\\nmore", Place("k/kernel.py", 7)))
+    >>> render_annotation(Annotation(Level.ERROR, "a, b", "50 %\nmore", Place("k/kernel.py", 7)))
     '::error file=k/kernel.py,line=7,title=a%2C b::50 %25 more'
     """
     properties = {"title": _property(clean(annotation.title, _LONGEST_TITLE))}

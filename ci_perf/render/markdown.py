@@ -41,14 +41,14 @@ class Frame:
     patch_command: str = ""
     """What accepts the run as the baseline, to be pasted into a shell; empty: nothing to accept."""
     foreign: bool = False
-    """The numbers come from a machine on which the author of the pull request ran code: of a fork."""
+    """The author of the pull request controlled what measured, as in a fork."""
     cost_per_hour: float | None = None
     """Of the GPU, in whatever currency."""
     limit: int | None = None
     """Bytes; None: as long as it gets."""
 
 
-def render_comment(report: Report, frame: Frame = Frame()) -> str:  # frozen
+def render_comment(report: Report, frame: Frame = Frame()) -> str:
     """Return the exact body of the comment, shortened step by step until it fits.
 
     First rows lose their padding, then the unchanged rows go, then tables of numbers, then rows without a verdict on
@@ -93,8 +93,8 @@ def _assemble(report: Report, frame: Frame, parts: Mapping[str, str], left_out: 
 
 
 _FOREIGN = (
-    "> These numbers were measured by a workflow that runs code of a fork, which its author controls. Only the"
-    " judgement is this repository's own."
+    "> These numbers come from a workflow that ran the pull request's own code, which its author controls. Only the"
+    " judgement is this repository's."
 )
 
 
