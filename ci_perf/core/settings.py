@@ -140,6 +140,7 @@ def _similar(word: str, choices: Sequence[str]) -> str:
 
 _POLICY = Policy()
 SETTINGS: tuple[Setting, ...] = (
+    Setting("config", "", _text, "File of settings; default: ci-perf.toml, else [tool.ci-perf] of pyproject.", "FILE"),
     Setting("kernels-dir", "kernels", _text, "Folder that holds a folder for each kernel.", "DIR"),
     Setting("baselines", "baselines", _text, "Folder of the baselines.", "DIR"),
     Setting("output", "ci-perf-run", _text, "Folder that takes the run: run.json, report, profiles, logs.", "DIR"),
@@ -163,7 +164,8 @@ SETTINGS: tuple[Setting, ...] = (
         "against",
         "",
         _text,
-        "Measure a base in turns with this tree: a commit, a branch, merge-base:BRANCH, or base (of the pull request).",
+        "Measure a base in turns with this tree: a commit, a branch, merge-base:BRANCH, base (of the pull request or "
+        "merge group), or auto (base where the event has one, else none).",
         "REF",
     ),
     Setting(

@@ -65,9 +65,11 @@ def query_places(specs: Iterable[KernelSpec], root: Path, prefix: str) -> dict[s
     return places
 
 
-def read_settings_file(root: Path) -> tuple[str, Mapping[str, object]]:
-    """Return the repository's settings and the file that holds them: ci-perf.toml, else [tool.ci-perf] of pyproject."""
-    own, project = root / "ci-perf.toml", root / "pyproject.toml"
+def read_settings_file(root: Path, name: str | None = None) -> tuple[str, Mapping[str, object]]:
+    """Return the settings and the file that holds them: the one named, ci-perf.toml, or [tool.ci-perf] of pyproject."""
+    own, project = root / (name or "ci-perf.toml"), root / "pyproject.toml"
+    if name and not own.is_file():
+        raise ConfigError(f"{name}: there is no such file of settings", hint="--config names a file like ci-perf.toml")
     for file, table in ((own, ()), (project, ("tool", "ci-perf"))):
         if file.is_file():
             try:
