@@ -20,7 +20,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from ci_perf.core.model import Verdict
 from ci_perf.core.publish import State, marker, read_marker
+from ci_perf.core.report import build_report
 from ci_perf.core.settings import BY_NAME, variable
 from ci_perf.edge import store
 from tests.fake_github import FakeGitHub
@@ -55,8 +57,23 @@ def loaded(path):
     return YAML(typ="safe").load((ROOT / path).read_text(encoding="utf-8"))
 
 
+CALLED = ".github/workflows/perf.yml"
 ACTION = loaded("action.yml")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SCRIPT = (ROOT / "scripts/action").read_text(encoding="utf-8")
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
+
+
+FILES = [
+    "action.yml",
+    ".github/actions/publish/action.yml",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / ".github/workflows").glob("*.yml")),
+]
+
+
+def steps_of(document):
+    jobs = document.get("jobs") or {"action": document["runs"]}
+    return [step for job in jobs.values() for step in job.get("steps", ())]
 
 
 class Repository:
@@ -192,45 +209,75 @@ def variables_of(name):
 
 
 @pytest.mark.parametrize("name", ACTION["inputs"])
-def test_each_input_reaches_the_setting_of_its_name_and_the_readme(name):
+def test_each_input_is_in_the_readme_and_reaches_the_setting_of_its_name(name):
     described = ACTION["inputs"][name]
-    script = (ROOT / "scripts/action").read_text()
-    readme = (ROOT / "README.md").read_text()
+    default = f"`{described['default']}`" if described["default"] else ""
 
-    assert "default" in described
-    assert described["description"].endswith(".") or "`" in described["description"]
-    assert f"| `{name}` |" in readme
+    assert f"| `{name}` | {described['description']} | {default} |\n" in README
     handed = variables_of(name)
-    settings = {key for key in handed if key.startswith("CI_PERF_")}
-    assert settings <= {variable(name)}, "the name of an input is that of the flag"
-    assert bool(settings) == (name in BY_NAME and name != "artifact-name")
-    for key in handed - settings - {"GITHUB_TOKEN"}:
-        assert f"${{{key}" in script or f"${key}" in script
-    text = json.dumps(ACTION["runs"])
-    assert f"inputs.{name} " in text
+    if name in BY_NAME and name != "artifact-name":
+        assert handed == {variable(name)}
+    elif name == "github-token":
+        assert handed == {"GITHUB_TOKEN"}
+    elif handed:
+        assert all(f"${{{key}" in SCRIPT for key in handed)
+    else:
+        assert f"inputs.{name} " in json.dumps(ACTION["runs"])
 
 
 @pytest.mark.parametrize("name", ACTION["outputs"])
-def test_each_output_has_a_writer_and_stands_in_the_readme(name):
-    step, output = re.fullmatch(
-        r"\$\{\{ steps\.(\w+)\.outputs\.([\w-]+) \}\}", ACTION["outputs"][name]["value"]
-    ).groups()
+def test_each_output_is_in_the_readme_and_has_a_writer(name):
+    described = ACTION["outputs"][name]
+
+    step, output = re.fullmatch(r"\$\{\{ steps\.(\w+)\.outputs\.([\w-]+) \}\}", described["value"]).groups()
 
     assert output == name
     assert step in {found.get("id") for found in STEPS.values()}
-    assert f"| `{name}` |" in (ROOT / "README.md").read_text()
+    assert f"| `{name}` | {described['description']} |\n" in README
 
 
-FILES = [
-    "action.yml",
-    ".github/actions/publish/action.yml",
-    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / ".github/workflows").glob("*.yml")),
-]
+def test_every_variable_of_the_yaml_is_a_setting_or_read_by_the_script():
+    for path in FILES:
+        for step in steps_of(loaded(path)):
+            for key in step.get("env", {}):
+                if key.startswith("CI_PERF_"):
+                    assert key in {variable(name) for name in BY_NAME}, path
+                if key.startswith("ACTION_"):
+                    assert re.search(rf"\${{?{key}\b", SCRIPT), (path, key)
 
 
-def steps_of(document):
-    jobs = document.get("jobs") or {"action": document["runs"]}
-    return [step for job in jobs.values() for step in job.get("steps", ())]
+@pytest.mark.parametrize("path", [CALLED, ".github/actions/publish/action.yml"])
+def test_what_calls_the_same_steps_has_inputs_of_the_same_names(path):
+    document = loaded(path)
+    inputs = (document["on"]["workflow_call"] if "on" in document else document)["inputs"]
+    text = (ROOT / path).read_text()
+
+    own = {"runners", "shards", "planner", "timeout-minutes"}
+    assert set(inputs) - own <= set(ACTION["inputs"])
+    for name in inputs:
+        assert f"inputs.{name} " in text, name
+    if "workflow_call" in text:
+        assert set(ACTION["inputs"]) - set(inputs) == {"upload-artifact", "github-token"}
+
+
+def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(tmp_path):
+    blocks = re.findall(r"^```yaml\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    files = [tmp_path / block.splitlines()[0].rsplit("/", 1)[1] for block in blocks]
+    for file, block in zip(files, blocks, strict=True):
+        file.write_text(block)
+        for job in YAML(typ="safe").load(block)["jobs"].values():
+            for step in [job, *job.get("steps", ())]:
+                if step.get("uses", "").startswith("org/ci-perf@"):
+                    assert set(step["with"]) <= set(ACTION["inputs"])
+                if step.get("uses", "").startswith(f"org/ci-perf/{CALLED}@"):
+                    assert set(step["with"]) <= set(loaded(CALLED)["on"]["workflow_call"]["inputs"])
+
+    checker = Path(sys.executable).with_name("check-jsonschema")
+    command = [checker, "--builtin-schema", "vendor.github-workflows", *files]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert len(files) == 3
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -330,3 +377,39 @@ def test_a_runner_without_python_and_uv_is_told_what_it_lacks(tmp_path):
 
     assert ran.returncode == 3
     assert "neither Python 3.11 or newer with venv nor uv" in ran.stderr
+
+
+# --- shards ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tmp_path, bare_python):
+    program = tmp_path / "ci-perf-venv/bin/ci-perf"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m ci_perf "$@"\n')
+    program.chmod(0o755)
+    for kernel in ("doze", "nap"):
+        folder = tmp_path / "kernels" / kernel
+        folder.mkdir(parents=True)
+        (folder / "kernel.toml").write_text(TOML.format(microseconds=1000))
+        (folder / "kernel.py").write_text(SLEEP.format(factor=1.0))
+    plan = {"ACTION_PLAN": str(tmp_path / "plan.json")}
+
+    _, planned = script(tmp_path, "plan", **plan, ACTION_RUNNERS="gpu,l4", ACTION_SHARDS="2", CI_PERF_DEVICE="cpu")
+    rows = json.loads(planned["matrix"])["include"]
+    for row in rows[:1]:
+        shard = {"ACTION_KERNELS": row["kernels"], "CI_PERF_SHARD": row["shard"], "CI_PERF_PYTHON": bare_python}
+        folder = str(tmp_path / "runs" / row["shard"])
+        script(tmp_path, "measure", **shard, CI_PERF_PROCESSES="2", CI_PERF_OUTPUT=folder)
+    merged = {**plan, "ACTION_RUNS": str(tmp_path / "runs"), "ACTION_RUN": str(tmp_path / "merged")}
+    ran, outputs = script(tmp_path, "merge", **merged)
+
+    assert [(row["shard"], row["runner"]) for row in rows] == [
+        ("l4-1-of-2", ["gpu", "l4"]),
+        ("l4-2-of-2", ["gpu", "l4"]),
+    ]
+    assert ran.returncode == 0, ran.stderr
+    assert outputs["status"] == "1"
+    verdicts = {
+        row.finding.kernel: row.finding.verdict for row in build_report(store.read_run(tmp_path / "merged")).rows
+    }
+    assert verdicts == {"doze": Verdict.NEW, "nap": Verdict.FAILED}
