@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,17 @@ from ruamel.yaml import YAML
 from ci_perf.core.model import Verdict
 from ci_perf.core.publish import State, marker, read_marker
 from ci_perf.core.report import build_report
+from ci_perf.core.serial import dump_run
 from ci_perf.core.settings import BY_NAME, variable
 from ci_perf.edge import store
 from tests.fake_github import FakeGitHub
 from tests.test_against import SLEEP, TOML
+from tests.test_foreign import HEAD, foreign, workflow_run
 from tests.test_project import ROOT
+from tests.test_publish import slower
 
 ACT = Path(sys.executable).with_name("act")
+DOWNLOAD = "actions/download-artifact@3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c"
 UPLOAD = "actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f"
 WORKFLOW = """
 on: pull_request
@@ -50,6 +55,19 @@ jobs:
         run: printf '%s' "$OUTPUTS" >"$KEPT/outputs.json"
         env:
           OUTPUTS: ${{ toJSON(steps.perf.outputs) }}
+"""
+PUBLISH = """
+on: workflow_run
+jobs:
+  publish:
+    runs-on: self-hosted
+    steps:
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
+      - id: fork
+        uses: octo/ci-perf/.github/actions/publish@v1
+      - run: printf '%s' "$OUTPUTS" >"$KEPT/outputs.json"
+        env:
+          OUTPUTS: ${{ toJSON(steps.fork.outputs) }}
 """
 
 
@@ -81,10 +99,11 @@ class Repository:
 
     def __init__(self, root, github, python):
         self.root, self.github, self.python = root, github, python
-        self.tree, self.kept = root / "tree", root / "kept"
+        self.tree, self.kept, self.artifacts = root / "tree", root / "kept", root / "artifacts"
         (self.tree / "kernels/nap").mkdir(parents=True)
         (self.tree / ".github/workflows").mkdir(parents=True)
-        (self.tree / ".github/workflows/perf.yml").write_text(WORKFLOW)
+        for name, text in (("perf.yml", WORKFLOW), ("publish.yml", PUBLISH)):
+            (self.tree / ".github/workflows" / name).write_text(text)
         (self.tree / "kernels/nap/kernel.toml").write_text(TOML.format(microseconds=2500))
         self.git("init", "--quiet", "--initial-branch=main")
         self.git("remote", "add", "origin", "https://github.com/octo/kernels")
@@ -111,19 +130,27 @@ class Repository:
             for name, sha in (("head", head), ("base", self.base))
         }
         event = {"number": 7, "pull_request": {"number": 7, "draft": False, **sides}}
-        (self.root / "event.json").write_text(json.dumps(event))
+        return self.act("pull_request", "perf.yml", event)
+
+    def act(self, event, workflow, document):
+        """Run a workflow for an event; return how the job ended and what it wrote."""
+        (self.root / "event.json").write_text(json.dumps(document))
         shutil.rmtree(self.kept, ignore_errors=True)
         self.kept.mkdir()
-        return self.act()
-
-    def act(self):
         handed_on = [name for name in os.environ if name.startswith(("PIP_", "UV_"))]
-        ours = {"KEPT": self.kept, "KERNELS_PYTHON": self.python, "GITHUB_API_URL": self.github.url}
+        ours = {
+            "KEPT": self.kept,
+            "ARTIFACTS": self.artifacts,
+            "KERNELS_PYTHON": self.python,
+            "GITHUB_API_URL": self.github.url,
+        }
         command = [
-            *(ACT, "pull_request", "--platform", "self-hosted=-self-hosted", "--eventpath", self.root / "event.json"),
+            *(ACT, event, "--workflows", f".github/workflows/{workflow}", "--eventpath", self.root / "event.json"),
+            *("--platform", "self-hosted=-self-hosted"),
             *("--action-offline-mode", "--action-cache-path", self.root / "act", "--no-cache-server"),
             *("--local-repository", f"octo/ci-perf@v1={self.root / 'action'}"),
             *("--local-repository", f"{UPLOAD}={ROOT / 'tests/data/github/upload-artifact'}"),
+            *("--local-repository", f"{DOWNLOAD}={ROOT / 'tests/data/github/download-artifact'}"),
             *("--secret", "GITHUB_TOKEN=ghs_secret"),
             *(word for name in handed_on for word in ("--env", name)),
             *(word for name, value in ours.items() for word in ("--env", f"{name}={value}")),
@@ -197,6 +224,21 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
     assert repository.outputs["verdict"] == "UNCHANGED"
     assert repository.git("status", "--porcelain") == ""
     assert repository.git("worktree", "list").count("\n") == 0
+
+
+def test_a_fork_is_commented_for_by_a_workflow_run_from_the_archive_as_it_came(repository):
+    repository.github.open_pull(8, HEAD, head="mallory/kernels")
+    repository.artifacts.mkdir()
+    with zipfile.ZipFile(repository.artifacts / "ci-perf-run-1-numbers.zip", "w") as archive:
+        archive.writestr("run.json", dump_run(foreign(slower())))
+
+    ran = repository.act("workflow_run", "publish.yml", workflow_run())
+
+    assert ran.returncode == 0, ran.stdout
+    [comment] = repository.github.bodies(8)
+    assert read_marker(comment, "default") is State.FLAGGED
+    assert repository.outputs["verdict"] == "REGRESSION"
+    assert set(repository.outputs) == set(loaded(".github/actions/publish/action.yml")["outputs"])
 
 
 # --- what the files promise ------------------------------------------------------------------------------------------
@@ -319,9 +361,11 @@ def script(tmp_path, step, **environ):
 @pytest.fixture
 def installed(tmp_path):
     """A ci-perf where the action would have installed it: a program that says how it was called, and ends as told."""
-    program = tmp_path / "ci-perf-venv/bin/ci-perf"
+    program = tmp_path / "ci-perf-venv/bin/python"
     program.parent.mkdir(parents=True)
-    program.write_text('#!/bin/sh\nprintf "<%s>" "$@"\necho\n[ -z "$LINGER" ] || exec sleep 30\nexit ${STATUS:-0}\n')
+    program.write_text(
+        '#!/bin/sh\nshift 3\nprintf "<%s>" "$@"\necho\n[ -z "$LINGER" ] || exec sleep 30\nexit ${STATUS:-0}\n'
+    )
     program.chmod(0o755)
     return tmp_path
 
@@ -383,9 +427,9 @@ def test_a_runner_without_python_and_uv_is_told_what_it_lacks(tmp_path):
 
 
 def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tmp_path, bare_python):
-    program = tmp_path / "ci-perf-venv/bin/ci-perf"
+    program = tmp_path / "ci-perf-venv/bin/python"
     program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m ci_perf "$@"\n')
+    program.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
     program.chmod(0o755)
     for kernel in ("doze", "nap"):
         folder = tmp_path / "kernels" / kernel
