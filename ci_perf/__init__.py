@@ -18,6 +18,7 @@ cli             the command line: each command parses, calls, prints, exits
   listing       `list`
   inspect       `inspect`
   scrub         `scrub`
+  audit         `audit`
   doctor        `doctor`
   options       flags made from the table of settings
   output        the report on a terminal, progress bars
@@ -39,6 +40,8 @@ edge            one module for each kind of outside world
   actions       the files of GitHub's runner: event, summary, outputs
   github        pull requests and comments, through PyGithub
   archive       the run.json of an artifact that nobody vouches for
+  audit         sessions in which the truth is known
+  audit_file    files of audit sessions, appended to
   artifacts     the artifact folder of a run
   guard         keeps what holds a secret out of it
   own_environment  blanks the secrets that this process shows to others
@@ -53,6 +56,8 @@ render          a report as text
   folder        the small files of the artifact folder
   junit         JUnit XML
   json_text     JSON for programs
+  audit         the audit as tables and JSON
+  plot          the operating curve of an audit as a picture
   cells         the words of a row, shared by all of them
   commands      annotations for GitHub's runner
   escape        names from users' code made harmless
@@ -102,6 +107,11 @@ core            pure: values in, values out
   finding       what is said of a case
   verdict       the verdict on each case
   versus        the verdict on a case against its base commit, and on the session
+  audit         sessions in which the truth is known, judged again
+  audit_line    such sessions as lines of JSON
+  audit_report  the error rate that they show
+  anchors       the rules of other systems
+  anchor_shares  how often these are wrong on the same data
   baseline      made from a run, checked, compared
   metrics       the counters by name
   timeline      the metrics of a timeline by name
@@ -120,7 +130,14 @@ core            pure: values in, values out
   quantity      numbers as text
   base_unit     units as people write them
   errors        errors that users see, and exit statuses
-schemas         JSON Schema 2020-12 of kernel.toml, runs and baselines
+schemas         JSON Schema 2020-12 of kernel.toml, runs, baselines and audits
+userside        what runs under the user's interpreter beside the worker; standard library only
+  case          a kernel.py with its inputs
+  verify        its output held against its reference
+  timers        what is measured, over how many launches
+  stopwatch     a case timed alone, or in turns with another process
+  cupti         when the GPU worked, from CUPTI's records
+  identity      what a launch makes the GPU do, as a hash
 worker          runs kernels under the user's interpreter; standard library only, stands alone
 cuda            compiles and launches the .cu files beside a kernel.py; under the user's interpreter too
 """

@@ -108,6 +108,7 @@ class CudaSource:
             kernel = ObjectCode.from_cubin(code).get_kernel(name)
             self._kernels[index, name] = kernel
             _LOADED[name] = kernel
+            _CODES[int(kernel.handle)] = code
         return kernel
 
     def _allow_shared(self, index: int, name: str, shared_bytes: int) -> None:
@@ -134,6 +135,21 @@ def local_bytes() -> dict[str, int]:
         if size is not None:
             sizes[name] = int(size() if callable(size) else size)
     return sizes
+
+
+_CODES: dict[int, bytes] = {}
+"""The machine code that holds it, of each kernel loaded, by its CUkernel."""
+
+
+def loaded_codes() -> dict[int, bytes]:
+    """Return the machine code of each kernel loaded, by the CUfunction that the current context runs."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    codes = {}
+    for kernel, code in _CODES.items():
+        function = ctypes.c_void_p()
+        if not driver.cuKernelGetFunction(ctypes.byref(function), ctypes.c_void_p(kernel)):
+            codes[int(function.value or 0)] = code
+    return codes
 
 
 class Compiler(Protocol):

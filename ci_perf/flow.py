@@ -3,6 +3,8 @@
 The order of the steps lives here and nowhere else. What touches the machine comes in as a `Lab`.
 """
 
+import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -47,13 +49,13 @@ class Lab(Protocol):
     def time(self, jobs: Sequence[Job], *, batch: int, turn: int) -> Iterator[tuple[Job, Replicate | Failure]]:
         """Time each job once, each in a fresh process; `turn` rotates their order."""
 
-    def pair(self, job: Job) -> Pair | str | Failure:
-        """Time a job in turns with the base, in a fresh pair of processes.
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
+        """Time each job in turns with the base, in fresh processes; `number` counts the pairs, to vary the order.
 
         Text says why there is no base to compare with; a Failure is the head's own.
         """
 
-    def control(self, job: Job) -> Pair | str | Failure:
+    def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
@@ -61,6 +63,9 @@ class Lab(Protocol):
 
     def seconds_used(self) -> float:
         """Return for how long the GPU was held so far."""
+
+    def now(self) -> float:
+        """Return the time in seconds since any moment."""
 
 
 class Progress(Protocol):
@@ -73,8 +78,23 @@ class Progress(Protocol):
         """Say that one step is done."""
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """For how many seconds cases may take turns; what is undecided then stays so."""
+
+    total_s: float = math.inf
+    case_s: float = math.inf
+
+
 def execute(
-    run: Run, jobs: Sequence[Job], lab: Lab, *, processes: int, save: Callable[[Run], object], progress: Progress
+    run: Run,
+    jobs: Sequence[Job],
+    lab: Lab,
+    *,
+    processes: int,
+    save: Callable[[Run], object],
+    progress: Progress,
+    budget: Budget = Budget(),  # frozen
 ) -> Run:
     """Measure all jobs and return the finished run; a failing job costs nothing but its own row."""
     journal = _Journal(run, jobs, lab, save)
@@ -89,7 +109,7 @@ def execute(
         _time(journal, lab, journal.sound(jobs), 0, processes, progress)
         _confirm(journal, lab, jobs, processes, progress)
     else:
-        _take_turns(journal, lab, journal.sound(jobs), progress)
+        _take_turns(journal, lab, journal.sound(jobs), budget, progress)
     profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
     if profiled:
         progress.begin("profile", 2)
@@ -112,37 +132,84 @@ def _time(journal: "_Journal", lab: Lab, jobs: Sequence[Job], batch: int, proces
             progress.step(job.id)
 
 
-def _take_turns(journal: "_Journal", lab: Lab, jobs: Sequence[Job], progress: Progress) -> None:
+SPARE_PAIRS = 3
+"""So many pairs that something disturbed are measured again for each case and look."""
+LONG_ENOUGH_S = 20e-6
+"""The control is a case that lasts at least so long, where there is one: shorter ones scatter more."""
+
+
+def _take_turns(journal: "_Journal", lab: Lab, jobs: Sequence[Job], budget: Budget, progress: Progress) -> None:
     """Measure pairs of every case until its verdict is clear or the budget is spent, then the control."""
     if not jobs:
         return
+    purse = _Purse(budget, lab.now)
     before = 0
     for look in LOOKS:
         progress.begin(f"pairs to {look}", len(jobs) * (look - before))
-        for _ in range(before, look):
-            for job in journal.paired(jobs):
-                journal.add_pair(job, lab.pair(job))
+        for number in range(before, look + SPARE_PAIRS):
+            lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
+            for job, found in purse.spend(lab.pairs, lacking, number):
+                journal.add_pair(job, found)
                 progress.step(job.id)
-        _control(journal, lab, journal.paired(jobs)[:1], look - before)
+        _control(journal, lab, journal.paired(jobs), range(before, look))
         before = look
         undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
-        jobs = [job for job in journal.paired(jobs) if job.id in undecided]
+        jobs = [job for job in journal.paired(jobs) if job.id in undecided and purse.allows(job)]
         if not jobs:
             break
 
 
-def _control(journal: "_Journal", lab: Lab, jobs: Sequence[Job], pairs: int) -> None:
-    """Measure the base against itself, on the first case that has a base, as often as the cases."""
+class _Purse:
+    """What is left of the budget; a pair is started only where one like the last of its case still fits."""
+
+    def __init__(self, budget: Budget, now: Callable[[], float]) -> None:
+        self._budget = budget
+        self._now = now
+        self._started = now()
+        self._spent: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+
+    def allows(self, job: Job) -> bool:
+        """Say whether another pair of the case fits."""
+        next_s = self._last.get(job.id, 0.0)
+        of_all = self._now() - self._started + next_s
+        of_case = self._spent.get(job.id, 0.0) + next_s
+        return of_all <= self._budget.total_s and of_case <= self._budget.case_s
+
+    def spend(
+        self,
+        measure: Callable[[Sequence[Job], int], Iterator[tuple[Job, Pair | str | Failure]]],
+        jobs: Sequence[Job],
+        number: int,
+    ) -> Iterator[tuple[Job, Pair | str | Failure]]:
+        """Measure a pair of each case that the budget allows."""
+        allowed = [job for job in jobs if self.allows(job)]
+        before = self._now()
+        for job, found in measure(allowed, number) if allowed else ():
+            self._last[job.id] = self._now() - before
+            self._spent[job.id] = self._spent.get(job.id, 0.0) + self._last[job.id]
+            yield job, found
+            before = self._now()
+
+
+def _control(journal: "_Journal", lab: Lab, jobs: Sequence[Job], numbers: Iterable[int]) -> None:
+    """Measure the base against itself, on a case that has a base, as often as the cases."""
     against = journal.run.against
     if against is None or not (jobs or against.control_case):
         return
-    if not against.control_case:
-        journal.control_job = jobs[0]
-    job = journal.control_job
-    if job is None:
-        return
-    found = [pair for pair in (lab.control(job) for _ in range(pairs)) if isinstance(pair, Pair)]
+    journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
+    found = [pair for pair in (lab.control(job, number) for number in numbers) if isinstance(pair, Pair)]
     journal.put_control(replace(against, control_case=job.id, control=(*against.control, *found)))
+
+
+def _steadiest(journal: "_Journal", jobs: Sequence[Job]) -> Job:
+    """Choose the shortest case that is long enough, else the longest."""
+    pairs = {job.id: journal.of(job).pairs for job in jobs}
+    seconds = {name: statistics.median(found[0].base) if found else 0.0 for name, found in pairs.items()}
+    enough = [job for job in jobs if seconds[job.id] >= LONG_ENOUGH_S]
+    if enough:
+        return min(enough, key=lambda job: seconds[job.id])
+    return max(jobs, key=lambda job: seconds[job.id])
 
 
 def _confirm(journal: "_Journal", lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:

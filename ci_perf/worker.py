@@ -13,12 +13,15 @@ Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
   verify    -> error against the reference, and the cost
   time      -> samples in seconds per launch, the method id, and from when to when (CLOCK_MONOTONIC) they were taken
-  ready     -> the case warm and waiting, to be timed in turns with another process
+  ready     -> the case warm and waiting, to be timed in turns with another process; the hash of what it launches
+  alike     -> the same case with as many launches and placements as the other process has
   turn      -> this side's samples of one round
+  rest      -> nothing holds memory on the GPU any more
   profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
   trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`;
                the local memory of the kernels whose loaders know it
-All but hello name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`.
+All but hello, rest, alike and turn name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or
+`reference`) and `seed`; alike and turn mean the case that is ready.
 An answer holds `ok`; where that is false, also `code`, `message` and `detail`.
 """
 
@@ -30,70 +33,12 @@ import gc
 import importlib.metadata
 import importlib.util
 import json
-import math
 import os
 import platform
-import random
 import signal
-import statistics
 import sys
-import time
 import traceback
-import warnings
-from fractions import Fraction
 from typing import Any, Callable, NamedTuple
-
-Request = dict[str, Any]
-Answer = dict[str, Any]
-
-LADDER = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-"""Launches per sample: few enough to capture quickly, enough to make a sample long."""
-SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
-"""A sample lasts at least this long, or 500 launches, so that the ends of the measurement (some us) do not count."""
-WARM_UP_S = {"cuda": 0.25, "cpu": 0.1}
-"""An idle GPU runs at a fraction of its clock; it is under load this long before the first sample."""
-ESTIMATE_S = {"cuda": 0.05, "cpu": 0.02}
-"""For so long the launches run whose time only sets how many make a sample."""
-STEADY = 0.005
-"""Warming up ends when two groups of launches differ by less than this fraction, or after four times WARM_UP_S."""
-BUDGET_S = {"cuda": 4.0, "cpu": 1.5}
-"""Slow kernels get fewer samples (never below 5) to stay within this time for one case in one process."""
-DEFAULT_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 2e-2}
-TINY = 1e-300
-
-
-class Wrong(Exception):
-    """The kernel's output or the entry file is not what it must be; `code` is the reason code."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-# --- entry files -----------------------------------------------------------------------------------------------------
-
-
-def load_entry(path: str, cache: dict[str, Any] = {}) -> Any:  # noqa: B006 # the cache is the point: one module for each file
-    """Import a kernel.py once; its folder is importable while it loads."""
-    if path not in cache:
-        spec = importlib.util.spec_from_file_location(f"ci_perf_entry_{len(cache)}", path)
-        sys.path.insert(0, os.path.dirname(path))
-        try:
-            module = run_module(spec)
-        finally:
-            sys.path.pop(0)
-        for name in ("make_inputs", "reference"):
-            if not callable(getattr(module, name, None)):
-                raise Wrong("raised", f"{os.path.basename(path)} defines no function `{name}`")
-        cache[path] = module
-    return cache[path]
-
-
-def run_module(spec: Any) -> Any:
-    """Execute the file that an import spec names and return its module."""
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def expose_package() -> None:
@@ -101,456 +46,20 @@ def expose_package() -> None:
     folder = os.path.dirname(os.path.abspath(__file__))
     # Python puts the folder of a script first on the path, where our cuda.py would hide NVIDIA's `cuda` package.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != folder]
-    spec = importlib.util.spec_from_file_location(
+    spec: Any = importlib.util.spec_from_file_location(
         "ci_perf", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
-    sys.modules["ci_perf"] = run_module(spec)
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["ci_perf"] = package
+    spec.loader.exec_module(package)
 
 
-def torch_or_none() -> Any:
-    """Return torch where this interpreter has it."""
-    if importlib.util.find_spec("torch") is None:
-        return None
-    import torch
+if "ci_perf" not in sys.modules:
+    expose_package()
 
-    return torch
-
-
-def leave_cores_free() -> None:
-    """Let torch use half of the cores: threads that wait for a core that another process holds time the scheduler."""
-    torch = torch_or_none()
-    if torch is not None:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
-
-
-def generator(seed: int) -> Any:
-    """Return the source of randomness for make_inputs: on the CPU, so that all devices get the same inputs."""
-    torch = torch_or_none()
-    return random.Random(seed) if torch is None else torch.Generator().manual_seed(seed)
-
-
-class Case:
-    """A kernel with its inputs, ready to be called."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.device = request["device"]
-        if self.device == "cpu":
-            leave_cores_free()
-        self.module = load_entry(request["entry"])
-        if not callable(getattr(self.module, request["target"], None)):
-            raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
-        self.function = getattr(self.module, request["target"])
-        self.inputs = self.fresh_inputs()
-
-    def fresh_inputs(self) -> Any:
-        """Make the inputs anew: the same ones, as the seed is the same."""
-        return self.module.make_inputs(generator(self.request.get("seed", 0)), self.device, **self.request["params"])
-
-    def launch(self) -> Any:
-        """Call the kernel once."""
-        return self.function(self.inputs)
-
-    def synchronize(self) -> None:
-        """Wait for the GPU, so that an error shows up in the case that caused it."""
-        if self.device == "cuda":
-            import torch
-
-            torch.cuda.synchronize()
-
-    def cost(self) -> Any:
-        """Return what `cost()` of the entry says, or None."""
-        function = getattr(self.module, "cost", None)
-        return checked_cost(function(**self.request["params"])) if callable(function) else None
-
-
-def checked_cost(cost: Any) -> Any:
-    """Return what `cost()` gave as plain numbers, or say what is wrong with it."""
-    if cost is None:
-        return None
-    if not isinstance(cost, dict) or not {"flop", "bytes"} <= cost.keys() <= {"flop", "bytes", "dtype"}:
-        raise Wrong("raised", f"cost() returned {cost!r:.80}, not a dictionary of `flop`, `bytes` and perhaps `dtype`")
-    checked = {"flop": cost["flop"], "bytes": cost["bytes"], "dtype": cost.get("dtype")}
-    for name in ("flop", "bytes"):
-        value = cost[name]
-        if isinstance(value, str) or not 0 <= float(value) < math.inf:
-            raise Wrong("raised", f"cost(): `{name}` is {value!r:.80}, not a finite number from 0 up")
-        checked[name] = float(value)
-    if not isinstance(checked["dtype"], (str, type(None))):
-        raise Wrong("raised", f"cost(): `dtype` is {checked['dtype']!r:.80}, not the name of a type")
-    return checked
-
-
-# --- verify ----------------------------------------------------------------------------------------------------------
-
-
-def verify(request: Request) -> Answer:
-    """Hold the output against the reference; each gets inputs of its own, so that working in place spoils nothing."""
-    case = Case(request)
-    reference = case.module.reference(case.fresh_inputs())
-    if not leaves(reference):
-        raise Wrong("wrong-output", "the reference returns no output: there is nothing to hold against it")
-    for leaf in leaves(reference):
-        if float_error(leaf, leaf) != 0.0:
-            raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
-    if request["target"] == "reference":
-        return {"error": 0.0, "tolerance": 0.0, "checked": "reference", "cost": case.cost()}
-    poison(case.launch(), case.inputs)
-    case.inputs = case.fresh_inputs()
-    output = case.launch()
-    case.synchronize()
-    error, tolerance = compare(output, reference, request.get("tolerance", {}), request["params"].get("dtype"))
-    answer = {"error": error, "tolerance": tolerance, "checked": "launch", "cost": case.cost()}
-    if not error <= tolerance:
-        raise Wrong("wrong-output", f"largest error against the reference is {error:.3g}, allowed is {tolerance:.3g}")
-    return answer
-
-
-def poison(output: Any, inputs: Any) -> None:
-    """Overwrite an output, so that memory handed out again, or a stored answer, cannot be right by chance."""
-    owned = {address(leaf) for leaf in leaves(inputs)}
-    for leaf in leaves(output):
-        if address(leaf) is None or address(leaf) in owned:
-            continue
-        if hasattr(leaf, "is_floating_point") and leaf.is_floating_point():
-            leaf.fill_(float("nan"))
-        elif hasattr(leaf, "__array_interface__") and leaf.dtype.kind == "f" and leaf.flags.writeable:
-            leaf.fill(float("nan"))
-
-
-def address(leaf: Any) -> int | None:
-    """Return where a tensor or array lies in memory; a plain number lies nowhere."""
-    if hasattr(leaf, "data_ptr"):
-        return int(leaf.data_ptr())
-    interface = getattr(leaf, "__array_interface__", None) if shape(leaf) else None
-    return int(interface["data"][0]) if interface else None
-
-
-def structure(value: Any) -> Any:
-    """Return how outputs are nested and named, without the tensors."""
-    if isinstance(value, dict):
-        return {key: structure(value[key]) for key in sorted(value)}
-    return [structure(part) for part in value] if isinstance(value, (tuple, list)) else None
-
-
-def leaves(value: Any) -> list[Any]:
-    """Flatten tuples, lists and dictionaries of tensors."""
-    if isinstance(value, dict):
-        return [leaf for key in sorted(value) for leaf in leaves(value[key])]
-    if isinstance(value, (tuple, list)):
-        return [leaf for part in value for leaf in leaves(part)]
-    return [value]
-
-
-def shape(leaf: Any) -> tuple[int, ...]:
-    """Return the shape of a tensor or array; a number has none."""
-    return tuple(getattr(leaf, "shape", ()))
-
-
-def compare(output: Any, reference: Any, tolerances: dict[str, float], dtype: str | None) -> tuple[float, float]:
-    """Return the error that comes nearest to its tolerance, and that tolerance; the first that passes it ends it."""
-    outputs, references = leaves(output), leaves(reference)
-    if len(outputs) != len(references):
-        raise Wrong("wrong-output", f"{len(outputs)} outputs, the reference has {len(references)}")
-    if structure(output) != structure(reference):
-        raise Wrong("wrong-output", "the outputs are not nested and named like those of the reference")
-    worst = (0.0, 0.0)
-    for out, ref in zip(outputs, references):
-        if shape(out) != shape(ref):
-            raise Wrong("wrong-output", f"shape {shape(out)}, the reference has {shape(ref)}")
-        name = str(getattr(out, "dtype", "float64")).replace("torch.", "")
-        tolerance = tolerances.get(name, tolerances.get(str(dtype), DEFAULT_TOLERANCE.get(name, 0.0)))
-        error = float_error(out, ref)
-        if not error <= tolerance:
-            return error, tolerance
-        worst = max(worst, (error, tolerance), key=lambda found: found[0] / (found[1] + TINY))
-    return worst
-
-
-def float_error(out: Any, ref: Any) -> float:
-    """Return max |out - ref| / (|ref| + rms(ref)) in double precision; NaN and infinity give NaN or infinity."""
-    if hasattr(ref, "detach"):
-        import torch
-
-        wide = torch.complex128 if ref.is_complex() or out.is_complex() else torch.float64
-        ref = ref.detach().to(wide)
-        out = out.detach().to(device=ref.device, dtype=wide)
-    elif hasattr(ref, "astype"):
-        # In a narrow type the squares below run over, and every error divided by infinity is 0.
-        name = "complex128" if "c" in (ref.dtype.kind, getattr(out, "dtype", ref.dtype).kind) else "float64"
-        ref = ref.astype(name)
-        out = out.astype(name) if hasattr(out, "astype") else out
-    size, error = abs(ref), abs(out - ref)
-    if 0 in shape(ref):
-        return 0.0
-    if hasattr(size, "mean"):
-        size = size + (size * size).mean() ** 0.5
-    error = error / (size + TINY)
-    return float(error.max() if hasattr(error, "max") else error)
-
-
-# --- time ------------------------------------------------------------------------------------------------------------
-
-
-class Stopwatch:
-    """A case that is compiled, warm and ready to be timed."""
-
-    def __init__(self, request: Request) -> None:
-        self.case = Case(request)
-        self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
-        self.case.synchronize()
-        self.printed = printed_bytes()
-        self.device = self.case.device
-        self.timer: Any = cuda_timer(self.case) if self.device == "cuda" else CpuTimer(self.case)
-        self.planted = request.get("planted") or 0.0
-        warm_up(self.timer, ESTIMATE_S[self.device])
-        self.per_launch = self.timer.seconds(1)
-        least = SAMPLE_S[self.device]
-        count = min(c for c in LADDER if c * self.per_launch >= least or c == self.timer.most)
-        # Planted exactly: 5 % is 21 launches for 20, so a sample counts a multiple of 20.
-        step = Fraction(self.planted).limit_denominator(LADDER[-1]).denominator
-        self.set_count(math.ceil(count / step) * step)
-
-    def set_count(self, count: int) -> None:
-        """Set how many launches a sample is averaged over; a planted slowdown adds to those that are really made."""
-        self.count = count
-        self.really = round(count * (1 + self.planted))
-        self.timer.prepare(self.really)
-
-    @property
-    def method(self) -> str:
-        """The method id."""
-        return str(self.timer.method) + ("" if self.case.request["target"] == "launch" else "/reference")
-
-    def take(self, samples: int) -> Answer:
-        """Take samples back to back; say from when to when."""
-        started = time.monotonic()
-        seconds = self.timer.samples(samples)
-        self.case.synchronize()
-        ended = time.monotonic()
-        if printed_bytes() > self.printed:
-            message = "the kernel printed to stdout while it was timed: the time would be that of printing"
-            raise Wrong("printed", message)
-        return {"seconds": [float(f"{s / self.count:.7g}") for s in seconds], "window": [started, ended]}
-
-    def facts(self) -> Answer:
-        """Return what must be the same for two of them to be compared."""
-        return {"launches": self.count, "method": self.method, "planted": self.really / self.count - 1}
-
-
-def measure(request: Request) -> Answer:
-    """Time one case: settle, warm up until steady, then take samples back to back."""
-    watch = Stopwatch(request)
-    warm_up(watch.timer, WARM_UP_S[watch.device], batches=True)
-    most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
-    return {**watch.take(max(5, min(request.get("samples", 30), most))), **watch.facts()}
-
-
-READY: dict[str, Stopwatch] = {}
-"""The case that this process times in turns with another process."""
-
-
-def own_files() -> list[str]:
-    """Return the files that were imported from outside this interpreter's own folders: the code under test."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    installed = (os.path.join(sys.base_prefix, "lib"), here)
-    files = {os.path.abspath(str(getattr(module, "__file__", None) or "")) for module in list(sys.modules.values())}
-    return sorted(
-        file
-        for file in files
-        if file.endswith(".py") and "-packages" + os.sep not in file and not file.startswith(installed)
-    )
-
-
-def ready(request: Request) -> Answer:
-    """Prepare a case to be timed in turns; `launches` sets how many make a sample, so that both sides are alike."""
-    if not request.get("same"):
-        READY["case"] = Stopwatch(request)
-    if request.get("launches") and request["launches"] != READY["case"].count:
-        READY["case"].set_count(request["launches"])
-    return {**READY["case"].facts(), "files": own_files()}
-
-
-def turn(request: Request) -> Answer:
-    """Take this side's samples of one round; the first one of a turn is not counted: the other side ran before."""
-    answer = READY["case"].take(request["samples"] + 1)
-    return {**answer, "seconds": answer["seconds"][1:]}
-
-
-def warm_up(timer: Any, least_s: float, batches: bool = False) -> None:
-    """Keep the device busy until two groups of launches take the same time."""
-    started = time.perf_counter()
-    before: float | None = None
-    while True:
-        now = statistics.median(timer.samples(3)) if batches else timer.seconds(3)
-        spent = time.perf_counter() - started
-        steady = before is not None and abs(now / before - 1) < STEADY
-        if spent >= least_s and (steady or spent >= 4 * least_s):
-            return
-        before = now
-
-
-class CpuTimer:
-    """perf_counter around a loop of launches."""
-
-    method = "perf-counter"
-    most = LADDER[-1]
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.count = 1
-
-    def prepare(self, count: int) -> None:
-        """Set the number of launches of one sample."""
-        self.count = count
-
-    def seconds(self, launches: int) -> float:
-        """Return the time of one launch, measured over a few."""
-        launch = self.case.launch
-        started = time.perf_counter()
-        for _ in range(launches):
-            launch()
-        return (time.perf_counter() - started) / launches
-
-    def samples(self, number: int) -> list[float]:
-        """Return the time of the launches of each sample."""
-        return [self.seconds(self.count) * self.count for _ in range(number)]
-
-
-class EventTimer:
-    """CUDA events around launches; the inputs stay in the L2 cache."""
-
-    method = "cuda-events"
-    most = LADDER[-1]
-    """Launches in one sample at most."""
-
-    def __init__(self, case: Case) -> None:
-        import torch
-
-        self.torch = torch
-        self.case = case
-        self.count = 1
-
-    def prepare(self, count: int) -> None:
-        """Set the number of launches of one sample."""
-        self.count = count
-
-    def seconds(self, launches: int) -> float:
-        """Return the time of one launch, measured over a few."""
-        start, stop = self.event(), self.event()
-        start.record()
-        for _ in range(launches):
-            self.case.launch()
-        stop.record()
-        self.torch.cuda.synchronize()
-        return float(start.elapsed_time(stop)) / 1e3 / launches
-
-    def event(self) -> Any:
-        """Make a timing event."""
-        return self.torch.cuda.Event(enable_timing=True)
-
-    def one(self) -> None:
-        """Issue the launches of one sample."""
-        for _ in range(self.count):
-            self.case.launch()
-
-    def samples(self, number: int) -> list[float]:
-        """Return the time of the launches of each sample; all are queued before the first is read."""
-        events = [(self.event(), self.event()) for _ in range(number)]
-        for start, stop in events:
-            start.record()
-            self.one()
-            stop.record()
-        self.torch.cuda.synchronize()
-        return [start.elapsed_time(stop) / 1e3 for start, stop in events]
-
-
-class GraphTimer(EventTimer):
-    """A CUDA graph of many launches between two events: no launch gaps, warm L2."""
-
-    method = "cuda-graph"
-
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        self.graph: Any = None
-        self.prepare(3)
-
-    def prepare(self, count: int) -> None:
-        """Capture the launches of one sample."""
-        self.count = count
-        self.graph = None
-        side = self.torch.cuda.Stream()
-        side.wait_stream(self.torch.cuda.current_stream())
-        with self.torch.cuda.stream(side):
-            self.case.launch()
-        self.torch.cuda.current_stream().wait_stream(side)
-        self.torch.cuda.synchronize()
-        graph = self.torch.cuda.CUDAGraph()
-        with warnings.catch_warnings(record=True) as said, self.torch.cuda.graph(graph):
-            warnings.simplefilter("always")
-            for _ in range(count):
-                self.case.launch()
-        if any("graph is empty" in str(warning.message).lower() for warning in said):
-            message = "its GPU work is not on torch's current stream, where it would be timed"
-            raise Wrong("raised", message + ": launch on torch.cuda.current_stream()")
-        self.graph = graph
-
-    def seconds(self, launches: int) -> float:
-        """Return the time of one launch, measured over the graph of this moment."""
-        del launches
-        return statistics.median(self.samples(3)) / self.count
-
-    def one(self) -> None:
-        """Replay the graph."""
-        self.graph.replay()
-
-
-class ColdTimer(EventTimer):
-    """CUDA events around single launches, the L2 cache overwritten before each."""
-
-    method = "cuda-events-cold"
-    most = 20
-
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        cache = getattr(self.torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
-        self.flush = self.torch.empty(2 * cache, dtype=self.torch.int8, device="cuda")
-
-    def seconds(self, launches: int) -> float:
-        """Return the time of one cold launch."""
-        return statistics.median(self.one_cold() for _ in range(launches))
-
-    def samples(self, number: int) -> list[float]:
-        """Return the time of the launches of each sample, without that of the overwriting."""
-        return [sum(self.one_cold() for _ in range(self.count)) for _ in range(number)]
-
-    def one_cold(self) -> float:
-        """Overwrite twice the size of the L2 cache, then time one launch; both are queued before either runs."""
-        start, stop = self.event(), self.event()
-        self.flush.zero_()
-        start.record()
-        self.case.launch()
-        stop.record()
-        stop.synchronize()
-        return float(start.elapsed_time(stop)) / 1e3
-
-
-def cuda_timer(case: Case) -> EventTimer:
-    """Choose the timer: cold events where asked for, a graph where it can be captured, else events."""
-    if case.request.get("l2") == "cold":
-        return ColdTimer(case)
-    try:
-        return GraphTimer(case)
-    except Wrong:
-        raise
-    except Exception as error:
-        if code_of(error) == "out-of-memory":
-            raise
-        reason = str(error).split("\n")[0]
-        print(f"ci-perf: no CUDA graph of this kernel ({reason}); timing by events", file=sys.stderr)
-        case.synchronize()
-        return EventTimer(case)
-
+from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, torch_or_none  # noqa: E402
+from ci_perf.userside.stopwatch import alike, measure, ready, turn  # noqa: E402
+from ci_perf.userside.verify import verify  # noqa: E402
 
 # --- profile ---------------------------------------------------------------------------------------------------------
 
@@ -682,6 +191,7 @@ def hello(request: Request) -> Answer:
 OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "hello": hello,
     "ready": ready,
+    "alike": alike,
     "turn": turn,
     "verify": verify,
     "time": measure,
@@ -706,17 +216,6 @@ def answer_to(line: str) -> Answer:
         }
 
 
-def code_of(error: BaseException) -> str:
-    """Return the reason code of an exception that a kernel threw."""
-    if isinstance(error, Wrong):
-        return error.code
-    if isinstance(error, SystemExit):
-        return "exited"
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error):
-        return "out-of-memory"
-    return "raised"
-
-
 def message_of(error: BaseException) -> str:
     """Return one line that names the exception."""
     first = (str(error).strip().split("\n") or [""])[0]
@@ -730,16 +229,6 @@ def message_of(error: BaseException) -> str:
 def encodable(text: str) -> str:
     """Replace lone surrogates, as in a file name that is not UTF-8: no file could take them."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def printed_bytes() -> int:
-    """Return how much has been written to stdout so far, buffers included."""
-    sys.stdout.flush()
-    with contextlib.suppress(Exception):
-        import ctypes
-
-        ctypes.CDLL(None).fflush(None)
-    return os.fstat(1).st_size
 
 
 class Fork:
@@ -807,11 +296,17 @@ def cause_of_death(status: int) -> Answer:
 def serve(requests: Any, answers: Any) -> None:
     """Answer each request from a fresh fork, or from the one before where the request says `same`."""
     torch_or_none()
+    gc.freeze()  # no fork shall go over what was here before it
     fork = None
     for line in requests:
-        if fork is None or not fork.alive or not json.loads(line).get("same"):
+        request = json.loads(line)
+        if fork is None or not fork.alive or not request.get("same"):
             if fork is not None:
                 fork.release()
+            if request["op"] == "rest":
+                answers.write('{"ok": true}\n')
+                answers.flush()
+                continue
             fork = Fork((requests.fileno(), answers.fileno()))
         answers.write(fork.ask(line))
         answers.flush()
@@ -827,6 +322,21 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of sys/prctl.h
 
 
+def keep_memory() -> None:
+    """Make glibc keep what is freed, for all processes forked from here.
+
+    Otherwise it hands large blocks back to Linux and asks for them anew, page fault by page fault, or does not: as the
+    layout of the heap has it, which a worker's forks inherit. A kernel on the CPU took twice the time or not.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mmap_threshold, 32 << 20)  # the most that glibc takes
+        libc.mallopt(trim_threshold, (1 << 31) - 1)
+
+
 def main() -> None:
     """Answer requests until there are no more."""
     parser = argparse.ArgumentParser()
@@ -835,11 +345,11 @@ def main() -> None:
     parser.add_argument("--printed", required=True, help="file that takes what kernels print to stdout")
     arguments = parser.parse_args()
     answers = open(arguments.answers, "w") if arguments.answers else os.fdopen(os.dup(1), "w")  # noqa: SIM115
+    keep_memory()
     printed = os.open(arguments.printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(printed, 1)
     requests = open(arguments.requests) if arguments.requests else os.fdopen(os.dup(0))  # noqa: SIM115
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    expose_package()
     if not arguments.requests:
         die_with_parent()  # not under a profiler, whose launching thread may end before the program does
         serve(requests, answers)

@@ -1,9 +1,11 @@
 """Values for tests: each builder has defaults for what a test does not care about, and takes what it does."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ci_perf.core.audit import AuditCase, AuditSession
 from ci_perf.core.metrics import BY_NAME
 from ci_perf.core.model import (
     Baseline,
@@ -115,3 +117,26 @@ def a_run(*measurements: Measurement, **changes: Any) -> Run:
         finished=True,
     )
     return replace(run, **changes)
+
+
+def an_audit_case(kernel: str = "sdpa", *, true: float = 1.0, planted: float = 0.0, **changes: Any) -> AuditCase:
+    """Return a case of five pairs whose head takes `true` times as long, with a scatter of 0.1 %."""
+    ratios = tuple(math.log(true) + noise for noise in (-0.001, 0.0005, 0.0, -0.0005, 0.001))
+    case = AuditCase(kernel, "s128", "cuda-graph", 1000, planted, ratios, (1.0,) * 5, STEADY, times(true))
+    return replace(case, **changes)
+
+
+def an_audit_session(number: int, *cases: AuditCase, planted: float = 0.0, **changes: Any) -> AuditSession:
+    """Return a session with a control that did not move."""
+    session = AuditSession(
+        session=f"{number:04x}",
+        provenance=a_provenance(command="ci-perf audit"),
+        device=a_device(),
+        toolchain=a_toolchain(),
+        planted=planted,
+        seconds=4.5,
+        cases=cases or (an_audit_case(planted=planted, true=1 + planted),),
+        control_case="sdpa/s128",
+        control=(0.001, -0.001, 0.0, 0.0005, -0.0005),
+    )
+    return replace(session, **changes)

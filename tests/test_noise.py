@@ -100,6 +100,7 @@ class SimulatedGpu:
         self.true, self.sd, self.modes, self.drift = true, sd, modes, drift
         self.hiccups, self.bias, self.throttle = hiccups, bias, throttle
         self.clock = 1.0
+        self.seconds = 0.0
 
     def verify(self, jobs):
         yield from ((job, (Verification(0.0, 0.01, "launch"), None)) for job in jobs)
@@ -107,11 +108,19 @@ class SimulatedGpu:
     def time(self, jobs, *, batch, turn):
         raise AssertionError("a run against a base takes turns")
 
+    def pairs(self, jobs, number):
+        for job in jobs:
+            yield job, self.pair(job)
+
     def pair(self, job):
         return self._pair(self.true * (1 + self.bias))
 
-    def control(self, job):
+    def control(self, job, number):
         return self._pair(1 + self.bias)
+
+    def now(self):
+        self.seconds += 1.0
+        return self.seconds
 
     def profile(self, jobs):
         return iter(())

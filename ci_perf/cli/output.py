@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ci_perf.core.report import Report
@@ -20,10 +20,15 @@ WIDTH = 140
 
 def show(report: Report) -> None:
     """Print the report as a table, in colour on a terminal."""
+    draw(render_terminal(report))
+
+
+def draw(drawing: RenderableType) -> None:
+    """Print tables on stdout; where no terminal says how wide it is, they are WIDTH wide."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
-    console.print(render_terminal(report))
+    console.print(drawing)
 
 
 @contextmanager

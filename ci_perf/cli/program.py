@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ci_perf import __version__
+from ci_perf.cli.audit import audit
 from ci_perf.cli.baseline import baseline
 from ci_perf.cli.doctor import doctor
 from ci_perf.cli.inspect import inspect
@@ -59,7 +60,7 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, plan, merge, report, replay, baseline, publish, inspect, scrub, doctor):
+for _command in (run, list_cases, plan, merge, report, replay, baseline, publish, inspect, scrub, audit, doctor):
     program.add_command(_command)
 
 

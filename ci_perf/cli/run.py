@@ -1,5 +1,6 @@
 """`ci-perf run`: the main job."""
 
+import math
 import os
 import shlex
 from contextlib import AbstractContextManager
@@ -24,8 +25,8 @@ from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, find_tracer, prepare, strangers
-from ci_perf.flow import execute
+from ci_perf.edge.preflight import Room, find_tracer, prepare, strangers, wait_until_idle
+from ci_perf.flow import Budget, execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
 
@@ -61,8 +62,10 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         left_out = (*_left_out_note(jobs), *_small_note(jobs, planned))
         jobs = tuple(job for job in jobs if job.runs)
-        programs = _programs(room, jobs)
-        blank = _blank(patterns, jobs, settings, room, root)
+        programs = program_runner(room, jobs)
+        blank = blank_run(patterns, jobs, settings, room, root)
+        room.worker.rest()
+        wait_until_idle(on_gpu, settings["wait"], partial(click.echo, err=True))
         strange = strangers(on_gpu)
         blank = replace(blank, notes=(*blank.notes, *left_out, *strange, *_wall_note(programs, jobs)))
         if settings["against"]:
@@ -98,7 +101,8 @@ def _say(note: Note) -> None:
     click.echo(f"warning: {note.message}", err=True)
 
 
-def _programs(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
+def program_runner(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
+    """Return what runs the programs among the jobs."""
     bench = room.bench
     traces = any(job.device == "cuda" and job.spec.program and job.spec.program.kind == "command" for job in jobs)
     return ProgramRunner(
@@ -162,10 +166,12 @@ def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, 
             processes=settings["processes"],
             save=lambda run: artifacts.save(run, room.guard),
             progress=bars,
+            budget=Budget(settings["budget"] or math.inf, settings["case-budget"] or math.inf),
         )
 
 
-def _blank(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings, room: Room, root: Path) -> Run:
+def blank_run(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings, room: Room, root: Path) -> Run:
+    """Return the run before anything is measured."""
     specs = {job.spec.name: job.spec for job in jobs}
     repository, head = actions.query_origin(os.environ)
     provenance = Provenance(

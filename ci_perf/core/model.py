@@ -236,6 +236,14 @@ class Pair:
     """Base unit of both sides."""
     better: str = "lower"
     """`lower` or `higher`."""
+    placements: int = 1
+    """In how many places of the memory the data lay, one after the other: each round used the next."""
+    planted: float = 0.0
+    """The slowdown of the head that was planted, exactly: extra launches / launches."""
+    identical: bool = False
+    """Machine code, launch parameters and inputs were the same on both sides."""
+    disturbed: tuple[str, ...] = ()
+    """What spoilt it: other programs on the GPU, by name, or why the hardware slowed down; it does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +317,11 @@ class Measurement:
     def methods(self) -> tuple[str, ...]:
         """The method ids of the replicates, without repetition; more than one means not comparable."""
         return tuple(sorted({r.method for r in self.replicates} | {p.method for p in self.pairs}))
+
+    @property
+    def sound_pairs(self) -> tuple[Pair, ...]:
+        """The pairs that nothing disturbed."""
+        return tuple(pair for pair in self.pairs if not pair.disturbed)
 
     @property
     def unit(self) -> str:

@@ -1,9 +1,10 @@
 """The decision on pairs: base and head took turns on the same device, several times in fresh processes.
 
-One value for each pair: the median over its rounds of log(head / base). Turns cancel drift of clock, power and
-temperature, and the process stays the unit of replication. The interval is that of Student's t over the pairs; its
-level is shared by the cases of the run and by the looks at the data (Bonferroni), so that looking again after more
-pairs costs what it must. Measuring stops when the interval lies clear of both thresholds, or at the last look.
+One value for each pair: the Hodges-Lehmann estimate over its rounds of log(head / base). Turns cancel drift of clock,
+power and temperature; each round has its data elsewhere in memory; the process stays the unit of replication. The
+interval is that of Student's t over the pairs; its level is shared by the cases of the run and by the looks at the data
+(Bonferroni), so that looking again after more pairs costs what it must. Measuring stops when the interval lies clear of
+both thresholds, or at the last look.
 """
 
 import math
@@ -14,7 +15,7 @@ from functools import cache
 from ci_perf.core.decision import Outcome, size, thresholds
 from ci_perf.core.model import Pair, Policy, Verdict
 from ci_perf.core.quantity import percent
-from ci_perf.core.stats import Interval
+from ci_perf.core.stats import Interval, hodges_lehmann
 
 LOOKS = (5, 8, 12)
 """After how many pairs of a case the data are looked at; the last is the budget."""
@@ -27,9 +28,9 @@ LARGEST_LOG = 700.0
 
 
 def log_ratio(pair: Pair) -> float:
-    """Return the pair's value: the median over the rounds of log(head / base), of rates the other way round."""
+    """Return the pair's value: the estimate over the rounds of log(head / base), of rates the other way round."""
     sign = 1 if pair.better == "lower" else -1
-    return sign * statistics.median(math.log(h / b) for b, h in zip(pair.base, pair.head, strict=True))
+    return sign * hodges_lehmann([math.log(h / b) for b, h in zip(pair.base, pair.head, strict=True)])
 
 
 def pair_interval(values: Sequence[float], confidence: float) -> Interval:

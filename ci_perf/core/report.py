@@ -220,8 +220,8 @@ def _next_step(rows: list[Row], compared: int, *, in_turns: bool) -> str:
 
 def _control(against: Against) -> str:
     """Say how the base did against itself, by which the session is judged."""
-    if not against.control:
+    values = [log_ratio(pair) for pair in against.control if not pair.disturbed]
+    if not values:
         return "the base against itself was not measured"
-    values = [log_ratio(pair) for pair in against.control]
     moved = percent(math.exp(statistics.fmean(values)) - 1, sign=True)
     return f"the base against itself {moved} in {len(values)} pairs"

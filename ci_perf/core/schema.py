@@ -1,4 +1,4 @@
-"""The JSON Schemas of kernel.toml, runs, baselines and plans, and errors that name the file and the key."""
+"""The JSON Schemas of kernel.toml, runs, baselines, plans and audits, and errors that name the file and the key."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,10 @@ from ci_perf.core.errors import CiPerfError, ConfigError
 
 @cache
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    """Return the validator of one of the packaged schemas: `kernel`, `run`, `baseline` or `plan`."""
+    """Return the validator of one of the packaged schemas: `kernel`, `run`, `baseline`, `plan` or `audit`."""
     schema = _read(name)
     jsonschema.Draft202012Validator.check_schema(schema)
-    # A run holds baselines, so its schema refers to theirs by its `$id`; nothing is ever looked up on the network.
+    # Schemas refer to what others define by their `$id`; nothing is looked up on the network.
     known = [DRAFT202012.create_resource(_read(other)) for other in ("baseline", "run")]
     return jsonschema.Draft202012Validator(schema, registry=known @ Registry())
 

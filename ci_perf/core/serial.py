@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import make_converter
@@ -129,13 +129,19 @@ def _document(value: Run | Baseline | Plan, kind: str) -> dict[str, object]:
     return {"schema": f"urn:ci-perf:{kind}:{VERSION}", **_CONVERTER.unstructure(value)}
 
 
-def _load(text: str, source: str, kind: str, cls: type[_T]) -> _T:
+def parse_json(text: str, source: str) -> Any:  # noqa: ANN401 # any JSON; its schema is checked next
+    """Read JSON that holds finite numbers and printable text only; else FormatError, which names `source`."""
     try:
         document = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_finite_int)
         if re.search(r"\\u[dD][89a-fA-F]", text):
             canonical(document).encode()  # half a surrogate pair is no character: nothing that holds one can be printed
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{source}: not JSON: {error}", hint=_looks_like(text)) from None
+    return document
+
+
+def _load(text: str, source: str, kind: str, cls: type[_T]) -> _T:
+    document = parse_json(text, source)
     _check_version(document, kind, source)
     check(document, kind, source, FormatError)
     return _CONVERTER.structure({k: v for k, v in document.items() if k != "schema"}, cls)

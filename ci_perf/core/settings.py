@@ -68,6 +68,10 @@ def _positive(value: object, where: str) -> float:
     return number
 
 
+def _seconds(value: object, where: str) -> float | None:
+    return None if value in (None, "") else _positive(value, where)
+
+
 def _count(value: object, where: str) -> int:
     number = _positive(value, where)
     if not number.is_integer():
@@ -177,7 +181,21 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("samples", 30, _samples, "Samples in each process, 5 or more; not with --against.", "N"),
     Setting("timeout", 120.0, _positive, "Seconds that one case may take in one process.", "S"),
-    Setting("wait", 3600.0, _positive, "Seconds to wait for another run that measures on the same GPU.", "S"),
+    Setting(
+        "budget",
+        None,
+        _seconds,
+        "Seconds for the turns of all cases together: what is undecided then stays INCONCLUSIVE; with --against.",
+        "S",
+    ),
+    Setting("case-budget", None, _seconds, "The same for each case.", "S"),
+    Setting(
+        "wait",
+        3600.0,
+        _positive,
+        "Seconds to wait for whatever keeps the GPU busy: another run or any program.",
+        "S",
+    ),
     Setting(
         "regression-threshold",
         _POLICY.regression,

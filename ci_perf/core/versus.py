@@ -1,10 +1,13 @@
 """The verdict on a case whose base commit took turns with it, and on the session as a whole."""
 
+import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 
+from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
-from ci_perf.core.model import Against, KernelSpec, Measurement, Policy, Run, Verdict
+from ci_perf.core.model import Against, KernelSpec, Measurement, Pair, Policy, Run, Verdict
 from ci_perf.core.paired import LOOKS, decide_pairs, log_ratio, pair_interval
 from ci_perf.core.quantity import percent
 
@@ -22,38 +25,90 @@ def judge_pairs(
         verdict, code = (Verdict.NEW, NOT_IN_BASE) if new else (Verdict.NOT_COMPARABLE, "base-failed")
         sentence = f"{against.ref} has no such case" if new else f"{against.ref}: {measurement.unpaired}"
         return replace(blank, verdict=verdict, code=code, sentence=sentence)
-    clocks = [pair.clocks for pair in measurement.pairs if pair.clocks]
-    outcome = decide_pairs(
-        [log_ratio(pair) for pair in measurement.pairs],
-        policy_of(run.policy, spec),
-        comparisons=comparisons,
-        last=run.finished or len(measurement.pairs) >= LOOKS[-1],
-        clocks=statistics.median(clocks) if len(clocks) == len(measurement.pairs) else None,
-    )
-    trouble = control_trouble(against)
-    if trouble and outcome.verdict is not Verdict.INCONCLUSIVE:
-        outcome = replace(outcome, verdict=Verdict.INCONCLUSIVE, code="control-moved", sentence=trouble)
-    base = statistics.median(statistics.median(pair.base) for pair in measurement.pairs)
+    pairs = measurement.sound_pairs
+    if not pairs:
+        why = ", ".join(sorted({reason for pair in measurement.pairs for reason in pair.disturbed}))
+        sentence = f"every pair was disturbed: {why}"
+        return replace(blank, verdict=Verdict.INCONCLUSIVE, code="disturbed", sentence=sentence)
+    outcome = believe(_decide(run, pairs, spec, comparisons), control_trouble(run, against))
+    if is_identical(measurement) and outcome.code != "control-moved":
+        outcome = _same_code(outcome, [log_ratio(pair) for pair in pairs])
     return replace(
         blank,
         verdict=outcome.verdict,
         code=outcome.code,
-        sentence=outcome.sentence,
-        base=base,
+        sentence=outcome.sentence + _left_out(measurement),
+        base=statistics.median(statistics.median(pair.base) for pair in pairs),
         change=outcome.change,
         detectable=outcome.detectable,
     )
 
 
-def control_trouble(against: Against) -> str:
-    """Say in a sentence that base against base differed, so that this session cannot be believed; empty: it can."""
-    if not against.control:
+def _decide(run: Run, pairs: Sequence[Pair], spec: KernelSpec, comparisons: int) -> Outcome:
+    clocks = [pair.clocks for pair in pairs if pair.clocks]
+    outcome = decide_pairs(
+        [log_ratio(pair) for pair in pairs],
+        policy_of(run.policy, spec),
+        comparisons=comparisons,
+        last=run.finished or len(pairs) >= LOOKS[-1],
+        clocks=statistics.median(clocks) if len(clocks) == len(pairs) else None,
+    )
+    if outcome.code == "interval-too-wide" and len(pairs) < LOOKS[-1]:
+        sentence = f"{outcome.sentence} after {len(pairs)} pairs, and the budget is spent"
+        return replace(outcome, code="budget-spent", sentence=sentence)
+    return outcome
+
+
+def is_identical(measurement: Measurement) -> bool:
+    """Say whether the GPU was made to do the very same on both sides, so that no change can be the code's."""
+    return bool(measurement.sound_pairs) and all(pair.identical for pair in measurement.sound_pairs)
+
+
+def _same_code(outcome: Outcome, values: Sequence[float]) -> Outcome:
+    moved = percent(math.exp(statistics.fmean(values)) - 1, sign=True)
+    sentence = f"machine code, launch parameters and inputs are the same on both sides; measured {moved}"
+    return replace(outcome, verdict=Verdict.UNCHANGED, code="same-machine-code", sentence=sentence)
+
+
+def _left_out(measurement: Measurement) -> str:
+    """Say which pairs did not count, and why."""
+    disturbed = [pair for pair in measurement.pairs if pair.disturbed]
+    if not disturbed:
         return ""
-    found = pair_interval([log_ratio(pair) for pair in against.control], 0.99)
+    why = ", ".join(sorted({reason for pair in disturbed for reason in pair.disturbed}))
+    return f"; {len(disturbed)} more {'pair does' if len(disturbed) == 1 else 'pairs do'} not count: {why}"
+
+
+def control_trouble(run: Run, against: Against) -> str:
+    """Say in a sentence that what cannot have changed did change in this session; empty: it can be believed.
+
+    That is the base against itself, and every case whose machine code is the same on both sides.
+    """
+    sound = [pair for pair in against.control if not pair.disturbed]
+    trouble = control_moved([log_ratio(pair) for pair in sound], against.control_case)
+    identical = [m for m in run.measurements if is_identical(m)]
+    for measurement in identical if not trouble else ():
+        values = [log_ratio(pair) for pair in measurement.sound_pairs]
+        trouble = trouble or control_moved(values, measurement.id, comparisons=len(identical))
+    return trouble
+
+
+def control_moved(values: Sequence[float], case: str, comparisons: int = 1) -> str:
+    """Say that pairs of the same code differed, from their log ratios; no pairs, no doubt."""
+    if not values:
+        return ""
+    found = pair_interval(values, 1 - 0.01 / comparisons)
     if found.low <= 1 <= found.high or max(found.point, 1 / found.point) - 1 < CONTROL_FLOOR:
         return ""
     moved = percent(found.point - 1, sign=True)
-    return f"the base differed from itself by {moved} ({against.control_case}): this session cannot be believed"
+    return f"the base differed from itself by {moved} ({case}): this session cannot be believed"
+
+
+def believe(outcome: Outcome, trouble: str) -> Outcome:
+    """Return the outcome, which is INCONCLUSIVE in a session that cannot be believed."""
+    if not trouble or outcome.verdict is Verdict.INCONCLUSIVE:
+        return outcome
+    return replace(outcome, verdict=Verdict.INCONCLUSIVE, code="control-moved", sentence=trouble)
 
 
 def removed_kernels(run: Run, against: Against) -> list[Finding]:

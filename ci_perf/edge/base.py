@@ -58,6 +58,8 @@ def prepared(
             Worker(python, own, logs, "worker-base", tree) as worker,
             Worker(python, own, logs, "worker-control", tree) as twin,
         ):
+            for started in (worker, twin):
+                started.begin()
             side = Side("base", tree, kernels, worker)
             yield Base(against, side, replace(side, worker=twin))
 

@@ -7,7 +7,7 @@ or None. Nothing here creates a CUDA context, so asking disturbs no measurement.
 import atexit
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import PurePath
@@ -67,6 +67,8 @@ class State:
     throttle_reasons: tuple[str, ...] | None = None
     others: tuple[Process, ...] | None = None
     """Compute processes that are not ours. In a container the driver may list none though there are some."""
+    busy_pct: float | None = None
+    """In which share of the last moment (1/6 to 1 s) any kernel ran."""
     memory_used_bytes: int | None = None
     """Without what the driver keeps for itself, where the driver can tell the two apart."""
 
@@ -148,6 +150,7 @@ def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
     card = _physical(nvml, handle)
     celsius = _ask(nvml.nvmlDeviceGetTemperature, card, nvml.NVML_TEMPERATURE_GPU)
     power_mw = _ask(nvml.nvmlDeviceGetPowerUsage, card)
+    busy = _ask(nvml.nvmlDeviceGetUtilizationRates, card)
     return State(
         sm_clock_hz=_hertz(_ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_SM)),
         memory_clock_hz=_hertz(_ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_MEM)),
@@ -155,8 +158,29 @@ def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
         power_w=None if power_mw is None else power_mw / 1e3,
         throttle_reasons=_throttle_reasons(nvml, card),
         others=_others(nvml, handle, ours),
+        busy_pct=None if busy is None else float(busy.gpu),
         memory_used_bytes=_memory(nvml, handle, "used"),
     )
+
+
+HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
+"""Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
+
+
+def disturbances(states: Sequence[State], ours: frozenset[int]) -> tuple[str, ...]:
+    """Say what spoilt a measurement of the two processes `ours`: another program on the GPU, a sudden slowdown.
+
+    In a container NVML may give the pids of another namespace, or of no process at all: then it is their number that
+    tells.
+    """
+    found = {reason for state in states for reason in state.throttle_reasons or () if reason in HARDWARE_SLOWDOWNS}
+    for state in states:
+        others = state.others or ()
+        if any(process.pid in ours for process in others):
+            found |= {f"{process.name} ({process.pid})" for process in others if process.pid not in ours}
+        elif len(others) > len(ours):
+            found.add(f"{len(others) - len(ours)} other programs on this GPU")
+    return tuple(sorted(found))
 
 
 class Watch:

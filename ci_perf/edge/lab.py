@@ -6,20 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ci_perf.core.model import Cost, Failure, Pair, Replicate, Verification
+from ci_perf.core.model import Cost, Failure, KernelSpec, Pair, Replicate, Verification
 from ci_perf.core.plan import Job
 from ci_perf.core.versus import NOT_IN_BASE
 from ci_perf.edge import gpu
 from ci_perf.edge.base import Base
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.profile import Profiler
-from ci_perf.edge.turns import Side, SideFailure, measure_pair
+from ci_perf.edge.turns import Side, SideFailure, Table
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow import Profiled
 
 HELLO_TIMEOUT_S = 120.0
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +54,29 @@ class MachineLab:
         self._base = base
         self._profilers = profilers
         self._gpu_seconds = 0.0
+        self._heads: dict[str, KernelSpec] = {}
+        self._tables: tuple[Table, Table] | None = None
 
     def seconds_used(self) -> float:
         """Return for how long workers and profilers held the GPU, in seconds."""
         return self._gpu_seconds
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
-        """Hold each job's output against its reference, each in a process of its own; a program must end well."""
+        """Hold each job's output against its reference, those of one kernel in one process; a program must end well.
+
+        What follows a failure has a fresh process.
+        """
+        resident: str | None = None
         for job in jobs:
             if job.spec.program is not None:
                 with self._holding_gpu(job):
                     verified = self._programs.verify(job)
                 yield job, verified if isinstance(verified, Failure) else (verified, None)
                 continue
-            answer = self._ask(job, {"op": "verify", "tolerance": dict(job.spec.tolerance)})
+            kernel = f"{job.spec.name} on {job.device}"
+            request = {"op": "verify", "tolerance": dict(job.spec.tolerance), "same": resident == kernel}
+            answer = self._ask(job, request)
+            resident = None if isinstance(answer, Failure) else kernel
             yield job, answer if isinstance(answer, Failure) else _verified(answer)
 
     def time(self, jobs: Sequence[Job], *, batch: int, turn: int) -> Iterator[tuple[Job, Replicate | Failure]]:
@@ -81,38 +91,64 @@ class MachineLab:
                 answer = self._ask(job, {**request, "planted": self._bench.planted})
             yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
 
-    def pair(self, job: Job) -> Pair | str | Failure:
-        """Time a job in turns with the base, in a fresh pair of processes."""
-        base = self._need_base()
-        if job.spec.name not in base.side.kernels:
-            return NOT_IN_BASE
-        if job.spec.program is not None:
-            with self._holding_gpu(job):
-                return self._programs.pair(job, base.side.root)
-        head = Side("head", self._bench.root, {job.spec.name: job.spec}, self._worker)
-        found = self._turns(job, (base.side, head), self._bench.planted)
-        if isinstance(found, SideFailure):
-            return found.failure if found.side == "head" else found.failure.message
-        return found
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
+        """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
+        base, with_head, _ = self._need_base()
+        known = [job for job in jobs if job.spec.name in base.side.kernels]
+        yield from ((job, NOT_IN_BASE) for job in jobs if job.spec.name not in base.side.kernels)
+        for job in known:
+            if job.spec.program is not None:
+                with self._holding_gpu(job):
+                    found = self._programs.pair(job, base.side.root)
+                yield job, found
+        self._heads.update({job.spec.name: job.spec for job in known})
+        measured = with_head.pairs([job for job in known if job.spec.program is None], number)
+        for job, pair in self._timed(measured):
+            if isinstance(pair, SideFailure):
+                yield job, pair.failure if pair.side == "head" else pair.failure.message
+            else:
+                yield job, pair
 
-    def control(self, job: Job) -> Pair | str | Failure:
+    def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""
-        base = self._need_base()
+        base, _, with_twin = self._need_base()
         if job.spec.program is not None:
             with self._holding_gpu(job):
                 return self._programs.control(job, base.side.root)
-        found = self._turns(job, (base.side, base.twin), None)
+        ((_, found),) = self._timed(with_twin.pairs([job], number))
         return found.failure.message if isinstance(found, SideFailure) else found
 
-    def _need_base(self) -> Base:
+    def now(self) -> float:
+        """Return time.monotonic()."""
+        return time.monotonic()
+
+    def _need_base(self) -> tuple[Base, Table, Table]:
+        """Return the base, where head and base take turns, and where the base does with itself."""
         if self._base is None:
             raise RuntimeError("pairs need a base")
-        return self._base
+        if self._tables is None:
+            head = Side("head", self._bench.root, self._heads, self._worker)
+            side, twin = self._base.side, self._base.twin
+            self._tables = (
+                self._table((side, head), self._bench.planted),
+                self._table((side, twin), None),
+            )
+        return self._base, *self._tables
 
-    def _turns(self, job: Job, sides: tuple[Side, Side], planted: float | None) -> Pair | SideFailure:
-        timeout_s = job.spec.timeout_s or self._bench.timeout_s
-        with self._holding_gpu(job):
-            return measure_pair(job, sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=timeout_s, planted=planted)
+    def _table(self, sides: tuple[Side, Side], planted: float | None) -> Table:
+        return Table(sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=self._timeout_s, planted=planted)
+
+    def _timeout_s(self, job: Job) -> float:
+        return job.spec.timeout_s or self._bench.timeout_s
+
+    def _timed(self, measured: Iterator[tuple[Job, Found]]) -> Iterator[tuple[Job, Found]]:
+        """Count the time of what is measured, start and end of the processes included."""
+        started = time.monotonic()
+        for job, found in measured:
+            if job.device == "cuda":
+                self._gpu_seconds += time.monotonic() - started
+            yield job, found
+            started = time.monotonic()
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
         """Run all jobs under each profiler, one session each; programs were traced when they were timed."""

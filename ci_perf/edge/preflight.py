@@ -1,7 +1,8 @@
 """Everything that is settled before the first measurement: interpreter, devices, profilers, and what is missing."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,9 @@ _HINTS = {
     "nsys": "install Nsight Systems (package nsight-systems-cli) or name it with CI_PERF_NSYS",
     "ncu": "install Nsight Compute (package nsight-compute) or name it with CI_PERF_NCU",
 }
+
+BUSY_PCT, BUSY_READINGS, BUSY_POLL_S = 5.0, 4, 0.5
+"""The GPU counts as busy where it is at least so busy in so many readings in a row, so many seconds apart."""
 
 _INSTEAD = {
     "nsys": "torch's profiler gives the timeline in its place",
@@ -154,6 +158,28 @@ def strangers(uuid: str | None) -> tuple[Note, ...]:
     names = ", ".join(f"{other.name} ({other.pid})" for other in others[:5])
     message = f"other programs were on this GPU when the run began: {names}"
     return (Note("foreign-processes", message, "stop them and run again: they take turns with what is measured"),)
+
+
+def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:
+    """Wait until no other program's kernels run on the GPU; `say` is told once.
+
+    To be asked while the GPU is locked and nothing of ours runs. A program that only holds memory is not waited for.
+    """
+    deadline = time.monotonic() + wait_s
+    said = False
+    while uuid and all(_is_busy(uuid) for _ in range(BUSY_READINGS)):
+        others = ", ".join(f"{p.name} ({p.pid})" for p in gpu.query_state(uuid).others or ()) or "another program"
+        if time.monotonic() >= deadline:
+            message = f"{others} has kept this GPU busy for {wait_s:.0f} s: what is measured beside it means nothing"
+            raise MachineError(message, hint="stop it, or raise --wait")
+        if not said:
+            say(f"waiting for {others} to leave the GPU alone ...")
+            said = True
+
+
+def _is_busy(uuid: str) -> bool:
+    time.sleep(BUSY_POLL_S)
+    return (gpu.query_state(uuid).busy_pct or 0.0) >= BUSY_PCT
 
 
 def _match(found: Mapping[str, Any]) -> gpu.Gpu | None:

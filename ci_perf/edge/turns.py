@@ -1,8 +1,9 @@
 """Base and head in turns: two resident processes on one device, each measuring short bursts while the other waits."""
 
+import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,17 @@ from ci_perf.edge import gpu
 from ci_perf.edge.worker_process import Worker
 
 ROUNDS = 10
-SAMPLES = 3
+"""Even, so that each side goes first as often as the other; each round uses another placement of the data."""
+SAMPLES = 2
 """Samples of one side in one round; the first after the other side's turn is dropped by the worker."""
+SAMPLE_S = {"cuda": 2e-3, "cpu": 2e-3}
+"""A sample lasts at least this long: the resolution of an event is 0.5 us, 0.025 % of it."""
 WARM_UP_S = {"cuda": 0.25, "cpu": 0.05}
 """For so long both sides take turns before a round counts: an idle GPU runs at a fraction of its clock."""
+STILL_WARM_S = {"cuda": 0.08, "cpu": 0.05}
+"""The same where another case was measured just before."""
+ALONE_SAMPLES = 20
+"""Samples of a side that has the GPU to itself, where both do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,89 +59,178 @@ class SideFailure:
     failure: Failure
 
 
-def measure_pair(
-    job: Job, sides: tuple[Side, Side], *, gpu_uuid: str | None, timeout_s: float, planted: float | None = None
-) -> Pair | SideFailure:
-    """Start a fresh process of each side, make them alike, and let them take turns.
+class Table:
+    """Where two sides sit and take turns, case after case."""
 
-    The first of `sides` is the base. Both start at once, as most of the time goes into their GPU contexts. `planted`
-    slows the second side down.
-    """
-    ready = _both(
-        sides,
-        [side.request(job, op="ready", planted=planted if i else None) for i, side in enumerate(sides)],
-        timeout_s,
-    )
-    if isinstance(ready, SideFailure):
-        return ready
-    methods = {answer["method"] for answer in ready}
-    if len(methods) > 1:
-        message = f"the sides can only be timed by different methods: {', '.join(sorted(methods))}"
-        return SideFailure("base", Failure("time", "mixed-methods", message))
-    mixed = _same_code(sides, ready)
-    if mixed:
-        return SideFailure("base", Failure("time", "same-code", mixed))
-    launches = max(answer["launches"] for answer in ready)
-    alike = _both(sides, [{"op": "ready", "same": True, "launches": launches}] * 2, timeout_s)
-    if isinstance(alike, SideFailure):
-        return alike
-    with gpu.Watch(gpu_uuid if job.device == "cuda" else None) as watch:
-        rounds = _take_turns(sides, WARM_UP_S[job.device], timeout_s)
-    if isinstance(rounds, SideFailure):
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        *,
+        gpu_uuid: str | None,
+        timeout_s: Callable[[Job], float],
+        planted: float | None = None,
+    ) -> None:
+        """The first of `sides` is the base; `planted` slows the second one down."""
+        self._sides = sides
+        self._gpu_uuid = gpu_uuid
+        self._timeout_s = timeout_s
+        self._planted = planted
+        self._too_large: set[str] = set()
+        """Cases of which only one side fits into the device's memory."""
+
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | SideFailure]]:
+        """Measure a pair of each job, the jobs of one kernel in one fresh pair of processes.
+
+        A GPU context takes longer than a case. `number` counts the pairs of a run: it rotates the jobs, so that no case
+        always comes after the same one, and lets another side go first.
+        """
+        try:
+            for group in _by_kernel(jobs):
+                first = number % len(group)
+                fresh = True
+                for job in (*group[first:], *group[:first]):
+                    found = self._pair(job, number, fresh=fresh)
+                    fresh = isinstance(found, SideFailure) or job.id in self._too_large
+                    yield job, found
+        finally:
+            for side in self._sides:
+                side.worker.rest()
+
+    def _pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SideFailure:
+        if job.id in self._too_large:
+            return self._alternate(job, number)
+        found = self._resident_pair(job, number, fresh=fresh)
+        if isinstance(found, SideFailure) and found.failure.code == "out-of-memory":
+            alone = self._alternate(job, number)
+            if isinstance(alone, Pair):
+                self._too_large.add(job.id)
+            return alone
+        return found
+
+    def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SideFailure:
+        """Make both sides alike and let them take turns."""
+        timeout_s = self._timeout_s(job)
+        same = {} if fresh else {"same": True}
+        wishes = {"op": "ready", "placements": ROUNDS, "least_s": SAMPLE_S[job.device], **same}
+        requests = [
+            side.request(job, **wishes, planted=planted)
+            for side, planted in zip(self._sides, (None, self._planted), strict=True)
+        ]
+        ready = self._both(requests, number, timeout_s)
+        if isinstance(ready, SideFailure):
+            return ready
+        mixed = _mixed_methods(ready) or _same_code(self._sides, ready)
+        if mixed:
+            return SideFailure("base", mixed)
+        step = math.lcm(*(answer["step"] for answer in ready))  # only whole launches can be planted
+        shape = {
+            "launches": -(-max(answer["launches"] for answer in ready) // step) * step,
+            "placements": min(answer["placements"] for answer in ready),
+        }
+        alike = self._both([{"op": "alike", "same": True, **shape}] * 2, number, timeout_s)
+        if isinstance(alike, SideFailure):
+            return alike
+        warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
+        with gpu.Watch(self._gpu_uuid if job.device == "cuda" else None) as watch:
+            rounds = self._take_turns(number, warm_up_s, timeout_s)
+        if isinstance(rounds, SideFailure):
+            return rounds
+        return _pair(rounds, [{**a, **b} for a, b in zip(ready, alike, strict=True)], shape, watch)
+
+    def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
+        """Time the sides one after the other, each alone on the device: both together do not fit."""
+        timeout_s = self._timeout_s(job)
+        answers: dict[int, dict[str, Any]] = {}
+        with gpu.Watch(self._gpu_uuid if job.device == "cuda" else None) as watch:
+            for index in _order(number):
+                for side in self._sides:
+                    side.worker.rest()
+                planted = self._planted if index else None
+                request = self._sides[index].request(job, op="time", samples=ALONE_SAMPLES, planted=planted)
+                answer = self._sides[index].worker.ask(request, timeout_s)
+                if isinstance(answer, Failure):
+                    return SideFailure(self._sides[index].name, answer)
+                answers[index] = answer
+        mixed = _mixed_methods(list(answers.values()))
+        if mixed:
+            return SideFailure("base", mixed)
+        method = f"{answers[0]['method']}/alternating"
+        found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
+        ready = [{**answers[i], "method": method, "code": None, "pid": 0} for i in (0, 1)]
+        return _pair([(answers[0], answers[1])], ready, found, watch)
+
+    def _both(
+        self, requests: Sequence[Mapping[str, Any]], number: int, timeout_s: float
+    ) -> list[dict[str, Any]] | SideFailure:
+        """Ask both sides at once, in turns the one or the other a moment earlier."""
+        for index in _order(number):
+            self._sides[index].worker.send(requests[index])
+        answers = [(side, side.worker.receive(timeout_s)) for side in self._sides]
+        for side, answer in answers:
+            if isinstance(answer, Failure):
+                return SideFailure(side.name, answer)
+        return [answer for _, answer in answers if not isinstance(answer, Failure)]
+
+    def _take_turns(self, number: int, warm_up_s: float, timeout_s: float) -> "list[_Round] | SideFailure":
+        """Alternate base head, head base; the rounds before the device is warm are dropped."""
+        rounds: list[_Round] = []
+        started = time.monotonic()
+        turn = 0
+        while len(rounds) < ROUNDS:
+            taken: dict[int, dict[str, Any]] = {}
+            request = {"op": "turn", "same": True, "samples": SAMPLES, "placement": turn}
+            for index in _order(number + turn):
+                answer = self._sides[index].worker.ask(request, timeout_s)
+                if isinstance(answer, Failure):
+                    return SideFailure(self._sides[index].name, answer)
+                taken[index] = answer
+            turn += 1
+            if rounds or time.monotonic() - started >= warm_up_s:
+                rounds.append((taken[0], taken[1]))
         return rounds
-    return _pair(rounds, launches, methods.pop(), watch)
-
-
-def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> str:
-    """Say which file of one commit the other's process imported: then both would measure the same code."""
-    for index, answer in enumerate(ready):
-        own, other = sides[index], sides[1 - index]
-        if own.root == other.root:
-            return ""
-        for file in answer["files"]:
-            path = Path(file)
-            if path.is_relative_to(other.root) and not path.is_relative_to(own.root):
-                shown = path.relative_to(other.root)
-                return f"the {own.name} imported {shown} of the {other.name}: nothing would be compared"
-    return ""
-
-
-def _both(
-    sides: Sequence[Side], requests: Sequence[Mapping[str, Any]], timeout_s: float
-) -> list[dict[str, Any]] | SideFailure:
-    """Ask both sides at once."""
-    for side, request in zip(sides, requests, strict=True):
-        side.worker.send(request)
-    answers = [(side, side.worker.receive(timeout_s)) for side in sides]
-    for side, answer in answers:
-        if isinstance(answer, Failure):
-            return SideFailure(side.name, answer)
-    return [answer for _, answer in answers if not isinstance(answer, Failure)]
 
 
 _Round = tuple[dict[str, Any], dict[str, Any]]
 
 
-def _take_turns(sides: tuple[Side, Side], warm_up_s: float, timeout_s: float) -> list[_Round] | SideFailure:
-    """Alternate base head, head base; the rounds before the device is warm are dropped."""
-    rounds: list[_Round] = []
-    started = time.monotonic()
-    number = 0
-    while len(rounds) < ROUNDS:
-        order = (0, 1) if number % 2 == 0 else (1, 0)
-        taken: dict[int, dict[str, Any]] = {}
-        for index in order:
-            answer = sides[index].worker.ask({"op": "turn", "same": True, "samples": SAMPLES}, timeout_s)
-            if isinstance(answer, Failure):
-                return SideFailure(sides[index].name, answer)
-            taken[index] = answer
-        number += 1
-        if rounds or time.monotonic() - started >= warm_up_s:
-            rounds.append((taken[0], taken[1]))
-    return rounds
+def _order(number: int) -> tuple[int, int]:
+    return (0, 1) if number % 2 == 0 else (1, 0)
 
 
-def _pair(rounds: Sequence[_Round], launches: int, method: str, watch: gpu.Watch) -> Pair:
+def _by_kernel(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Group the jobs by kernel and device: the cases of one kernel share their process, and no other's."""
+    groups: dict[tuple[str, str], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((job.spec.name, job.device), []).append(job)
+    return list(groups.values())
+
+
+def _mixed_methods(answers: Sequence[Mapping[str, Any]]) -> Failure | None:
+    methods = {answer["method"] for answer in answers}
+    if len(methods) == 1:
+        return None
+    message = f"the sides can only be timed by different methods: {', '.join(sorted(methods))}"
+    return Failure("time", "mixed-methods", message)
+
+
+def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> Failure | None:
+    """Say which file of one commit the other's process imported: then both would measure the same code."""
+    for index, answer in enumerate(ready):
+        own, other = sides[index], sides[1 - index]
+        if own.root == other.root:
+            return None
+        for file in answer["files"]:
+            path = Path(file)
+            if path.is_relative_to(other.root) and not path.is_relative_to(own.root):
+                shown = path.relative_to(other.root)
+                message = f"the {own.name} imported {shown} of the {other.name}: nothing would be compared"
+                return Failure("time", "same-code", message)
+    return None
+
+
+def _pair(
+    rounds: Sequence[_Round], ready: Sequence[Mapping[str, Any]], shape: Mapping[str, int], watch: gpu.Watch
+) -> Pair:
     base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
     states = [[state for r in rounds for state in watch.between(*r[i]["window"])] for i in (0, 1)]
     clocks = [_mean_clock(seen) for seen in states]
@@ -141,11 +238,15 @@ def _pair(rounds: Sequence[_Round], launches: int, method: str, watch: gpu.Watch
     return Pair(
         base=tuple(base),
         head=tuple(head),
-        launches=launches,
-        method=method,
+        launches=shape["launches"],
+        method=ready[0]["method"],
         clocks=round(clocks[1] / clocks[0], 6) if clocks[0] and clocks[1] else None,
         temperature_c=max((s.temperature_c for s in every if s.temperature_c is not None), default=None),
         throttle_reasons=tuple(sorted({reason for s in every for reason in s.throttle_reasons or ()})),
+        placements=shape["placements"],
+        planted=float(f"{ready[1]['planted']:.6g}"),
+        identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
+        disturbed=gpu.disturbances(every, frozenset(answer["pid"] for answer in ready)),
     )
 
 

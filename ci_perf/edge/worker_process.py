@@ -40,6 +40,8 @@ class Worker:
         self._stderr = logs / f"{name}.stderr.txt"
         self._printed = logs / f"{name}.stdout.txt"
         self._process: subprocess.Popen[bytes] | None = None
+        self._waiting = False
+        """Whether it has not yet said that it is there."""
         self._asked: dict[str, Any] = {}
         self._buffer = b""
         self._offset = 0
@@ -57,9 +59,14 @@ class Worker:
         self.send(request)
         return self.receive(timeout_s)
 
+    def begin(self) -> None:
+        """Start the process without waiting for it: importing torch takes seconds, and several can do it at once."""
+        if self._process is None:
+            self._launch()
+
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting; `receive` must follow before the next one."""
-        process = self._process or self._start()
+        process = self._started()
         self._asked = dict(request)
         self._offset = self._stderr.stat().st_size
         with contextlib.suppress(BrokenPipeError):
@@ -84,6 +91,11 @@ class Worker:
         self.close()
         return failure
 
+    def rest(self) -> None:
+        """Let go of the last case: its process ends, and nothing of it is on the GPU any more."""
+        if self._process is not None:
+            self.ask({"op": "rest"}, START_TIMEOUT_S)
+
     def close(self) -> None:
         """End the process and everything that it started."""
         if self._process is not None:
@@ -94,8 +106,9 @@ class Worker:
                     stream.close()
             self._process = None
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _launch(self) -> None:
         self._buffer = b""
+        self._waiting = True
         try:
             with self._stderr.open("ab") as stderr:
                 self._process = subprocess.Popen(
@@ -112,15 +125,23 @@ class Worker:
             raise MachineError(
                 f"cannot start the interpreter `{self._python}`: {error.strerror}", hint="name another with --python"
             ) from None
-        # Importing torch takes seconds on a cold disk: they are not counted against the first case's time limit.
-        _pipe(self._process.stdin).write(b'{"op": "hello", "cuda": false}\n')
-        if self._read(self._process, time.monotonic() + START_TIMEOUT_S) is None:
+        with contextlib.suppress(BrokenPipeError):
+            _pipe(self._process.stdin).write(b'{"op": "hello", "cuda": false}\n')
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """Return the process once it has imported torch: that is not counted against a case's time limit."""
+        self.begin()
+        process = self._process
+        if process is None:
+            raise RuntimeError("it was begun just now")
+        if self._waiting and self._read(process, time.monotonic() + START_TIMEOUT_S) is None:
             tail = self._tail()
             self.close()
             raise MachineError(
                 f"the worker did not start under `{self._python}`", hint=tail.splitlines()[-1] if tail else ""
             )
-        return self._process
+        self._waiting = False
+        return process
 
     def _read(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any] | None:
         """Return the next answer, or None where the process died or the deadline passed."""

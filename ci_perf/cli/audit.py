@@ -1,0 +1,139 @@
+"""`ci-perf audit`: how often the verdicts are wrong, measured where the truth is known."""
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ci_perf.cli.options import resolve_settings, setting_options
+from ci_perf.cli.output import Bars, draw, no_workflow_commands
+from ci_perf.cli.run import blank_run, program_runner
+from ci_perf.core.audit_report import AuditReport, build_audit
+from ci_perf.core.errors import ConfigError
+from ci_perf.core.model import Note, Policy
+from ci_perf.core.plan import make_plan
+from ci_perf.core.spec import parse_fraction
+from ci_perf.edge import artifacts, store
+from ci_perf.edge.audit import measure_session, verify_once
+from ci_perf.edge.audit_file import append_session, read_sessions
+from ci_perf.edge.lab import MachineLab
+from ci_perf.edge.lock import gpu_lock
+from ci_perf.edge.preflight import prepare, wait_until_idle
+from ci_perf.render.audit import render_audit_json, render_audit_markdown, render_audit_terminal
+from ci_perf.render.escape import clean
+from ci_perf.render.plot import render_plot
+
+FORMATS: dict[str, Callable[[AuditReport], str]] = {"markdown": render_audit_markdown, "json": render_audit_json}
+
+
+LADDER = "0,1%,2%,3%,3.5%,5%,10%"
+"""Planted slowdowns on both sides of the default threshold; 0 is A/A."""
+
+
+@click.command("audit")
+@click.argument("names", metavar="[KERNEL[/CASE]|FILE]...", nargs=-1)
+@click.option("--show", "shown", is_flag=True, help="Print what the audit files FILE... hold; measure nothing.")
+@click.option("--file", "file", type=click.Path(path_type=Path), help="Audit file that each session is appended to.")
+@click.option("--ladder", default=LADDER, metavar="LIST", help=f"Slowdowns to plant.  [default: {LADDER}]")
+@click.option("--sessions", type=click.IntRange(min=1), default=1, help="Sessions for each step.  [default: 1]")
+@click.option("--minutes", type=click.FloatRange(min=0), help="Begin no session after so many minutes.")
+@setting_options("kernels-dir", "output", "device", "python", "pass-env", "timeout", "wait")
+@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
+@click.option("--json", "form", flag_value="json", help="Print JSON for programs.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="SVG", help="Draw the operating curve, too."
+)
+def audit(
+    names: tuple[str, ...],
+    shown: bool,
+    file: Path | None,
+    ladder: str,
+    sessions: int,
+    minutes: float | None,
+    form: str | None,
+    plot: Path | None,
+    **flags: object,
+) -> None:
+    """Say how often the verdicts of `run --against` are wrong: on unchanged code, and on slowdowns of known size.
+
+    Measures sessions of the cases on this machine, each as `run --against` would, the tree against itself; appends
+    them to an audit file; prints what the file then holds. Exit status 0 whatever the figures are.
+    """
+    if shown:
+        if not names:
+            raise ConfigError("--show needs at least one audit file", hint="ci-perf audit --show FILE...")
+        show((Path(name) for name in names), form, plot)
+        return
+    if file is None:
+        raise ConfigError("an audit needs a file that keeps it", hint="ci-perf audit --file audit.jsonl")
+    steps = [parse_step(step.strip()) for step in ladder.split(",")]
+    if file.exists():
+        read_sessions([file])  # what cannot be read must not be appended to
+    measure(names, file, steps * sessions, minutes, flags)
+    show([file], form, plot)
+
+
+def parse_step(text: str) -> float:
+    """Read a planted slowdown: `3.5%`, or 0 for none."""
+    return 0.0 if text in {"0", "0%"} else parse_fraction(text, "--ladder")
+
+
+def measure(
+    patterns: tuple[str, ...], file: Path, steps: Sequence[float], minutes: float | None, flags: dict[str, object]
+) -> None:
+    """Measure a session for each step, and append it to the file as soon as it is there."""
+    root = Path.cwd()
+    settings = resolve_settings(root, {**flags, "profile": "none"})
+    specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root) if s.program is None)
+    make_plan(specs, patterns, ["cuda"])
+    room = prepare(settings, root)
+    on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
+    say = partial(click.echo, err=True)
+    with artifacts.guarded(room.guard, _warn), room.worker, gpu_lock(on_gpu, settings["wait"], say):
+        store.clear_run_folder(room.folder)
+        room.guard.open()
+        room.worker.rest()
+        wait_until_idle(on_gpu, settings["wait"], say)
+        jobs = make_plan(specs, patterns, room.kinds)
+        blank = blank_run(patterns, jobs, settings, room, root)
+        blank = replace(blank, baselines=(), provenance=replace(blank.provenance, command=_command()))
+        programs = program_runner(room, jobs)
+        verified = verify_once(room, jobs, MachineLab(room.bench, room.worker, programs))
+        started = time.monotonic()
+        for number, step in enumerate(steps, 1):
+            if minutes is not None and time.monotonic() - started > minutes * 60:
+                say(f"{minutes:g} minutes are over: {number - 1} of {len(steps)} sessions were measured")
+                break
+            with Bars() as bars:
+                session = measure_session(room, programs, jobs, blank, verified, step, bars)
+            append_session(file, session)
+            say(f"session {number} of {len(steps)}: {step:.3g} planted, {session.seconds:.0f} s")
+
+
+def _command() -> str:
+    return shlex.join(["ci-perf", *sys.argv[1:]])
+
+
+def _warn(note: Note) -> None:
+    click.echo(f"warning: {note.message}", err=True)
+
+
+def show(paths: Iterable[Path], form: str | None, plot: Path | None) -> None:
+    """Print the sessions of some files as tables, and draw them."""
+    sessions, warnings = read_sessions(paths)
+    for warning in warnings:
+        click.echo(f"warning: {clean(warning, 600)}", err=True)
+    report = build_audit(sessions, Policy())
+    if plot is not None:
+        store.write_text(plot, render_plot(report))
+    with nullcontext() if form == "json" else no_workflow_commands():
+        if form is None:
+            draw(render_audit_terminal(report))
+        else:
+            click.echo(FORMATS[form](report), nl=False)

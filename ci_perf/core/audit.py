@@ -1,0 +1,149 @@
+"""The audit: sessions in which the truth is known, and what the rule said of each of their cases.
+
+A session is what one `run --against` does: every case in turns, base against head, then the control. In an A/A
+session the head is the base; in others a slowdown of known size is planted by extra launches. The verdicts are not
+recorded: they are made again from the recorded pairs, so that another rule can be tried on the same data.
+"""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ci_perf.core.decision import Outcome
+from ci_perf.core.model import Device, Policy, Provenance, Toolchain
+from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs
+from ci_perf.core.versus import believe, control_moved
+
+CLASSES: tuple[tuple[str, float], ...] = (("< 2 us", 2e-6), ("2-20 us", 20e-6), (">= 20 us", float("inf")))
+"""The duration classes: a name, and the seconds below which a case belongs to it and to none before."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCase:
+    """One case of a session."""
+
+    kernel: str
+    case: str
+    method: str
+    """The method id."""
+    launches: int
+    """How many launches each sample of the base was averaged over."""
+    planted: float
+    """The planted slowdown exactly: extra launches / launches; 0 in an A/A session."""
+    ratios: tuple[float, ...] = ()
+    """log(head / base) of each pair, in order."""
+    clocks: tuple[float | None, ...] = ()
+    """The SM clock of head over that of base, for each pair."""
+    base: tuple[float, ...] = ()
+    """The samples of the base in the first pair in seconds per launch, in the order in which they were taken."""
+    head: tuple[float, ...] = ()
+    failure: str = ""
+    """Why there are no pairs."""
+
+    @property
+    def id(self) -> str:
+        """How the case is written on the command line: `kernel/case`."""
+        return f"{self.kernel}/{self.case}"
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is anything to judge."""
+        return bool(self.ratios) and not self.failure
+
+    @property
+    def duration_class(self) -> str:
+        """The name of the class that the median sample of the base belongs to; empty where there is none."""
+        if not self.base:
+            return ""
+        middle = statistics.median(self.base)
+        return next(name for name, below in CLASSES if middle < below)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSession:
+    """One session: a line of an audit file."""
+
+    session: str
+    """Hexadecimal; no two sessions have the same."""
+    provenance: Provenance
+    device: Device
+    toolchain: Toolchain
+    planted: float
+    """The slowdown that was asked for, as a fraction; 0 is A/A."""
+    seconds: float
+    """Wall time of the session, start-up of the workers included."""
+    cases: tuple[AuditCase, ...]
+    control_case: str = ""
+    """`kernel/case` of the control; empty: none was measured."""
+    control: tuple[float, ...] = ()
+    """log(base / base) of each pair of the control."""
+
+    @property
+    def swapped(self) -> "AuditSession":
+        """The same session with base and head exchanged: whatever favours a side favours the other one here."""
+        return replace(
+            self,
+            cases=tuple(_swap(case) for case in self.cases),
+            control=tuple(-value for value in self.control),
+        )
+
+
+def _swap(case: AuditCase) -> AuditCase:
+    return replace(
+        case,
+        ratios=tuple(-value for value in case.ratios),
+        clocks=tuple(1 / clock if clock else None for clock in case.clocks),
+        base=case.head,
+        head=case.base,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the rule says of one case of a session."""
+
+    session: AuditSession
+    case: AuditCase
+    outcome: Outcome
+    pairs: int
+    """How many of the pairs the rule looked at before it decided."""
+
+
+def judge_sessions(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Judged, ...]:
+    """Judge every case that has pairs, each as a part of its own session."""
+    return tuple(found for session in sessions for found in judge_session(session, policy))
+
+
+def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
+    """Judge a session as `run --against` judges it when it is finished."""
+    cases = [case for case in session.cases if case.judged]
+    trouble = control_moved(session.control, session.control_case)
+    return tuple(
+        Judged(session, case, believe(outcome, trouble), pairs)
+        for case in cases
+        for outcome, pairs in [replay(case.ratios, case.clocks, policy, comparisons=len(cases))]
+    )
+
+
+def replay(
+    ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, *, comparisons: int
+) -> tuple[Outcome, int]:
+    """Look at the pairs as often as the flow does; return what is decided, and after how many pairs.
+
+    Where the record ends before the rule has decided, the end of the record is the last look.
+    """
+    looks = [look for look in LOOKS if look < len(ratios)]
+    for look in looks:
+        outcome = _look(ratios[:look], clocks[:look], policy, comparisons, last=False)
+        if outcome.code != NEEDS_MORE_PAIRS:
+            return outcome, look
+    end = min(len(ratios), LOOKS[-1])
+    return _look(ratios[:end], clocks[:end], policy, comparisons, last=True), end
+
+
+def _look(
+    ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, comparisons: int, *, last: bool
+) -> Outcome:
+    known = [clock for clock in clocks if clock]
+    middle = statistics.median(known) if known and len(known) == len(ratios) else None
+    return decide_pairs(ratios, policy, comparisons=comparisons, last=last, clocks=middle)

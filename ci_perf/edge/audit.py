@@ -1,0 +1,124 @@
+"""Sessions in which the truth is known: the head in turns with itself, or with itself and a planted slowdown."""
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ci_perf.core.audit import AuditCase, AuditSession
+from ci_perf.core.errors import MachineError
+from ci_perf.core.model import Against, Cost, Failure, Measurement, Provenance, Run, Verification
+from ci_perf.core.paired import log_ratio
+from ci_perf.core.plan import Job
+from ci_perf.edge.base import Base
+from ci_perf.edge.external import ProgramRunner
+from ci_perf.edge.lab import MachineLab
+from ci_perf.edge.preflight import Room
+from ci_perf.edge.turns import Side
+from ci_perf.edge.worker_process import Worker
+from ci_perf.flow import Budget, Profiled, Progress, execute
+
+PRECISION = 6
+"""Digits of a recorded number."""
+
+Verified = dict[str, tuple[Verification, Cost | None]]
+
+
+def verify_once(room: Room, jobs: Sequence[Job], lab: MachineLab) -> Verified:
+    """Hold each case against its reference; an audit of a kernel that is wrong would be none."""
+    verified: Verified = {}
+    for job, answer in lab.verify(jobs):
+        if isinstance(answer, Failure):
+            raise MachineError(f"{job.id}: {answer.message}", hint="an audit needs kernels that work")
+        verified[job.id] = answer
+    room.worker.rest()
+    return verified
+
+
+class _AuditLab(MachineLab):
+    """The machine of one session: as it is for `run --against`, but what was verified before is not again."""
+
+    verified: Verified
+
+    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
+        """Return what is known."""
+        yield from ((job, self.verified[job.id]) for job in jobs)
+
+    def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
+        """Profile nothing."""
+        del jobs
+        return iter(())
+
+
+def measure_session(
+    room: Room,
+    programs: ProgramRunner,
+    jobs: Sequence[Job],
+    blank: Run,
+    verified: Verified,
+    planted: float,
+    progress: Progress,
+) -> AuditSession:
+    """Measure one session as `run --against` would, with workers of its own, and return what an audit keeps."""
+    started = time.monotonic()
+    with _against_itself(room, jobs) as (base, worker):
+        bench = replace(room.bench, planted=planted or None)
+        lab = _AuditLab(bench, worker, programs, base=base)
+        lab.verified = verified
+        run = replace(blank, against=base.against, planted=planted or None)
+        run = execute(run, jobs, lab, processes=1, save=lambda _: None, progress=progress, budget=Budget())
+    return _session(run, planted, blank.provenance, time.monotonic() - started)
+
+
+@contextmanager
+def _against_itself(room: Room, jobs: Sequence[Job]) -> Iterator[tuple[Base, Worker]]:
+    """Start three workers on the same tree: the base, its twin for the control, and the head."""
+    bench, logs = room.bench, room.folder / "logs"
+    names = ("audit-base", "audit-control", "audit-head")
+    workers = [Worker(bench.python, bench.env, logs, name, bench.root) for name in names]
+    try:
+        for worker in workers:
+            worker.begin()
+        side = Side("base", bench.root, {job.spec.name: job.spec for job in jobs}, workers[0])
+        yield Base(Against("itself", ""), side, replace(side, worker=workers[1])), workers[2]
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def _session(run: Run, planted: float, provenance: Provenance, seconds: float) -> AuditSession:
+    against = run.against or Against("", "")
+    return AuditSession(
+        session=secrets.token_hex(8),
+        provenance=provenance,
+        device=run.devices[0],
+        toolchain=run.toolchain,
+        planted=planted,
+        seconds=round(seconds, 2),
+        cases=tuple(_case(measurement) for measurement in run.measurements),
+        control_case=against.control_case,
+        control=tuple(_short(log_ratio(pair)) for pair in against.control if not pair.disturbed),
+    )
+
+
+def _case(measurement: Measurement) -> AuditCase:
+    pairs = measurement.sound_pairs
+    if not pairs:
+        failure = measurement.failure.message if measurement.failure else measurement.unpaired or "every pair disturbed"
+        return AuditCase(measurement.kernel, measurement.case, "", 0, 0.0, failure=failure)
+    return AuditCase(
+        kernel=measurement.kernel,
+        case=measurement.case,
+        method=pairs[0].method,
+        launches=pairs[0].launches,
+        planted=_short(pairs[0].planted),
+        ratios=tuple(_short(log_ratio(pair)) for pair in pairs),
+        clocks=tuple(pair.clocks for pair in pairs),
+        base=tuple(_short(value) for value in pairs[0].base),
+        head=tuple(_short(value) for value in pairs[0].head),
+    )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{PRECISION}g}")

@@ -1,0 +1,149 @@
+"""A kernel.py with its inputs, ready to be called; what its functions may return."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import importlib.util
+import math
+import os
+import random
+import sys
+from typing import Any
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class Wrong(Exception):
+    """The kernel's output or the entry file is not what it must be; `code` is the reason code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def code_of(error: BaseException) -> str:
+    """Return the reason code of an exception that a kernel threw."""
+    if isinstance(error, Wrong):
+        return error.code
+    if isinstance(error, SystemExit):
+        return "exited"
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error):
+        return "out-of-memory"
+    return "raised"
+
+
+def load_entry(path: str, cache: dict[str, Any] = {}) -> Any:  # noqa: B006 # the cache is the point: one module for each file
+    """Import a kernel.py once; its folder is importable while it loads."""
+    if path not in cache:
+        spec = importlib.util.spec_from_file_location(f"ci_perf_entry_{len(cache)}", path)
+        sys.path.insert(0, os.path.dirname(path))
+        try:
+            module = run_module(spec)
+        finally:
+            sys.path.pop(0)
+        for name in ("make_inputs", "reference"):
+            if not callable(getattr(module, name, None)):
+                raise Wrong("raised", f"{os.path.basename(path)} defines no function `{name}`")
+        cache[path] = module
+    return cache[path]
+
+
+def run_module(spec: Any) -> Any:
+    """Execute the file that an import spec names and return its module."""
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def torch_or_none() -> Any:
+    """Return torch where this interpreter has it."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return torch
+
+
+def leave_cores_free() -> None:
+    """Let torch use half of the cores: threads that wait for a core that another process holds time the scheduler."""
+    torch = torch_or_none()
+    if torch is not None:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
+
+
+def generator(seed: int) -> Any:
+    """Return the source of randomness for make_inputs: on the CPU, so that all devices get the same inputs."""
+    torch = torch_or_none()
+    return random.Random(seed) if torch is None else torch.Generator().manual_seed(seed)
+
+
+class Case:
+    """A kernel with its inputs, ready to be called."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.device = request["device"]
+        if self.device == "cpu":
+            leave_cores_free()
+        self.module = load_entry(request["entry"])
+        if not callable(getattr(self.module, request["target"], None)):
+            raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
+        self.function = getattr(self.module, request["target"])
+        self.inputs = self.fresh_inputs()
+
+    def fresh_inputs(self) -> Any:
+        """Make the inputs anew: the same ones, as the seed is the same."""
+        return self.module.make_inputs(generator(self.request.get("seed", 0)), self.device, **self.request["params"])
+
+    def with_copied_inputs(self) -> Case:
+        """Return the same case on inputs that lie elsewhere in memory; views of one tensor stay views of one."""
+        other = copy.copy(self)
+        try:
+            other.inputs = copy.deepcopy(self.inputs)
+        except Exception:  # torch copies no tensor that a gradient flows through
+            other.inputs = self.fresh_inputs()
+        return other
+
+    def launch(self) -> Any:
+        """Call the kernel once."""
+        return self.function(self.inputs)
+
+    def synchronize(self) -> None:
+        """Wait for the GPU, so that an error shows up in the case that caused it."""
+        if self.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def cost(self) -> Any:
+        """Return what `cost()` of the entry says, or None."""
+        function = getattr(self.module, "cost", None)
+        return checked_cost(function(**self.request["params"])) if callable(function) else None
+
+
+def checked_cost(cost: Any) -> Any:
+    """Return what `cost()` gave as plain numbers, or say what is wrong with it."""
+    if cost is None:
+        return None
+    if not isinstance(cost, dict) or not {"flop", "bytes"} <= cost.keys() <= {"flop", "bytes", "dtype"}:
+        raise Wrong("raised", f"cost() returned {cost!r:.80}, not a dictionary of `flop`, `bytes` and perhaps `dtype`")
+    checked = {"flop": cost["flop"], "bytes": cost["bytes"], "dtype": cost.get("dtype")}
+    for name in ("flop", "bytes"):
+        value = cost[name]
+        if isinstance(value, str) or not 0 <= float(value) < math.inf:
+            raise Wrong("raised", f"cost(): `{name}` is {value!r:.80}, not a finite number from 0 up")
+        checked[name] = float(value)
+    if not isinstance(checked["dtype"], (str, type(None))):
+        raise Wrong("raised", f"cost(): `dtype` is {checked['dtype']!r:.80}, not the name of a type")
+    return checked
+
+
+def release_memory() -> None:
+    """Give back what the case before held on the GPU."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()

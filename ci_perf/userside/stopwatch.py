@@ -1,0 +1,207 @@
+"""Times a case: alone, or in turns with another process."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+from fractions import Fraction
+from typing import Any
+
+from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
+from ci_perf.userside.identity import launch_hash
+from ci_perf.userside.timers import LADDER, GraphTimer, choose_timer, warm_up
+
+SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
+"""A sample lasts at least this long, or 500 launches, so that the ends of the measurement (some us) do not count."""
+WARM_UP_S = {"cuda": 0.25, "cpu": 0.1}
+"""An idle GPU runs at a fraction of its clock; it is under load this long before the first sample."""
+ESTIMATE_S = {"cuda": 0.02, "cpu": 0.02}
+"""For so long the launches run whose time only sets how many make a sample."""
+BUDGET_S = {"cuda": 4.0, "cpu": 1.5}
+"""Slow kernels get fewer samples (never below 5) to stay within this time for one case in one process."""
+PLANTED_LAUNCHES = 100
+"""A planted slowdown is the nearest fraction with so small a denominator: 3.5 % is 2 launches more for 57, 3.509 %."""
+PLACEMENTS_SHARE = 0.05
+"""What all placements of a case may take of the GPU's memory."""
+TINY = 1e-300
+
+
+class Stopwatch:
+    """A case that is compiled, warm and ready to be timed."""
+
+    def __init__(self, request: Request) -> None:
+        self.case = Case(request)
+        self.device = self.case.device
+        pristine, held = self._copy_of_inputs(request)
+        self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
+        self.case.synchronize()
+        self.printed = printed_bytes()
+        self._pristine = pristine
+        self._spacers: list[Any] = []
+        self.placements = min(request.get("placements", 1), self._most_placements(held)) if pristine else 1
+        self.timers = [choose_timer(self.case)]
+        self.planted = exact_fraction(request.get("planted") or 0.0)
+        self.code = launch_hash(self.case) if isinstance(self.timers[0], GraphTimer) and not self.planted else None
+        warm_up(self.timers[0], ESTIMATE_S[self.device])
+        self.per_launch = self.timers[0].seconds(1)
+        least = request.get("least_s") or SAMPLE_S[self.device]
+        count = min(c for c in LADDER if c * self.per_launch >= least or c >= self.timers[0].most)
+        step = self.planted.denominator
+        self.count = math.ceil(count / step) * step
+        if "placements" not in request:
+            self.prepare(self.count)
+
+    def _copy_of_inputs(self, request: Request) -> tuple[Case | None, int]:
+        """Return the case on a copy of its inputs from before the first launch, and how many bytes that takes."""
+        if self.device == "cpu" or request.get("placements", 1) == 1:
+            return None, 0
+        import torch
+
+        before = torch.cuda.memory_allocated()
+        if before > self._share() / 2:
+            return None, 0
+        return self.case.with_copied_inputs(), torch.cuda.memory_allocated() - before
+
+    def _most_placements(self, held: int) -> int:
+        """Return how many copies of inputs and outputs fit into their share of the memory."""
+        import torch
+
+        one = max(1, torch.cuda.max_memory_allocated() - held)
+        return max(1, int(self._share() / one))
+
+    @staticmethod
+    def _share() -> float:
+        """Return how many bytes of the GPU all placements may take; larger data come from DRAM wherever they lie."""
+        import torch
+
+        return PLACEMENTS_SHARE * float(torch.cuda.get_device_properties(0).total_memory)
+
+    def _place(self, number: int) -> None:
+        """Make so many placements: the same inputs and outputs elsewhere in memory.
+
+        Where the pages of a kernel's data lie decides which slices of the L2 cache serve it: on an H100 this moved
+        kernels of 5 to 9 us by 1 to 2 %, and always the same way until the data moved. What is timed over many
+        placements does not depend on the luck of one.
+        """
+        if self._pristine is None or number <= 1:
+            return
+        import torch
+
+        for index in range(1, number):
+            # Held, or the next tensor would lie where this one did.
+            self._spacers.append(torch.empty((1 + 2 * index) << 20, dtype=torch.int8, device=self.device))
+            self.timers.append(type(self.timers[0])(self._pristine.with_copied_inputs()))
+
+    def prepare(self, count: int, placements: int = 1) -> None:
+        """Set how many launches a sample is averaged over, and in how many places of the memory the data lie.
+
+        A planted slowdown adds to the launches that are really made.
+        """
+        self.count = count
+        self._place(placements)
+        for timer in self.timers:
+            timer.prepare(self.really)
+
+    @property
+    def really(self) -> int:
+        """How many launches a sample makes."""
+        return round(self.count * (1 + self.planted))
+
+    @property
+    def method(self) -> str:
+        """The method id."""
+        return str(self.timers[0].method) + ("" if self.case.request["target"] == "launch" else "/reference")
+
+    def take(self, samples: int, placement: int = 0) -> Answer:
+        """Take samples back to back; say from when to when."""
+        timer = self.timers[placement % len(self.timers)]
+        started = time.monotonic()
+        seconds = timer.samples(samples)
+        self.case.synchronize()
+        ended = time.monotonic()
+        if printed_bytes() > self.printed:
+            message = "the kernel printed to stdout while it was timed: the time would be that of printing"
+            raise Wrong("printed", message)
+        return {"seconds": [float(f"{s / self.count:.7g}") for s in seconds], "window": [started, ended]}
+
+    def facts(self) -> Answer:
+        """Return what must be the same for two of them to be compared."""
+        return {
+            "launches": self.count,
+            "step": self.planted.denominator,
+            "method": self.method,
+            "planted": self.really / self.count - 1,
+        }
+
+
+def exact_fraction(planted: float) -> Fraction:
+    """Return the fraction that can be planted by whole launches: 5 % is 21 launches for 20.
+
+    >>> exact_fraction(0.05), exact_fraction(0.035)
+    (Fraction(1, 20), Fraction(2, 57))
+    """
+    return Fraction(planted).limit_denominator(PLANTED_LAUNCHES)
+
+
+def measure(request: Request) -> Answer:
+    """Time one case: settle, warm up until steady, then take samples back to back."""
+    watch = Stopwatch(request)
+    warm_up(watch.timers[0], WARM_UP_S[watch.device], batches=True)
+    most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
+    return {**watch.take(max(5, min(request.get("samples", 30), most))), **watch.facts()}
+
+
+READY: dict[str, Stopwatch] = {}
+"""The case that this process times in turns with another process."""
+
+
+def ready(request: Request) -> Answer:
+    """Prepare a case to be timed in turns, in place of the one before."""
+    READY.clear()
+    release_memory()
+    watch = READY["case"] = Stopwatch(request)
+    return {
+        **watch.facts(),
+        "placements": watch.placements,
+        "code": watch.code,
+        "files": own_files(),
+        "pid": os.getpid(),
+    }
+
+
+def alike(request: Request) -> Answer:
+    """Set how many launches make a sample and how many placements there are, so that both sides are alike."""
+    watch = READY["case"]
+    watch.prepare(request["launches"], request["placements"])
+    return watch.facts()
+
+
+def turn(request: Request) -> Answer:
+    """Take this side's samples of one round; the first one of a turn is not counted: the other side ran before."""
+    answer = READY["case"].take(request["samples"] + 1, request["placement"])
+    return {**answer, "seconds": answer["seconds"][1:]}
+
+
+def own_files() -> list[str]:
+    """Return the files that were imported from outside this interpreter's own folders: the code under test."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    installed = (os.path.join(sys.base_prefix, "lib"), here)
+    files = {os.path.abspath(str(getattr(module, "__file__", None) or "")) for module in list(sys.modules.values())}
+    return sorted(
+        file
+        for file in files
+        if file.endswith(".py") and "-packages" + os.sep not in file and not file.startswith(installed)
+    )
+
+
+def printed_bytes() -> int:
+    """Return how much has been written to stdout so far, buffers included."""
+    sys.stdout.flush()
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
+    return os.fstat(1).st_size
