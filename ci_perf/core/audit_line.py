@@ -12,13 +12,14 @@ from cattrs.preconf.json import make_converter
 from ci_perf.core.audit import AuditSession
 from ci_perf.core.errors import FormatError
 from ci_perf.core.schema import check
-from ci_perf.core.serial import parse_json
+from ci_perf.core.serial import parse_json, spare_provenance
 
 SCHEMA = "ci-perf/audit-1"
 _NEAR_THE_END = 8
 """A word, number or escape that was cut off is complained about at its start, so many characters before the end."""
 
 _CONVERTER = make_converter()
+spare_provenance(_CONVERTER)
 
 
 def dump_session(session: AuditSession) -> str:

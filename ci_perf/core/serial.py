@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from cattrs.gen import make_dict_unstructure_fn, override
-from cattrs.preconf.json import make_converter
+from cattrs.preconf.json import JsonConverter, make_converter
 
 from ci_perf.core.errors import FormatError
 from ci_perf.core.model import Baseline, BaselineTime, Measurement, Pair, Provenance, Replicate, Run
@@ -36,17 +36,16 @@ for _measured in (Replicate, Pair, BaselineTime):
             _measured, _CONVERTER, unit=override(omit_if_default=True), better=override(omit_if_default=True)
         ),
     )
-# Only runs of a workflow have them.
-_CONVERTER.register_unstructure_hook(
-    Provenance,
-    make_dict_unstructure_fn(
-        Provenance,
-        _CONVERTER,
-        repository=override(omit_if_default=True),
-        head=override(omit_if_default=True),
-        shard=override(omit_if_default=True),
-    ),
-)
+
+
+def spare_provenance(converter: JsonConverter) -> None:
+    """Let a converter leave out what only the runs of a workflow have, where there is none."""
+    absent = override(omit_if_default=True)
+    hook = make_dict_unstructure_fn(Provenance, converter, repository=absent, head=absent, shard=absent)
+    converter.register_unstructure_hook(Provenance, hook)
+
+
+spare_provenance(_CONVERTER)
 # Only merged runs have them.
 _CONVERTER.register_unstructure_hook(
     Measurement, make_dict_unstructure_fn(Measurement, _CONVERTER, session=override(omit_if_default=True))
