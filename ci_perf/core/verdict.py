@@ -69,8 +69,8 @@ def judge(run: Run) -> tuple[Finding, ...]:
         for device in session.devices
         if device.kind == m.device
     ]
-    comparisons = sum(1 for _, m, _, b in found if m.failure is None and (m.pairs or (b and m.case in b.cases)))
-    findings = [_judge_case(session, m, device, baseline, comparisons) for session, m, device, baseline in found]
+    held = [m for _, m, _, b in found if m.failure is None and (m.pairs if run.against else b and m.case in b.cases)]
+    findings = [_judge_case(session, m, device, baseline, len(held)) for session, m, device, baseline in found]
     return (*findings, *_missing(run, run.devices, baselines.values()))
 
 
