@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from ci_perf import __version__
 from ci_perf.core.model import Verdict
 from ci_perf.core.publish import State, marker, read_marker
 from ci_perf.core.report import build_report
@@ -457,3 +458,45 @@ def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tm
         row.finding.kernel: row.finding.verdict for row in build_report(store.read_run(tmp_path / "merged")).rows
     }
     assert verdicts == {"doze": Verdict.NEW, "nap": Verdict.FAILED}
+
+
+# --- releases --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def release(tmp_path):
+    """Return what releases a tag of a copy of this repository, whose version is dated, without doing it."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/release", tmp_path / "scripts")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    changes = tmp_path / "CHANGELOG.md"
+    changes.write_text((ROOT / "CHANGELOG.md").read_text().replace("- unreleased", "- 2026-12-01"))
+    for command in ("init -q", "add -A", "-c user.name=me -c user.email=me@localhost commit -qm all"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+
+    def call(tag):
+        command = [tmp_path / "scripts/release", tag, "--dry-run"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return call, changes
+
+
+def test_a_release_has_its_notes_and_moves_the_major_tag(release):
+    ran = release[0](f"v{__version__}")
+
+    major = __version__.split(".")[0]
+    assert ran.returncode == 0, ran.stderr
+    assert f"gh release create v{__version__} --verify-tag" in ran.stdout
+    assert "`ci-perf run`" in ran.stdout
+    assert f"refs/tags/v{major} -f sha=" in ran.stdout
+
+
+def test_what_is_not_ready_is_not_released(release):
+    call, changes = release
+
+    assert "pyproject.toml says" in call("v99.0.0").stderr
+    assert "is not of the form" in call("latest").stderr
+    changes.write_text("# Changelog\n")
+    assert "CHANGELOG.md has nothing on" in call(f"v{__version__}").stderr
+    changes.write_text(f"## {__version__} - unreleased\n\n- all\n")
+    assert "unreleased" in call(f"v{__version__}").stderr
