@@ -5,8 +5,8 @@ upload-artifact, which needs GitHub's storage, is replaced by tests/data/github/
 tests/fake_github.py.
 
 The action installs ci-perf anew, as on a runner. pip takes the packages from where `scripts/setup` put them, its cache;
-where there is no index at all, PIP_NO_INDEX and PIP_FIND_LINKS lead it to a folder of wheels: all PIP_* and UV_* are
-handed on.
+where there is no index at all, PIP_NO_INDEX and PIP_FIND_LINKS lead it to a folder of wheels: the steps have the
+environment of the tests.
 """
 
 import json
@@ -138,7 +138,9 @@ class Repository:
         (self.root / "event.json").write_text(json.dumps(document))
         shutil.rmtree(self.kept, ignore_errors=True)
         self.kept.mkdir()
-        handed_on = [name for name in os.environ if name.startswith(("PIP_", "UV_"))]
+        # What act keeps for itself goes among the test's files; its steps keep the user's, such as pip's cache.
+        own = {"XDG_CACHE_HOME": self.root / "cache", "XDG_CONFIG_HOME": self.root / "config"}
+        kept = {name: os.environ.get(name) or Path.home() / f".{path.name}" for name, path in own.items()}
         ours = {
             "KEPT": self.kept,
             "ARTIFACTS": self.artifacts,
@@ -153,10 +155,10 @@ class Repository:
             *("--local-repository", f"{UPLOAD}={ROOT / 'tests/data/github/upload-artifact'}"),
             *("--local-repository", f"{DOWNLOAD}={ROOT / 'tests/data/github/download-artifact'}"),
             *("--secret", "GITHUB_TOKEN=ghs_secret"),
-            *(word for name in handed_on for word in ("--env", name)),
-            *(word for name, value in ours.items() for word in ("--env", f"{name}={value}")),
+            *(word for name, value in {**ours, **kept}.items() for word in ("--env", f"{name}={value}")),
         ]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_PERF_"))}
+        environ |= {name: str(path) for name, path in own.items()}
         return subprocess.run(
             [str(word) for word in command],
             cwd=self.tree,
