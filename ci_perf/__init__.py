@@ -26,6 +26,7 @@ edge            one module for each kind of outside world
   preflight     what is settled before the first measurement: interpreter, devices, profilers
   lab           the machine as the flow sees it: verify, time, profile
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
+  program_counters  programs under ncu
   base          the base commit made ready: tree, build, kernels, worker
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
@@ -37,11 +38,11 @@ edge            one module for each kind of outside world
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
   store         files: kernels, settings, runs, baselines
+  audit         sessions in which the truth is known
+  audit_file    files of audit sessions, appended to
   actions       the files of GitHub's runner: event, summary, outputs
   github        pull requests and comments, through PyGithub
   archive       the run.json of an artifact that nobody vouches for
-  audit         sessions in which the truth is known
-  audit_file    files of audit sessions, appended to
   artifacts     the artifact folder of a run
   guard         keeps what holds a secret out of it
   own_environment  blanks the secrets that this process shows to others
@@ -65,6 +66,12 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   nsys          Nsight Systems: command, complaints
   nsys_sqlite   reads its exported database
   nsys_kernels  goes over the kernels of a trace of any length
+  nsys_calls    goes over its API calls, and finds the launch of a kernel
+  nsys_ranges   says which ranges are open at a launch
+  nsys_tally    sums and medians of kernels
+  nsys_columns  columns of integers out of SQLite, many rows at a time
+  nsys_pool     asks a large trace through several processes
+  nsys_scan     such a process; started by path, stands alone
   nsys_schema   gives every version's tables one shape
   nsys_activity  reads what a program did in a range, call by call
   nsys_scrub    removes environments from an export
@@ -78,7 +85,6 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   document      a file's content for `inspect`
   attribution   which kernels and counters belong to which case
   program_trace  the kernels of a program that count
-  kernel_names  names of GPU kernels, whatever tool wrote them
   printed       numbers of any locale
   units         every unit to its base unit
   diagnosis     a profiler's complaint as a value
@@ -115,6 +121,7 @@ core            pure: values in, values out
   baseline      made from a run, checked, compared
   metrics       the counters by name
   timeline      the metrics of a timeline by name
+  kernel_names  names of GPU kernels, whatever tool wrote them
   roofline      how near a time is to the device's best
   occupancy     how many warps of a kernel fit on a multiprocessor
   report        findings and numbers in order

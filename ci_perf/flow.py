@@ -112,7 +112,8 @@ def execute(
         _take_turns(journal, lab, journal.sound(jobs), budget, progress)
     profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
     if profiled:
-        progress.begin("profile", 2)
+        programs = sum(job.spec.program is not None for job in profiled)
+        progress.begin("profile", 2 + programs)
     for found in lab.profile(profiled):
         journal.add(profiled, found)
         progress.step("profiler done")

@@ -4,7 +4,8 @@ import pytest
 
 from ci_perf.core.baseline import Difference, check_baseline, diff_baselines, make_baselines
 from ci_perf.core.errors import ConfigError
-from ci_perf.core.model import Failure, Replicate, Verdict
+from ci_perf.core.model import CaseTimeline, Failure, Replicate, TracedKernel, Verdict
+from ci_perf.core.serial import dump_baseline, load_baseline
 from ci_perf.core.verdict import judge
 from tests.builders import (
     PARAMS,
@@ -202,3 +203,13 @@ def test_a_median_that_was_edited_by_hand_is_noticed():
     assert problems(a_baseline(cases={"s128": edited})) == [
         "key `cases.s128.time.median`: does not follow from the values beside it"
     ]
+
+
+def test_a_baseline_names_the_kernels_that_ran_each_once_and_reads_back_the_same():
+    names = ("void f<4>(int*)", "g", "g")
+    timeline = CaseTimeline(1, tuple(TracedKernel(name, 1, 9, 9.0, (1, 1, 1), (1, 1, 1)) for name in names))
+    (made,) = make_baselines(a_run(a_measurement(timeline=timeline)), [], None, "run.json")
+
+    assert made.cases["s128"].kernels == ("void f<4>(int*)", "g")
+    assert load_baseline(dump_baseline(made), "b.json") == made
+    assert '"kernels"' not in dump_baseline(a_baseline())

@@ -1,6 +1,7 @@
 """Benchmark files: those that other people published, and small ones that show one thing each."""
 
 import json
+import struct
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from ci_perf.benchmarks.choice import Chosen, NoNumber, choose
 from ci_perf.benchmarks.reader import parse, read
-from ci_perf.benchmarks.results import MAIN_METRIC, BenchmarkCase, select
+from ci_perf.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, select
 from ci_perf.core.errors import ProfileError
 from ci_perf.core.model import Program
 from tests import corpus
@@ -106,6 +107,62 @@ def test_the_first_layout_of_nvbench_names_its_summaries():
 
     assert [(case.metric, case.values) for case in found.cases] == [("gpu_time", (2e-3,))]
     assert found.warnings == ("the file does not say which version of nvbench's layout it has",)
+
+
+def a_jsonbin(folder, samples=(1e-3, 2e-3, 4e-3), size=3, sampled="nv/cold/sample_times"):
+    """Write what `nvbench --jsonbin FOLDER/n.json` does, which knows the folder by its whole path."""
+    file = {"name": "filename", "type": "string", "value": f"/ci/run/{folder.name}/n.json-bin/0.bin"}
+    samples_summary = {
+        "tag": f"nv/json/bin:{sampled}",
+        "hint": "file/sample_times",
+        "data": [file, {"name": "size", "type": "int64", "value": str(size)}],
+    }
+    means = [summary("nv/cold/time/cpu/mean", "5e-3"), summary("nv/cold/time/gpu/mean", "3e-3")]
+    (folder / "n.json").write_text(nvbench({"summaries": [*means, samples_summary]}))
+    (folder / "n.json-bin").mkdir()
+    (folder / "n.json-bin/0.bin").write_bytes(struct.pack(f"<{len(samples)}f", *samples))
+    return folder / "n.json"
+
+
+def values_of(file):
+    """Return the values by metric; float32 has seven digits of them."""
+    return {case.metric: tuple(float(f"{value:.6g}") for value in case.values) for case in file.cases}
+
+
+def test_samples_that_nvbench_wrote_beside_its_json_stand_in_place_of_the_mean(tmp_path):
+    path = a_jsonbin(tmp_path)
+
+    assert values_of(read(path)) == {"gpu_time": (1e-3, 2e-3, 4e-3), "cpu_time": (5e-3,)}
+    for name in ("n.json", "n.json-bin"):  # renamed together, as a run keeps them
+        (tmp_path / name).rename(tmp_path / name.replace("n", "m", 1))
+    assert values_of(read(tmp_path / "m.json"))["gpu_time"] == (1e-3, 2e-3, 4e-3)
+
+
+def test_samples_of_a_cpu_benchmark_are_times_of_the_cpu(tmp_path):
+    path = a_jsonbin(tmp_path, sampled="nv/cpu_only/sample_times")
+
+    assert values_of(read(path)) == {"gpu_time": (3e-3,), "cpu_time": (1e-3, 2e-3, 4e-3)}
+
+
+def test_without_the_samples_the_mean_stands_for_them_and_a_warning_says_what_to_copy(tmp_path):
+    path = a_jsonbin(tmp_path)
+    (tmp_path / "n.json-bin/0.bin").unlink()
+    found = read(path)
+
+    assert values_of(found)["gpu_time"] == (3e-3,)
+    assert found.warnings[0].startswith("the samples are not beside the file (n.json-bin/0.bin), so their means")
+
+
+def test_samples_that_were_cut_off_are_refused(tmp_path):
+    with pytest.raises(ProfileError, match="8 bytes, which are not the 3 samples that the JSON speaks of"):
+        read(a_jsonbin(tmp_path, samples=(1e-3, 2e-3)))
+
+
+def test_of_many_samples_a_run_takes_every_so_many_th():
+    values = tuple(float(i) for i in range(1, 2501))
+    found = BenchmarkFile("nvbench-json", (BenchmarkCase("copy", {}, "gpu_time", "s", "lower", values),))
+
+    assert choose(found, Program("nvbench", ("x",)), {}) == Chosen(values[::3], "nvbench-json/samples", "s", "lower")
 
 
 def test_a_newer_nvbench_layout_is_read_with_a_warning():

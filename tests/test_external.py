@@ -16,6 +16,8 @@ from ci_perf.core.model import Failure, Program, Replicate, Verification
 from ci_perf.core.plan import Job
 from ci_perf.edge import gpu, store
 from ci_perf.edge.external import ProgramRunner
+from ci_perf.edge.guard import Guard
+from ci_perf.edge.program_counters import ProgramCounters, Traced
 from tests import corpus
 from tests.builders import a_device, a_spec
 from tests.test_run import ci_perf, settle, verdicts
@@ -114,6 +116,33 @@ def test_a_benchmark_is_run_anew_for_each_replicate_and_its_samples_are_those_of
     assert (done.exit_code, json.loads(done.stdout)["cases"][0]["n"]) == (0, 6)
 
 
+NVBENCH = """
+import json, pathlib, struct, sys
+path, named = sys.argv[1:]
+folder = pathlib.Path(path + "-bin")
+folder.mkdir()
+(folder / "0.bin").write_bytes(struct.pack("<3f", 1e-6, 2e-6, 3e-6))
+data = [{"name": "filename", "value": str(folder / named)}, {"name": "size", "value": "3"}]
+mean = {"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "value": "2e-6"}]}
+state = {"summaries": [mean, {"tag": "nv/json/bin:nv/cold/sample_times", "data": data}]}
+json.dump({"meta": {}, "benchmarks": [{"name": "copy", "states": [state]}]}, open(path, "w"))
+"""
+
+
+def test_the_samples_of_nvbench_are_those_of_the_replicate_and_are_kept(repository):
+    toml = 'nvbench = ["{python}", "{folder}/bench.py", "{output}", "{file}"]\n[cases]\na.file = "0.bin"\n'
+    a_program(repository, toml + 'b.file = "1.bin"\n', bench=NVBENCH)
+    done = ci_perf("run", "--processes", "1", "--json")
+    case, without = measured(repository)
+
+    assert [r.seconds for r in case.replicates] == [pytest.approx((1e-6, 2e-6, 3e-6))]
+    assert case.methods == ("nvbench-json/samples",)
+    assert (repository / "ci-perf-run/benchmarks/prog.a.json-bin/0.bin").stat().st_size == 12
+    assert verdicts(done)["prog/b"] == ("FAILED", "wrong-format")
+    assert without.failure.message == "{output}: names the samples results.json-bin/1.bin, which are not beside it"
+    assert without.failure.detail == "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
+
+
 def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(repository):
     a_program(
         repository,
@@ -136,8 +165,9 @@ def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(reposito
     assert ci_perf("baseline", "check").stdout == "1 baseline files, 0 problems\n"
 
     assert verdicts(ci_perf("run", *SIX)) == {"prog/n256": ("UNCHANGED", "within-noise")}
-    rate.write_text("1600")
+    rate.write_text("2000")
     assert verdicts(ci_perf("run", *SIX)) == {"prog/n256": ("SPEEDUP", "faster")}
+    assert "does it still do the same work" in (repository / "ci-perf-run/report.md").read_text()
     rate.write_text("400")
     slower = ci_perf("run", *SIX)
     assert (slower.exit_code, verdicts(slower)) == (1, {"prog/n256": ("REGRESSION", "slower")})
@@ -322,6 +352,38 @@ def fake_nsys(folder, capture, more=""):
     return path
 
 
+NCU = """#!/bin/sh
+case $1 in
+--version) echo "Version 2025.3.1.0 (build 36398880) (public-release)"; exit ;;
+esac
+echo "$@" >>"$(dirname "$0")/ncu-calls"
+while [ "$1" != --export ]; do shift; done
+report=$2
+shift 4
+while [ "${1#--}" != "$1" ]; do shift 2; done
+"$@" || exit $?
+{more}
+cp "{report}" "$report"
+"""
+"""Runs the program behind its options and plays a recorded report."""
+
+
+def fake_ncu(folder, more=""):
+    path = folder / "ncu"
+    path.write_text(NCU.replace("{report}", str(H200_COUNTERS)).replace("{more}", more))
+    path.chmod(0o755)
+    return path
+
+
+def a_counting_runner(root, more=""):
+    """Return a runner whose nsys and ncu play what the same program did on an H200."""
+    guard = Guard(root / "out", ())
+    guard.open()
+    limit_s = 0.2 if "STOP" in more else 20.0
+    counters = ProgramCounters(str(fake_ncu(root, more)), guard, root, dict(os.environ), limit_s)
+    return a_runner(root, fake_nsys(root, H200), counters=counters)
+
+
 def a_runner(root, nsys, **changes):
     runner = {"python": "python3", "env": dict(os.environ), "timeout_s": 20.0}
     return ProgramRunner(root=root, folder=root / "out", nsys_path=str(nsys) if nsys else None, **runner | changes)
@@ -334,6 +396,7 @@ def a_job(*argv, ranges=(), kernels=(), device="cuda"):
 
 
 H200 = corpus.CAPTURES / "h200-nsys-2025.3.2-torch.sqlite"
+H200_COUNTERS = corpus.CAPTURES / "h200-ncu-2025.3.1-min.ncu-rep"
 
 
 @pytest.mark.parametrize(
@@ -363,6 +426,61 @@ def test_the_ranges_and_kernels_that_count_may_depend_on_the_case(tmp_path):
         job = replace(a_job(ranges=("{phase}_*",)), params={"phase": phase})
 
         assert runner.time(job, 0).seconds == (nanoseconds / 1e9,)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "kernels", "filters", "registers", "nanoseconds"),
+    [
+        (("sdpa_*",), (), ["--nvtx-include sdpa_s512 --nvtx-include sdpa_s512/ true"], 168, 235_200),
+        ((), ("NVJET",), ["--kernel-name regex:^(nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT)$ true"], 168, 877_376),
+        ((), (), ["--launch-count 20 true"], 168, 235_200 + 877_376),
+    ],
+)
+def test_the_counters_of_a_program_are_those_of_its_first_kernels_that_count_in_two_runs(
+    tmp_path, ranges, kernels, filters, registers, nanoseconds
+):
+    runner, job = a_counting_runner(tmp_path), a_job(ranges=ranges, kernels=kernels)
+    runner.time(job, 0)
+    found = runner.count(job)
+    first, second = found.counters[job.label]
+
+    assert first == second
+    assert (first["registers_per_thread"].value, first["duration_ns"].value) == (registers, nanoseconds)
+    assert [f for f in filters if f not in (tmp_path / "ncu-calls").read_text()] == []
+    assert found.notes == ()
+    assert (tmp_path / "out/counters/app.a.ncu-rep").is_file()
+    assert "$ " in (tmp_path / "out/logs/ncu.app.a.log").read_text()
+
+
+def test_a_program_that_was_not_traced_is_counted_and_its_kernels_are_chosen_afterwards(tmp_path):
+    job = a_job(ranges=("sdpa_*",))
+    found = a_counting_runner(tmp_path).count(job)
+
+    assert found.counters[job.label][0]["duration_ns"].value == 235_200
+    assert "nvtx-include" not in (tmp_path / "ncu-calls").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "kernels", "code", "message"),
+    [
+        ("echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1", (), "ncu-no-permission", "may not read the GPU's performance"),
+        ("exit 9", (), "ncu-no-report", "ncu ended with exit status 9 and wrote no report"),
+        ("", ("conv",), "ncu-no-range", "the first 10 GPU kernels counts; there ran `cudnn_gen"),
+        ("kill -STOP $$", (), "ncu-no-report", "ncu ran into its time limit"),
+    ],
+)
+def test_a_program_without_counters_is_said_with_its_reason(tmp_path, more, kernels, code, message):
+    found = a_counting_runner(tmp_path, more).count(a_job(kernels=kernels))
+
+    assert (dict(found.counters), [note.code for note in found.notes]) == ({}, [code])
+    assert message in found.notes[0].message
+
+
+def test_a_program_with_many_kernels_is_said_to_be_counted_in_part(tmp_path):
+    counters = a_counting_runner(tmp_path)._counters
+    (note,) = counters.run(a_job(), ("true",), Traced(count=1234)).notes
+
+    assert note.message == "ncu: app/a: the counters are those of the first 20 of 1,234 GPU kernels that count"
 
 
 def corpus_capture(name):
@@ -476,12 +594,20 @@ def test_a_gpu_without_torch_is_enough_for_programs(repository, monkeypatch):
     monkeypatch.setattr(gpu, "query_gpus", lambda: (gpu.Gpu(0, "GPU-1", device),))
     monkeypatch.setattr(gpu, "query_state", lambda *_: gpu.State(temperature_c=40.0))
     monkeypatch.setenv("CI_PERF_NSYS", str(fake_nsys(repository, H200)))
+    monkeypatch.setenv("CI_PERF_NCU", str(fake_ncu(repository)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    a_program(repository, 'command = ["true"]\nranges = ["sdpa_s512"]\n[cases.a]\n')
+    gates = '[gates]\ntensor_active_pct = ">= 40"\nwarps_active_pct = ">= 70"\ncuda_time_pct = ">= 99"\n'
+    a_program(repository, f'command = ["true"]\nranges = ["sdpa_s512"]\n[cases.a]\n{gates}')
     done = ci_perf("run", "--processes", "2", "--json")
     (case,) = measured(repository)
+    gated = {
+        gate["gate"].split()[0]: (gate["state"], gate["value"]) for gate in json.loads(done.stdout)["cases"][0]["gates"]
+    }
 
-    assert (done.exit_code, verdicts(done)) == (0, {"prog/a": ("NEW", "no-baseline")})
+    assert (done.exit_code, verdicts(done)) == (1, {"prog/a": ("NEW", "no-baseline")})
+    assert gated["tensor_active_pct"] == ("KEPT", pytest.approx(40.887569))
+    assert gated["warps_active_pct"] == ("BROKEN", pytest.approx(14.101370))
+    assert gated["cuda_time_pct"][0] == "BROKEN"
     assert [(r.method, r.seconds) for r in case.replicates] == [("nsys-kernel-sum", (231134e-9,))] * 2
     assert case.timeline.launches == 1
     assert {k.name.split("<")[0] for k in case.timeline.kernels}

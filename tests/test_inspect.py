@@ -45,6 +45,7 @@ def test_a_trace_as_json():
         "graph_total_ns": 0,
         "memcpy_count": 2,
         "nvtx_count": 4,
+        "processes": [{"pid": 508, "launches": 10, "kernel_count": 10}],
         "warnings": [],
     }
     assert devices == [{"index": 0, "name": "NVIDIA H200", "compute_capability": "9.0", "sm_count": 132}]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ci_perf.core.kernel_names import collisions, compare, groups, normalize
 from ci_perf.profilers.attribution import counts
-from ci_perf.profilers.kernel_names import collisions, compare, groups, normalize
 from tests import corpus
 
 
@@ -162,6 +162,20 @@ def test_a_kernel_with_another_number_is_renamed_and_neither_gone_nor_new():
     assert changes.renamed == (("triton_poi_fused_add_0", "triton_poi_fused_add_7"),)
     assert (changes.added, changes.removed, changes.same_kernels) == (("copy",), (), False)
     assert compare(["a"], ["a"]).same_kernels
+
+
+def test_different_kernels_of_one_function_are_never_taken_for_one():
+    changes = compare(["reduce<512, ns::Sum>(int)"], ["reduce<512, ns::Max>(int)"])
+
+    assert (changes.renamed, changes.same_kernels) == ((), False)
+
+
+def test_where_only_one_trace_has_demangled_names_a_bare_one_is_the_kernel_of_that_function():
+    before, now = ["void at::native::<unnamed>::reduce<(int)512, ns::Sum>(ns::Sum)"], ["reduce"]
+
+    assert compare(before, now).same_kernels
+    assert compare(now, before).renamed == ((now[0], before[0]),)
+    assert compare(["_ZN2ns6reduceEi"], now).same_kernels  # nothing can be said, so nothing is
 
 
 def test_a_pattern_may_be_written_in_any_style():

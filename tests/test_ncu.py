@@ -1,10 +1,13 @@
 """Reports in, counters out: published ones of many versions, our own, and small ones written here."""
 
 import gzip
+import json
+import os
+import subprocess
 import sys
 from collections import Counter
 from decimal import Decimal
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -367,8 +370,8 @@ def test_command():
     argv = ncu.command("ncu", ["python", "a b.py"], metrics=[TIME, "m"], report=PurePath("out/r.ncu-rep"))
 
     assert " ".join(argv) == (
-        "ncu --target-processes all --clock-control none --nvtx --profile-from-start off --force-overwrite "
-        f"--export out/r.ncu-rep --metrics {TIME},m python a b.py"
+        "ncu --target-processes all --clock-control none --nvtx --force-overwrite "
+        f"--export out/r.ncu-rep --metrics {TIME},m --profile-from-start off python a b.py"
     )
     assert argv[-1] == "a b.py"
     with pytest.raises(ValueError, match="default set"):
@@ -403,3 +406,48 @@ def test_diagnosis(output, code):
 
     assert (found.code if found else None) == code
     assert found is None or (found.message and found.hint)
+
+
+BENCHED_NCU = """#!/bin/sh
+case $1 in --version) echo "Version 2025.3.1.0 (build 36398880)"; exit ;; esac
+while [ "$1" != --export ]; do shift; done
+report=$2
+while [ "$1" != off ]; do [ "$1" = full ] && slow=3; shift; done
+shift
+"$@" && sleep "0.${slow:-0}" && cp "{report}" "$report"
+"""
+
+
+def test_bench_ncu_times_the_program_alone_then_the_default_then_all_counters(tmp_path, bare_python):
+    """On a machine without a GPU: torch is a stand-in, and ncu runs the program and plays a recorded report."""
+    (tmp_path / "ncu").write_text(
+        BENCHED_NCU.replace("{report}", str(corpus.CAPTURES / "h200-ncu-2025.3.1-min.ncu-rep"))
+    )
+    (tmp_path / "ncu").chmod(0o755)
+    (tmp_path / "torch.py").write_text((corpus.CAPTURES.parent / "fakes/torch").read_text())
+    kernel = tmp_path / "kernels/spin"
+    kernel.mkdir(parents=True)
+    (kernel / "kernel.toml").write_text(
+        'entry = "kernel.py"\n' + "".join(f"[cases.c{i}]\nn = {i}\n" for i in range(12))
+    )
+    (kernel / "kernel.py").write_text(
+        "def make_inputs(rng, device, n):\n    return n\n\ndef launch(n):\n    return n\n\nreference = launch\n"
+    )
+    named = {"CI_PERF_NCU": str(tmp_path / "ncu"), "CI_PERF_PYTHON": bare_python, "PYTHONPATH": str(tmp_path)}
+    script = Path(__file__).parent.parent / "scripts/bench-ncu"
+
+    def bench():
+        argv, env = [sys.executable, script, "--json", tmp_path / "n.json"], {"PATH": os.environ["PATH"], **named}
+        return subprocess.run(argv, cwd=tmp_path, env=env, timeout=60, capture_output=True, text=True, check=False)
+
+    done = bench()
+    assert done.returncode == 0, done.stderr
+    alone, default, full = json.loads((tmp_path / "n.json").read_text())["rows"]
+
+    assert done.stdout.startswith("12 cases, 2 launches each; ncu 2025.3.1")
+    assert (alone["launches"], default["launches"], full["launches"], full["passes"]) == (0, 10, 10, 10)
+    assert full["seconds"] > max(alone["seconds"], default["seconds"])
+
+    (tmp_path / "ncu").write_text(BENCHED_NCU.replace('"$@" &&', '"$@"; exit 9;'))
+    without = bench()
+    assert (without.returncode, "ncu ended with exit status 9 and wrote no report" in without.stderr) == (1, True)

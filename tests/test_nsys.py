@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from ci_perf.core.errors import ProfileError
-from ci_perf.profilers import nsys
+from ci_perf.profilers import nsys, nsys_activity
+from ci_perf.profilers.attribution import case_timeline
 from ci_perf.profilers.timeline import CopyStats, Gpu, Timeline
 from tests import corpus
 
@@ -253,6 +254,76 @@ def test_doubtful_traces_warn(read, rows, warning):
     assert any(found.startswith(warning) for found in timeline.warnings), timeline.warnings
 
 
+def test_numbers_may_be_as_large_as_they_get(read):
+    epoch, hour, last_launch = 1_764_000_000_000_000_000, 3_600_000_000_000, (1 << 32) - 1
+    far = (0xFFFF << 24) + (3 << 56)
+    timeline = read(
+        kernels=[
+            kernel(epoch + 5, epoch + 5 + hour, 1, gridX=(1 << 31) - 1),
+            kernel(epoch + 9 * hour, epoch + 9 * hour + 1, last_launch, globalPid=far, gridX=1),
+        ],
+        calls=[call(epoch, 1), call(epoch + 8 * hour, last_launch, thread=far + 0xFFFFFF)],
+        ranges=[
+            nvtx("a", epoch, epoch + 1),
+            nvtx("b", epoch + 8 * hour, None, globalTid=far + 0xFFFFFF),
+            nvtx("both", epoch - hour, epoch + 9 * hour),
+            nvtx("both", epoch - hour, epoch + 9 * hour, START_END, globalTid=far),
+        ],
+    )
+    assert {r.name: (r.count, r.median_ns) for r in timeline.ranges} == {
+        "a": (1, hour),
+        "b": (1, 1),
+        "both": (2, (hour + 1) / 2),
+    }
+    assert timeline.kernel_busy_ns == {0: hour + 1}
+    assert [k.grid and k.grid[0] for k in timeline.kernels] == [(1 << 31) - 1, 1]
+    assert [(p.pid, p.launches, p.kernel_count) for p in timeline.processes] == [(7, 1, 1), (0xFFFF, 1, 1)]
+    assert timeline.warnings == ()
+
+
+def test_a_process_whose_kernels_are_missing_is_named(read):
+    other = 8 << 24
+    timeline = read(kernels=[kernel(0, 9, 1)], calls=[call(0, 1), call(0, 1, thread=other + 1)])
+
+    assert [(p.pid, p.launches, p.kernel_count) for p in timeline.processes] == [(7, 1, 1), (8, 1, 0)]
+    assert timeline.warnings[1] == "none of the 1 kernels that process 8 launched is in the trace"
+
+
+def test_a_kernel_whose_process_is_unknown_has_no_launch(read):
+    timeline = read(
+        kernels=[kernel(0, 9, 1), kernel(20, 29, 2, globalPid=None)],
+        calls=[call(0, 1), call(2, 2)],
+        ranges=[nvtx("case", 0, 5)],
+    )
+    assert (timeline.kernel_count, timeline.ranges[0].count) == (2, 1)
+    assert timeline.warnings[1].startswith("1 of 2 kernels have no launch call")
+
+
+def test_calls_may_bear_their_names_themselves(read):
+    timeline = read(calls=[call(0, 1, "cuLaunch'Kernel"), call(2, 2, "cudaFree"), call(4, 3, "cudaFree")])
+
+    assert {name: (stats.count, stats.total_ns) for name, stats in timeline.api.items()} == {
+        "cudaFree": (2, 2),
+        "cuLaunch'Kernel": (1, 1),
+    }
+    assert timeline.warnings[0].startswith("1 kernels were launched")
+
+
+def test_a_case_in_a_trace_of_whole_graphs_has_no_metric_to_compare(read, tmp_path):
+    launched = {"kernels": [kernel(5, 9, 1)], "calls": [call(1, 1)], "ranges": [nvtx("case", 0, 2)]}
+    node, graph = read(**launched), {"CUPTI_ACTIVITY_KIND_GRAPH_TRACE": [{"start": 20, "end": 90}]}
+    assert len(case_timeline(node, "case", [], 1).kernels) == 1
+
+    (tmp_path / "trace.sqlite").unlink()
+    whole = read(**launched, **graph)
+    metrics, every = nsys_activity.read(tmp_path / "trace.sqlite", {"case"})
+    case = case_timeline(whole, "case", [], 1, metrics["case"])
+    assert case.kernels == ()
+    assert case.metrics
+    for reading in (*case.metrics.values(), *every.values()):
+        assert (reading.value, reading.reason) == (None, "1 CUDA graphs were traced as a whole, so kernels are missing")
+
+
 def test_reading_leaves_nothing_behind(read, tmp_path):
     read(kernels=[kernel(0, 9)])
 
@@ -279,7 +350,9 @@ def test_other_files_are_refused_by_what_they_are(tmp_path, content, look):
         nsys.read_timeline(path)
 
 
-def test_a_cut_off_trace_is_refused(tmp_path):
+@pytest.mark.parametrize("size", [0, 1 << 30], ids=["in other processes", "in this one"])
+def test_a_cut_off_trace_is_refused(tmp_path, monkeypatch, size):
+    monkeypatch.setattr("ci_perf.profilers.nsys_pool.SMALL", size)
     whole = (corpus.CAPTURES / "h200-nsys-2025.3.2-torch.sqlite").read_bytes()
     (tmp_path / "cut.sqlite").write_bytes(whole[: len(whole) // 2])
 
@@ -368,7 +441,10 @@ def slowly(kernels, calls, ranges) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_trace_in_any_order_is_read_like_one_row_at_a_time(read, monkeypatch, seed):
-    monkeypatch.setattr("ci_perf.profilers.nsys_kernels.CHUNK", 70)
+    monkeypatch.setattr("ci_perf.profilers.nsys_columns.CHUNK", 70)
+    monkeypatch.setattr("ci_perf.profilers.nsys_columns.BLOCK", 90)
+    monkeypatch.setattr("ci_perf.profilers.nsys_tally.MOST", 500 if seed % 4 else 0)
+    monkeypatch.setattr("ci_perf.profilers.nsys_pool.SMALL", 0 if seed % 2 else 1 << 30)
     draw = random.Random(seed)
     kernels, calls, count = [], [], 400
     for launch in range(1, count):

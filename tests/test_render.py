@@ -277,3 +277,21 @@ def test_a_planted_slowdown_is_said_before_any_table():
     planted = render_comment(build_report(replace(a_run(), planted=0.05)))
 
     assert planted.index("A slowdown of 5.0 % was planted") < planted.index("|")
+
+
+@pytest.mark.parametrize(
+    ("now", "heading", "row"),
+    [
+        ("f_0d1d2d", "<summary>GPU kernels with another name than in the baseline</summary>", "renamed"),
+        ("h", "#### GPU kernels that changed", "gone"),
+    ],
+)
+def test_kernels_that_are_not_those_of_the_baseline_are_listed_and_renamed_ones_folded(now, heading, row):
+    timeline = CaseTimeline(1, (TracedKernel(now, 1, 9, 9.0, (1, 1, 1), (1, 1, 1)),))
+    kept = a_baseline(cases={"s128": a_baseline_case(kernels=("f_0d1d",))})
+    report = build_report(a_run(a_measurement(timeline=timeline), baselines=(kept,)))
+    comment = render_comment(report)
+
+    assert heading in comment
+    assert re.search(rf"^\| `sdpa/s128` \| {row} +\| `f_0d1d`", comment, re.MULTILINE)
+    assert json.loads(render_json(report))["cases"][0]["kernels_changed"]["removed"] == ["f_0d1d"] * (row == "gone")

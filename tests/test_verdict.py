@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 
 from ci_perf.core.decision import decide
 from ci_perf.core.gates import counter_changes, judge_gate
+from ci_perf.core.kernel_names import NameChanges
 from ci_perf.core.metrics import METRICS, Trust
-from ci_perf.core.model import Failure, Gate, GateState, Policy, Toolchain, Verdict
+from ci_perf.core.model import (
+    CaseTimeline,
+    Failure,
+    Gate,
+    GateState,
+    Policy,
+    Toolchain,
+    TracedKernel,
+    Verdict,
+)
 from ci_perf.core.verdict import comparable, is_red, judge
 from ci_perf.core.versus import policy_of
 from tests.builders import (
@@ -509,6 +519,22 @@ def test_counters_are_compared_where_times_are_not():
 
     assert finding.verdict is Verdict.NOT_COMPARABLE
     assert [c.metric for c in finding.counters] == ["registers_per_thread"]
+
+
+def test_kernels_that_ran_are_held_against_those_of_the_baseline_and_judge_nothing():
+    def traced(*names):
+        return CaseTimeline(1, tuple(TracedKernel(name, 1, 9, 9.0, (1, 1, 1), (1, 1, 1)) for name in names))
+
+    kept = a_baseline(cases={"s128": a_baseline_case(kernels=("triton_poi_fused_add_0", "gemm", "old"))})
+    run = a_run(a_measurement(timeline=traced("triton_poi_fused_add_7", "gemm", "new")), baselines=(kept,))
+    (finding,) = judge(run)
+
+    assert finding.verdict is Verdict.UNCHANGED
+    assert finding.kernels == NameChanges((("triton_poi_fused_add_0", "triton_poi_fused_add_7"),), ("new",), ("old",))
+    elsewhere = replace(kept, device=a_device(name="H100 80GB HBM3"))  # the same folder, another device
+    assert judge(replace(run, baselines=(elsewhere,)))[0].kernels == NameChanges()
+    assert judge(replace(run, baselines=(a_baseline(),)))[0].kernels == NameChanges()
+    assert judge(replace(run, measurements=(a_measurement(),)))[0].kernels == NameChanges()
 
 
 @pytest.mark.parametrize(

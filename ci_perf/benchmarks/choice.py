@@ -19,6 +19,10 @@ _WRITES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+MOST_SAMPLES = 1000
+"""Of a benchmark that keeps more, every so many-th is taken: their median is as good, and a run stays readable."""
+
+
 class NoNumber(ProfileError):
     """The file does not hold the number that was asked of it; `code` is that of a Failure."""
 
@@ -33,7 +37,7 @@ class Chosen:
 
     values: tuple[float, ...]
     method: str
-    """The kind of file, and the metric where it is not the one that the kind is about."""
+    """The kind of file, the metric where it is not the one that the kind is about, and whether it has samples."""
     unit: str
     better: str
 
@@ -44,10 +48,13 @@ def choose(found: BenchmarkFile, program: Program, params: Params) -> Chosen:
         raise NoNumber("wrong-format", f"kernel.toml promises `{program.kind}`, but the program wrote {found.kind}")
     case = _find(found, program, params)
     unit, factor, better = _unit(case, program)
-    values = tuple(scaled(value, factor) for value in case.values)
+    step = -(-len(case.values) // MOST_SAMPLES)
+    values = tuple(scaled(value, factor) for value in case.values[:: step or 1])
     if any(value < 0 or not math.isfinite(value) for value in values):
         raise NoNumber("wrong-format", f"{case} holds a value that is negative or not finite")
     method = found.kind if case.metric == MAIN_METRIC[found.kind] else f"{found.kind}/{case.metric}"
+    if found.kind == "nvbench-json" and len(values) > 1:
+        method += "/samples"  # their median is not the mean that the file has without them
     return Chosen(values, method, unit, better)
 
 

@@ -1,10 +1,20 @@
-"""nvbench's JSON and CSV: a state is a benchmark with one value of each axis, its summaries are looked up by tag."""
+"""nvbench's JSON and CSV: a state is a benchmark with one value of each axis, its summaries are looked up by tag.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+With `--jsonbin` nvbench writes the samples of each state to a file of their own, `X.json-bin/0.bin` beside `X.json`:
+float32, little-endian, in seconds. They stand in place of the mean that the JSON has.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PureWindowsPath
 from typing import Any
 
 from ci_perf.benchmarks.results import BenchmarkCase, BenchmarkFile, measured, number, scalar
+from ci_perf.core.errors import ProfileError
 from ci_perf.core.model import Scalar
+
+Beside = Callable[[str, str], bytes | None]
+"""Returns the content of a file, named by its folder and its name, beside the JSON; None: it is not there."""
 
 _TIME: tuple[str, str | None] = ("s", "lower")
 # metric: (unit and direction, tags, names in files without tags and headings of the CSV)
@@ -23,15 +33,59 @@ TESTED_MAJOR = 1
 """The newest version of the JSON layout that this module was tried on."""
 
 
-def parse_json(document: Mapping[str, Any]) -> BenchmarkFile:
-    """Read a parsed JSON file."""
-    cases = [
-        case
-        for benchmark in _listed(document["benchmarks"])
-        for state in _listed(benchmark.get("states"))
-        for case in _state(str(benchmark.get("name", "?")), state)
-    ]
-    return BenchmarkFile("nvbench-json", tuple(cases), tuple(_version_warnings(document)))
+_SAMPLES = "nv/json/bin:"
+"""Begins the tag of a summary that names a file of samples; there follows the tag of what was sampled."""
+_SAMPLED: Mapping[str, str] = {"nv/cpu_only/": "cpu_time", "": "gpu_time"}
+
+
+def parse_json(document: Mapping[str, Any], beside: Beside) -> BenchmarkFile:
+    """Read a parsed JSON file, and the samples beside it where it names any.
+
+    Samples that are not there leave the mean in their place, with a warning; damaged ones are a ProfileError.
+    """
+    cases: list[BenchmarkCase] = []
+    missing: dict[str, None] = {}
+    for benchmark in _listed(document["benchmarks"]):
+        for state in _listed(benchmark.get("states")):
+            cases += _state(str(benchmark.get("name", "?")), state, _samples(state, beside, missing))
+    warnings = [*_version_warnings(document), *_missing_warning(list(missing))]
+    return BenchmarkFile("nvbench-json", tuple(cases), tuple(warnings))
+
+
+def _samples(state: Mapping[str, Any], beside: Beside, missing: dict[str, None]) -> dict[str, list[float]]:
+    """Return the samples of a state by metric; the names of files that are not there go into `missing`."""
+    found: dict[str, list[float]] = {}
+    for summary in _listed(state.get("summaries")):
+        tag = str(summary.get("tag", ""))
+        if not tag.startswith(_SAMPLES):
+            continue
+        place = PureWindowsPath(str(_datum(summary, "filename")))  # it splits at both kinds of slash
+        name = f"{place.parent.name}/{place.name}"
+        content = beside(place.parent.name, place.name)
+        if content is None:
+            missing[name] = None
+            continue
+        expected = number(_datum(summary, "size"))
+        if not content or len(content) % 4 or (expected is not None and len(content) != 4 * expected):
+            raise ProfileError(
+                f"{name}: {len(content)} bytes, which are not the {expected:.0f} samples that the JSON speaks of"
+                if expected is not None
+                else f"{name}: {len(content)} bytes are not samples of 4 bytes each",
+                hint="the file was cut off, or belongs to another run: copy the JSON and its folder together",
+            )
+        metric = next(metric for start, metric in _SAMPLED.items() if tag.startswith(_SAMPLES + start))
+        # Nine digits are all that a float32 has.
+        found[metric] = [float(f"{value:.9g}") for (value,) in struct.iter_unpack("<f", content)]
+    return found
+
+
+def _missing_warning(names: Sequence[str]) -> Iterator[str]:
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield (
+            f"the samples are not beside the file ({names[0]}{more}), so their means stand for them: copy the folder "
+            "too, under the name that it has"
+        )
 
 
 def _version_warnings(document: Mapping[str, Any]) -> Iterator[str]:
@@ -51,7 +105,7 @@ def _listed(value: object) -> list[dict[str, Any]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _state(name: str, state: Mapping[str, Any]) -> Iterator[BenchmarkCase]:
+def _state(name: str, state: Mapping[str, Any], samples: Mapping[str, list[float]]) -> Iterator[BenchmarkCase]:
     params = {str(axis.get("name", "?")): scalar(axis.get("value", "")) for axis in _listed(state.get("axis_values"))}
     if "device" in state and state["device"] is not None:
         params["device"] = scalar(state["device"])
@@ -59,11 +113,12 @@ def _state(name: str, state: Mapping[str, Any]) -> Iterator[BenchmarkCase]:
         reason = str(state.get("skip_reason") or "skipped without a reason")
         yield BenchmarkCase(name, params, "gpu_time", *_TIME, (), reason)
         return
-    found = {metric: value for summary in _listed(state.get("summaries")) for metric, value in _summary(summary)}
+    found = {metric: [value] for summary in _listed(state.get("summaries")) for metric, value in _summary(summary)}
+    found |= samples
     if not found:
         yield BenchmarkCase(name, params, "gpu_time", *_TIME, (), "the state has no summary of a time or a rate")
     for metric in (m for m in _METRICS if m in found):
-        yield measured(name, params, metric, _METRICS[metric][0], [found[metric]])
+        yield measured(name, params, metric, _METRICS[metric][0], found[metric])
 
 
 def _summary(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -3,14 +3,18 @@
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ci_perf.benchmarks import google, nvbench, pytest_benchmark, triton
+from ci_perf.benchmarks.nvbench import Beside
 from ci_perf.benchmarks.results import BenchmarkFile
 from ci_perf.core.errors import ProfileError
 
 _Parser = Callable[[Mapping[str, Any]], BenchmarkFile]
+_MOST_SAMPLES = 256 << 20
+"""Bytes of one file of samples; a larger one is not read."""
 _HINT = "known: nvbench JSON and CSV, google-benchmark JSON and CSV, pytest-benchmark JSON, the CSV of Triton"
 
 
@@ -21,14 +25,30 @@ def read(path: Path) -> BenchmarkFile:
     except OSError as error:
         raise ProfileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     try:
-        return parse(content.decode("utf-8-sig"), str(path))
+        return parse(content.decode("utf-8-sig"), str(path), partial(beside, path))
     except UnicodeDecodeError:
         look = "an SQLite database" if content.startswith(b"SQLite format 3\0") else "binary data"
         raise _refusal(str(path), look) from None
 
 
-def parse(text: str, name: str) -> BenchmarkFile:
-    """Read the text of a file; `name` names it in errors."""
+def beside(path: Path, folder: str, name: str) -> bytes | None:
+    """Return the content of a file in a folder beside `path`; None: it is not there.
+
+    Where `path` was renamed together with its folder, the folder's name is that of `path` with nvbench's ending.
+    """
+    for place in (path.parent / folder, path.with_name(f"{path.name}-bin")):
+        file = place / name
+        if folder not in ("", "..") and file.is_file() and file.stat().st_size <= _MOST_SAMPLES:
+            return file.read_bytes()
+    return None
+
+
+def _nothing_beside(folder: str, name: str) -> None:
+    """Stand in for `beside` where there is only a text."""
+
+
+def parse(text: str, name: str, beside: Beside = _nothing_beside) -> BenchmarkFile:
+    """Read the text of a file; `name` names it in errors, `beside` reads the files that nvbench writes beside it."""
     text = text.removeprefix("\ufeff")
     start = text.lstrip()[:40]
     if not start:
@@ -37,7 +57,7 @@ def parse(text: str, name: str) -> BenchmarkFile:
         raise ProfileError(f"{name}: a git-lfs pointer, not the file itself", hint="fetch it with `git lfs pull`")
     if start.lower().startswith(("<!doctype html", "<html")):
         raise _refusal(name, "an HTML page, such as a sign-in page in place of the file")
-    found = _parse_json(text, name) if start[0] in "[{" else _parse_csv(text, name)
+    found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name)
     if not found.cases:
         raise ProfileError(
             f"{name}: a file of {found.kind} without a benchmark", hint="did the filter of the benchmark match nothing?"
@@ -49,7 +69,7 @@ def _refusal(name: str, look: str) -> ProfileError:
     return ProfileError(f"{name}: not a benchmark's results: it looks like {look}", hint=_HINT)
 
 
-def _parse_json(text: str, name: str) -> BenchmarkFile:
+def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -62,22 +82,26 @@ def _parse_json(text: str, name: str) -> BenchmarkFile:
     benchmarks = document.get("benchmarks")
     if isinstance(benchmarks, list | dict):
         entries = list(benchmarks.values()) if isinstance(benchmarks, dict) else benchmarks
-        if kind := _json_kind(document, [entry for entry in entries if isinstance(entry, dict)]):
-            return kind(document)
+        if kind := _json_kind(document, [entry for entry in entries if isinstance(entry, dict)], beside):
+            try:
+                return kind(document)
+            except ProfileError as error:
+                raise ProfileError(f"{name}: {error}", hint=error.hint) from None
     raise _refusal(name, f"JSON with the keys {_keys(document)}")
 
 
-def _json_kind(document: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> _Parser | None:
+def _json_kind(document: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], beside: Beside) -> _Parser | None:
     """Return the parser of the program that writes such entries; of a file without any, by what stands beside them."""
+    parse_nvbench: _Parser = partial(nvbench.parse_json, beside=beside)
     first = entries[0] if entries else {}
     kinds = (
-        (nvbench.parse_json, "states" in first or ("meta" in document and not entries)),
+        (parse_nvbench, "states" in first or ("meta" in document and not entries)),
         (pytest_benchmark.parse_json, "stats" in first or ("machine_info" in document and not entries)),
         (google.parse_json, bool({"real_time", "run_type", "iterations", "error_occurred"} & first.keys())),
         (google.parse_json, "context" in document and not entries),
     )
     listed = isinstance(document["benchmarks"], list)
-    return next((kind for kind, fits in kinds if fits and (listed or kind is nvbench.parse_json)), None)
+    return next((kind for kind, fits in kinds if fits and (listed or kind is parse_nvbench)), None)
 
 
 def _keys(entry: Mapping[str, Any]) -> str:

@@ -26,6 +26,8 @@ from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
 from ci_perf.edge.preflight import Room, find_tracer, prepare, strangers, wait_until_idle
+from ci_perf.edge.profile import ProfileSession
+from ci_perf.edge.program_counters import ProgramCounters
 from ci_perf.flow import Budget, execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
@@ -112,8 +114,17 @@ def program_runner(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
         env=bench.env,
         timeout_s=bench.timeout_s,
         nsys_path=find_tracer(bench.env) if traces else None,
+        counters=_program_counters(room) if traces else None,
         planted=bench.planted,
     )
+
+
+def _program_counters(room: Room) -> ProgramCounters | None:
+    bench = room.bench
+    for profiler in room.profilers:
+        if isinstance(profiler, ProfileSession) and profiler.tool == "ncu":
+            return ProgramCounters(profiler.path, room.guard, bench.root, bench.env, bench.timeout_s)
+    return None
 
 
 def _left_out_note(jobs: tuple[Job, ...]) -> tuple[Note, ...]:

@@ -122,7 +122,9 @@ def _baseline_case(measurement: Measurement) -> BaselineCase:
         unit=measurement.unit,
         better=measurement.better,
     )
-    return BaselineCase(measurement.params, measurement.target, time, _counters(measurement.counters))
+    kernels = measurement.timeline.kernels if measurement.timeline else ()
+    names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
+    return BaselineCase(measurement.params, measurement.target, time, _counters(measurement.counters), names)
 
 
 def _counters(launches: Sequence[Mapping[str, Reading]]) -> dict[str, BaselineCounter]:

@@ -1,8 +1,9 @@
 """What is said of a case: the value that every verdict ends in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ci_perf.core.gates import CounterChange, GateFinding
+from ci_perf.core.kernel_names import NameChanges
 from ci_perf.core.model import GateState, Verdict
 from ci_perf.core.stats import Interval
 
@@ -28,6 +29,8 @@ class Finding:
     """The smallest change, as a fraction, that this session could have told from none."""
     gates: tuple[GateFinding, ...] = ()
     counters: tuple[CounterChange, ...] = ()
+    kernels: NameChanges = field(default_factory=NameChanges)
+    """The GPU kernels that ran beside those of the baseline, where both are known."""
 
     @property
     def id(self) -> str:

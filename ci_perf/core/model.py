@@ -412,6 +412,8 @@ class BaselineCase:
     target: str
     time: BaselineTime
     counters: Mapping[str, BaselineCounter] = field(default_factory=dict)
+    kernels: tuple[str, ...] = ()
+    """The GPU kernels that ran, by the names that the trace has: demangled, else short, else mangled (`_Z...`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run
         measurement,
         summary,
         roofline(cost, summary.median.point, device, dtype) if cost else None,
-        tuple(_warnings(measurement, summary, run)),
+        (*_warnings(measurement, summary, run), *_doubts(finding, measurement)),
     )
 
 
@@ -162,6 +162,14 @@ def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]
     if hottest > run.policy.temperature_warning_c:
         warnings.append(f"{hottest:.0f} C: above {run.policy.temperature_warning_c:.0f} C the GPU may slow itself down")
     return warnings
+
+
+def _doubts(finding: Finding, measurement: Measurement) -> list[str]:
+    """Doubt a large improvement of what is not held against a reference: it may do less than before."""
+    unchecked = measurement.verification is not None and measurement.verification.checked == "status"
+    if not unchecked or finding.verdict is not Verdict.SPEEDUP or not finding.change or finding.change.point > 0.5:
+        return []
+    return ["at most half of the time, and nobody checked its output: does it still do the same work?"]
 
 
 def _headline(verdicts: Mapping[Verdict, int], broken_gates: int) -> str:

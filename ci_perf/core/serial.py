@@ -16,7 +16,7 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import JsonConverter, make_converter
 
 from ci_perf.core.errors import FormatError
-from ci_perf.core.model import Baseline, BaselineTime, Measurement, Pair, Provenance, Replicate, Run
+from ci_perf.core.model import Baseline, BaselineCase, BaselineTime, Measurement, Pair, Provenance, Replicate, Run
 from ci_perf.core.schema import check
 from ci_perf.core.secrets import Needle, names_in, redact
 from ci_perf.core.shards import Plan
@@ -52,6 +52,10 @@ _CONVERTER.register_unstructure_hook(
 )
 _CONVERTER.register_unstructure_hook(
     Run, make_dict_unstructure_fn(Run, _CONVERTER, sessions=override(omit_if_default=True))
+)
+
+_CONVERTER.register_unstructure_hook(
+    BaselineCase, make_dict_unstructure_fn(BaselineCase, _CONVERTER, kernels=override(omit_if_default=True))
 )
 
 

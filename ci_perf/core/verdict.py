@@ -11,6 +11,7 @@ from dataclasses import replace
 from ci_perf.core.decision import decide
 from ci_perf.core.finding import Finding
 from ci_perf.core.gates import counter_changes, judge_gate, release
+from ci_perf.core.kernel_names import NameChanges, compare
 from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Toolchain, Verdict
 from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import clock_of, process_medians
@@ -107,7 +108,8 @@ def _judge_by_baseline(
     base = baseline.cases[measurement.case]
     agreed_with = (baseline.device, baseline.toolchain.ncu)
     changed = counter_changes(base, agreed_with, measurement, (device, run.toolchain.ncu))
-    blank = replace(blank, base=base.time.median, counters=changed)
+    kernels = _kernel_changes(base, baseline.device, measurement, device)
+    blank = replace(blank, base=base.time.median, counters=changed, kernels=kernels)
     if len(measurement.methods) > 1:
         methods = ", ".join(measurement.methods)
         return say(Verdict.NOT_COMPARABLE, "mixed-methods", f"its processes were timed by several methods: {methods}")
@@ -126,6 +128,15 @@ def _judge_by_baseline(
     )
     finding = say(outcome.verdict, outcome.code, outcome.sentence)
     return replace(finding, change=outcome.change, detectable=outcome.detectable)
+
+
+def _kernel_changes(base: BaselineCase, agreed_on: Device, measurement: Measurement, device: Device) -> NameChanges:
+    """Hold the GPU kernels against the baseline's. They explain and judge nothing: another GPU may need others."""
+    traced = measurement.timeline.kernels if measurement.timeline else ()
+    same = agreed_on.name == device.name and dict(base.params) == dict(measurement.params)
+    if not same or not base.kernels or not traced:
+        return NameChanges()
+    return compare(base.kernels, (kernel.name for kernel in traced))
 
 
 def _clocks(base: BaselineCase, measurement: Measurement) -> tuple[float, float] | None:

@@ -12,20 +12,24 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ci_perf.benchmarks.choice import Chosen, NoNumber, choose
-from ci_perf.benchmarks.reader import parse
+from ci_perf.benchmarks.reader import beside, parse
 from ci_perf.benchmarks.results import BenchmarkFile, scaled
+from ci_perf.core import kernel_names
 from ci_perf.core.errors import CiPerfError, ProfileError
-from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Program, Replicate, Verification
+from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Program, Reading, Replicate, Verification
 from ci_perf.core.plan import Job
 from ci_perf.core.program import command_line, fill
 from ci_perf.edge import proc
+from ci_perf.edge.program_counters import ProgramCounters, Traced
 from ci_perf.flow import Profiled
-from ci_perf.profilers import kernel_names, nsys
-from ci_perf.profilers.attribution import program_timeline
-from ci_perf.profilers.program_trace import counted_kernels
+from ci_perf.profilers import activity, nsys, nsys_activity
+from ci_perf.profilers.attribution import program_launch_counters, program_timeline
+from ci_perf.profilers.program_trace import chosen_ranges, counted_kernels
+from ci_perf.profilers.timeline import RangeStats
 
 WALL = "wall"
 TRACED = "nsys-kernel-sum"
@@ -49,6 +53,7 @@ class _Seen:
     """What the traces of one case held."""
 
     timeline: CaseTimeline
+    traced: Traced
     kernels: list[tuple[str, ...]] = field(default_factory=list)
     """The names of each run, in its order."""
     warnings: dict[str, None] = field(default_factory=dict)
@@ -66,10 +71,12 @@ class ProgramRunner:
         env: Mapping[str, str],
         timeout_s: float,
         nsys_path: str | None = None,
+        counters: ProgramCounters | None = None,
         planted: float | None = None,
         side: str = "",
     ) -> None:
         self._side = side
+        self._counters = counters
         self._root = root
         self._folder = folder
         self._python = python
@@ -154,7 +161,18 @@ class ProgramRunner:
     def profiled(self) -> Profiled:
         """Return what the traces that timed the cases held: the last timeline of each, and what was odd about them."""
         notes = [note for label, seen in self._seen.items() for note in _notes(label.removeprefix("ci-perf:"), seen)]
-        return Profiled({label: seen.timeline for label, seen in self._seen.items()}, notes=tuple(notes))
+        timelines = {label: seen.timeline for label, seen in self._seen.items()}
+        counters = {label: program_launch_counters(timeline) for label, timeline in timelines.items()}
+        return Profiled(timelines, counters, notes=tuple(notes))
+
+    def count(self, job: Job) -> Profiled:
+        """Run a `command` under ncu where there is one that is wanted; benchmarks choose their launches themselves."""
+        if self._counters is None or job.spec.program is None or job.spec.program.kind != "command":
+            return Profiled()
+        seen = self._seen.get(job.label)
+        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
+            _, argv = self._prepare(job, Path(scratch))
+            return self._counters.run(job, argv, seen.traced if seen else Traced())
 
     def _take(self, job: Job, scratch: Path) -> Chosen:
         program, argv = self._prepare(job, scratch)
@@ -230,8 +248,17 @@ class ProgramRunner:
             )
         except ProfileError as error:
             raise _Failed("no-kernels", str(error), completed.output) from None
-        seen = self._seen.setdefault(job.label, _Seen(program_timeline(kernels)))
-        seen.timeline = program_timeline(kernels)
+        ranges = chosen_ranges(timeline, [fill(pattern, job.params) for pattern in job.spec.ranges])
+        seen = self._seen.get(job.label)
+        # What the program did is looked at call by call, which takes its time: once is enough.
+        metrics = seen.timeline.metrics if seen else _activity(sqlite, job, ranges)
+        now = program_timeline(kernels, timeline.devices, metrics)
+        functions = dict.fromkeys(kernel.short_name for kernel in kernels) if job.spec.kernels else ()
+        traced = Traced(
+            tuple(functions), tuple(r.name for r in ranges if r.count), sum(kernel.count for kernel in kernels)
+        )
+        seen = self._seen.setdefault(job.label, _Seen(now, traced))
+        seen.timeline, seen.traced = now, traced
         seen.kernels.append(tuple(dict.fromkeys(kernel.name for kernel in kernels)))
         seen.warnings |= dict.fromkeys(timeline.warnings)
         return Chosen((scaled(sum(kernel.total_ns for kernel in kernels), 1e-9),), TRACED, "s", "lower")
@@ -254,6 +281,9 @@ class ProgramRunner:
         kept = self._folder / "benchmarks" / f"{job.spec.name}.{job.case}{self._side}{written[0].suffix}"
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(written[0], kept)
+        samples = Path(f"{written[0]}-bin")  # of nvbench --jsonbin
+        if samples.is_dir():
+            shutil.copytree(samples, f"{kept}-bin", dirs_exist_ok=True)
         return written[0]
 
 
@@ -295,15 +325,34 @@ def _check_traced(name: str, completed: proc.Completed, report: Path) -> None:
         raise _Failed("exited", trouble.message, completed.output)
 
 
+def _activity(sqlite: Path, job: Job, ranges: Sequence[RangeStats]) -> Mapping[str, Reading]:
+    """Return the metrics of what counts: of the whole trace, or of the ranges of one name."""
+    found, whole = nsys_activity.read(sqlite, {r.name for r in ranges})
+    if not job.spec.ranges:
+        return whole
+    if len(ranges) > 1:
+        return activity.not_analysed("ranges of several names count")
+    return found.get(ranges[0].name) or activity.not_analysed("the range is outside of NVTX's default domain")
+
+
 def _read(path: Path) -> BenchmarkFile:
     if path.stat().st_size > _LARGEST_FILE:
         raise _Failed("wrong-format", f"{{output}} is larger than {_LARGEST_FILE >> 20} MiB")
     try:
-        return parse(path.read_text(encoding="utf-8-sig"), "{output}")
+        return parse(path.read_text(encoding="utf-8-sig"), "{output}", partial(_samples, path))
     except UnicodeDecodeError:
         raise _Failed("wrong-format", "{output}: binary data, not a benchmark's results") from None
     except ProfileError as error:
         raise _Failed("wrong-format", str(error), error.hint) from None
+
+
+def _samples(path: Path, folder: str, name: str) -> bytes:
+    """Return a file that nvbench just wrote beside `path`; without it some replicates would be samples, some a mean."""
+    content = beside(path, folder, name)
+    if content is None:
+        hint = "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
+        raise ProfileError(f"names the samples {folder}/{name}, which are not beside it", hint=hint)
+    return content
 
 
 def _notes(case: str, seen: _Seen) -> list[Note]:

@@ -51,11 +51,13 @@ class Guard:
         if self.outside.is_dir() and {path.name for path in self.outside.iterdir()} <= {".gitignore"}:
             shutil.rmtree(self.outside, ignore_errors=True)
 
-    def admit(self, file: Path) -> tuple[Note, ...]:
-        """Let a file from outside in, or leave it there and say why."""
+    def admit(self, file: Path, folder: str = "") -> tuple[Note, ...]:
+        """Let a file from outside in, into a folder of the artifact folder; or leave it there and say why."""
         if names := names_in_file(file, self.needles):
             return (_withheld(file.name, names, self.outside),)
-        shutil.move(file, self.folder / file.name)
+        inside = self.folder / folder
+        inside.mkdir(parents=True, exist_ok=True)
+        shutil.move(file, inside / file.name)
         return ()
 
     def sweep(self) -> tuple[Note, ...]:

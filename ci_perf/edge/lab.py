@@ -151,11 +151,19 @@ class MachineLab:
             started = time.monotonic()
 
     def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
-        """Run all jobs under each profiler, one session each; programs were traced when they were timed."""
+        """Run all jobs under each profiler, one session each; programs were traced when they were timed.
+
+        Each program is run under ncu by itself: it starts and ends as it likes.
+        """
         for worker in (self._worker, *((self._base.side.worker, self._base.twin.worker) if self._base else ())):
             worker.close()  # the last case would hold its memory on the GPU
         if any(job.spec.program for job in jobs):
             yield self._programs.profiled()
+        for job in jobs:
+            if job.spec.program is not None:
+                with self._holding_gpu(job):
+                    counted = self._programs.count(job)
+                yield counted
         jobs = [job for job in jobs if job.spec.program is None]
         for session in self._profilers if jobs else ():
             started = time.monotonic()

@@ -1,6 +1,7 @@
 """One session of nsys or ncu for all cases: start it on a worker, read what it wrote, say what is missing."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -17,10 +18,16 @@ from ci_perf.flow import Profiled
 from ci_perf.profilers import ncu, nsys, nsys_activity, nsys_scrub
 from ci_perf.profilers.attribution import case_counters, case_timeline, launch_counters
 from ci_perf.profilers.diagnosis import Diagnosis
+from ci_perf.profilers.program_trace import listed
 
 NSYS_LAUNCHES = 10
 NCU_LAUNCHES = 2
 """Two, so that a counter said to be exact is seen to repeat."""
+WAITING = (
+    "kernels that wait for each other or for another process (NCCL) do not end where a profiler runs them one by one; "
+    "`--profile nsys` leaves out ncu, `--timeout` gives more time"
+)
+"""What to do about a profiler that did not end."""
 _EXPORT_TIMEOUT_S = 300.0
 _FILES = {"nsys": ("timeline.sqlite", "timeline.nsys-rep"), "ncu": ("kernels.ncu-rep",)}
 """What a session leaves in the artifact folder."""
@@ -78,8 +85,9 @@ class ProfileSession:
             job.label: case_timeline(timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics.get(job.label))
             for job in jobs
         }
-        notes = [Note("nsys-warning", f"nsys: {warning}") for warning in timeline.warnings]
-        notes += self._unseen(jobs, {label for label, timeline in found.items() if timeline is not None})
+        notes = [*self._partial(completed), *(Note("nsys-warning", f"nsys: {w}") for w in timeline.warnings)]
+        ran = {inside.name: [kernel.short_name for kernel in inside.kernels] for inside in timeline.ranges}
+        notes += self._unseen(jobs, {label for label, mine in found.items() if mine and mine.kernels}, ran)
         return timelines_found(found, whole, notes)
 
     def _ncu(self, jobs: Sequence[Job]) -> Profiled:
@@ -92,14 +100,18 @@ class ProfileSession:
         if not report.is_file():
             return self._nothing(completed, trouble)
         counters = ncu.read(report)
-        notes = [Note("ncu-warning", f"ncu: {warning}") for warning in counters.warnings]
+        notes = [*self._partial(completed), *(Note("ncu-warning", f"ncu: {w}") for w in counters.warnings)]
         if trouble is not None:
             notes.append(Note(f"ncu-{trouble.code}", f"ncu: {trouble.message}", trouble.hint))
         found = {
             job.label: case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, _of(job, metrics))
             for job in jobs
         }
-        notes += self._unseen(jobs, {label for label, counters in found.items() if counters})
+        ran: dict[str, list[str]] = defaultdict(list)
+        for launch in counters.launches:
+            for name in launch.ranges:
+                ran[name].append(launch.name)
+        notes += self._unseen(jobs, {label for label, counters in found.items() if counters}, ran)
         return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes))
 
     def _target(self, jobs: Sequence[Job], launches: int) -> tuple[str, ...]:
@@ -131,25 +143,35 @@ class ProfileSession:
         ended = "ran into its time limit" if completed.timed_out else f"ended with {proc.signal_name(completed.status)}"
         lines = completed.output.strip().splitlines()
         message = f"{self.tool} {ended} and wrote no report" + (f": {lines[-1][:200]}" if lines else "")
-        return Profiled(
-            notes=(Note(f"{self.tool}-no-report", message, f"see logs/{self.tool}.log in the run's folder"),)
-        )
+        hint = WAITING if completed.timed_out else f"see logs/{self.tool}.log in the run's folder"
+        return Profiled(notes=(Note(f"{self.tool}-no-report", message, hint),))
 
-    def _unseen(self, jobs: Sequence[Job], seen: Collection[str]) -> list[Note]:
-        """Say which cases the tool saw nothing of; where the worker could not run one, with its reason."""
+    def _partial(self, completed: proc.Completed) -> list[Note]:
+        if not completed.timed_out:
+            return []
+        message = f"{self.tool} ran into its time limit and was killed: what it wrote is not all"
+        return [Note(f"{self.tool}-time-limit", message, WAITING)]
+
+    def _unseen(self, jobs: Sequence[Job], seen: Collection[str], ran: Mapping[str, Sequence[str]]) -> list[Note]:
+        """Say which cases the tool saw nothing of; where the worker could not run one, with its reason.
+
+        `ran` are the GPU kernels of each range: those of a case that no pattern matches are named.
+        """
         failed = self._failures(jobs)
         notes = [
             Note(f"{self.tool}-case-failed", f"{self.tool}: {job.id} was not profiled: {failed[job.label]}")
             for job in jobs
             if job.label in failed
         ]
-        cases = [job.id for job in jobs if job.label not in seen and job.label not in failed]
+        unseen = [job for job in jobs if job.label not in seen and job.label not in failed]
+        notes += [_unmatched(self.tool, job, ran[job.label]) for job in unseen if ran.get(job.label)]
+        cases = [job.id for job in unseen if not ran.get(job.label)]
         if not cases:
             return notes
         message = f"{self.tool}: saw no GPU kernel of {', '.join(cases[:5])}" + (
             " and others" if len(cases) > 5 else ""
         )
-        return [*notes, Note(f"{self.tool}-no-range", message, "do the patterns of `kernels` in kernel.toml fit?")]
+        return [*notes, Note(f"{self.tool}-no-range", message, "does `launch` start any, on torch's current stream?")]
 
     def _failures(self, jobs: Sequence[Job]) -> dict[str, str]:
         """Return what the worker answered for the cases that it could not run; answers come in the order of jobs."""
@@ -163,6 +185,11 @@ class ProfileSession:
             for job, answer in zip(jobs, answers, strict=False)
             if not answer.get("ok", True)
         }
+
+
+def _unmatched(tool: str, job: Job, ran: Sequence[str]) -> Note:
+    message = f"no GPU kernel is called {listed(job.spec.kernels)}; there ran {listed(list(dict.fromkeys(ran)))}"
+    return Note(f"{tool}-no-kernel", f"{tool}: {job.id}: {message}", "correct `kernels` in kernel.toml")
 
 
 def timelines_found(

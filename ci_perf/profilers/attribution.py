@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from ci_perf.core.kernel_names import normalize
 from ci_perf.core.metrics import Metric, combine_kernels
 from ci_perf.core.model import CaseTimeline, Reading, TracedKernel
 from ci_perf.core.occupancy import occupancy_pct
 from ci_perf.core.timeline import BY_NAME
 from ci_perf.profilers.counters import Counters
-from ci_perf.profilers.kernel_names import normalize
-from ci_perf.profilers.timeline import KernelStats, Timeline
+from ci_perf.profilers.timeline import Gpu, KernelStats, Timeline, hidden_by_graphs
 
 _NO_SHAPE = (0, 0, 0)
 
@@ -24,6 +24,15 @@ def counts(name: str, patterns: Sequence[str]) -> bool:
     (True, False, True)
     """
     return not patterns or any(_matches(name, p) or _matches(normalize(name), normalize(p)) for p in patterns)
+
+
+def inside(names: Iterable[str], patterns: Sequence[str]) -> bool:
+    """Say whether one of these NVTX ranges counts: a pattern is that of the whole name; without patterns all do.
+
+    >>> inside(["epoch", "step[3]"], ["step[3]"]), inside(["epoch"], ["step*"]), inside([], [])
+    (True, False, True)
+    """
+    return not patterns or any(name in patterns or any(fnmatchcase(name, p) for p in patterns) for name in names)
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -40,12 +49,18 @@ def case_timeline(
 ) -> CaseTimeline | None:
     """Return the kernels that a case launched inside its range, or None where the trace has no such range.
 
-    `metrics` are those of the range; to them come those of how the kernels were launched.
+    `metrics` are those of the range; to them come those of how the kernels were launched. Where CUDA graphs were traced
+    as a whole, no kernel is listed and no metric known: another trace may show what this one hides.
     """
     for found in timeline.ranges:
         if found.name == label:
             mine = [k for k in found.kernels if counts(k.name, patterns)]
             launched = _launch_metrics(mine, {gpu.index: gpu.compute_capability for gpu in timeline.devices})
+            if timeline.graph_count:
+                reason = hidden_by_graphs(timeline.graph_count)
+                every = {**(metrics or {}), **launched}
+                unknown = {name: Reading(None, reading.unit, reason) for name, reading in every.items()}
+                return CaseTimeline(launches, (), source, unknown)
             return CaseTimeline(launches, tuple(map(_traced, mine)), source, {**(metrics or {}), **launched})
     return None
 
@@ -96,9 +111,32 @@ def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]
     )
 
 
-def program_timeline(kernels: Iterable[KernelStats]) -> CaseTimeline:
-    """Return the kernels of one run of a program."""
-    return CaseTimeline(1, tuple(_traced(kernel) for kernel in kernels))
+def program_timeline(
+    kernels: Sequence[KernelStats], devices: Iterable[Gpu] = (), metrics: Mapping[str, Reading] | None = None
+) -> CaseTimeline:
+    """Return the kernels of one run of a program; `metrics` are those of what it did, to which come their launches'."""
+    launched = _launch_metrics(kernels, {gpu.index: gpu.compute_capability for gpu in devices})
+    return CaseTimeline(1, tuple(map(_traced, kernels)), metrics={**(metrics or {}), **launched})
+
+
+def program_launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]:
+    """Return what the trace knows of a program's kernels, without the grid: ncu sees no more than the first few."""
+    return tuple(
+        {name: reading for name, reading in launch.items() if name != "grid_size"}
+        for launch in launch_counters(timeline)
+    )
+
+
+def program_counters(
+    counters: Counters, ranges: Sequence[str], patterns: Sequence[str], metrics: Iterable[Metric]
+) -> dict[str, Reading]:
+    """Return the named readings of one run of a program over the kernels that count; empty where none does."""
+    mine = [
+        launch.metrics
+        for launch in counters.launches
+        if inside(launch.ranges, ranges) and counts(launch.name, patterns)
+    ]
+    return combine_kernels(mine, metrics) if mine else {}
 
 
 def _traced(kernel: KernelStats) -> TracedKernel:

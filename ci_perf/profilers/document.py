@@ -46,6 +46,10 @@ def of_timeline(timeline: Timeline) -> Document:
         "graph_total_ns": timeline.graph_total_ns,
         "memcpy_count": sum(copy.count for copy in timeline.copies),
         "nvtx_count": timeline.nvtx_count,
+        "processes": [
+            {"pid": process.pid, "launches": process.launches, "kernel_count": process.kernel_count}
+            for process in timeline.processes
+        ],
         "kernels": [
             {"name": name, "count": count, "total_ns": total}
             for name, (count, total) in sorted(kernels.items(), key=lambda item: (-item[1][1], item[0]))
@@ -120,6 +124,9 @@ def _trace_lines(document: Document) -> list[str]:
         f"kernels: {document['kernel_count']:,}, {document['kernel_total_ns']:,} ns together; busy {busy or 'never'}",
         f"memory copies: {document['memcpy_count']:,}; NVTX events: {document['nvtx_count']:,}",
     ]
+    if len(document["processes"]) > 1:
+        counts = ", ".join(f"{p['kernel_count']:,} in process {p['pid']}" for p in document["processes"])
+        lines.append(f"kernels by process: {counts}")
     if document["graph_count"]:
         lines.append(f"graphs traced as a whole: {document['graph_count']:,}, {document['graph_total_ns']:,} ns")
     return lines

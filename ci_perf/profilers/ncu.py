@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
@@ -16,23 +17,56 @@ def command(ncu: str, target: Sequence[str], *, metrics: Sequence[str], report: 
 
     Only the metrics named are collected: a set costs a replay for each few metrics in it.
     """
+    return (ncu, *_common(metrics, report), "--profile-from-start", "off", *target)
+
+
+def program_command(
+    ncu: str,
+    target: Sequence[str],
+    *,
+    metrics: Sequence[str],
+    report: PurePath,
+    functions: Sequence[str],
+    ranges: Sequence[str],
+    launches: int,
+) -> tuple[str, ...]:
+    """Return the invocation that profiles the first launches of any program, of those that pass its filters.
+
+    `functions` are names of GPU kernels without namespace, template and parameters; `ranges` are whole names of NVTX
+    ranges, `domain@name` outside the default domain. Either may be empty: then all pass.
+    """
+    filters = ["--launch-count", str(launches)]
+    if functions:
+        filters += ["--kernel-name", f"regex:^({'|'.join(map(re.escape, functions))})$"]
+    for name in ranges:
+        # A name alone is that of a start/end range, with a slash that of a push/pop range; nsys does not say which.
+        filters += ["--nvtx-include", _nvtx(name), "--nvtx-include", f"{_nvtx(name)}/"]
+    return (ncu, *_common(metrics, report), *filters, *target)
+
+
+def _nvtx(name: str) -> str:
+    r"""Write the name of a range so that ncu takes no character of it for an operator.
+
+    >>> print(_nvtx("solver@step [1/2]"))
+    solver@step \[1\/2\]
+    """
+    return re.sub(r"[\[\]/*+,]", r"\\\g<0>", name)
+
+
+def _common(metrics: Sequence[str], report: PurePath) -> tuple[str, ...]:
     if not metrics:
         raise ValueError("ncu collects its default set if no metric is named")
     return (
-        ncu,
         "--target-processes",
         "all",
         "--clock-control",
         "none",  # MIG refuses the lock, and counters of locked clocks do not fit the times beside them
         "--nvtx",
-        "--profile-from-start",
-        "off",
         "--force-overwrite",
         "--export",
         str(report),
         "--metrics",
         ",".join(metrics),
-        *target,
     )
 
 

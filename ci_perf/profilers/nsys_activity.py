@@ -17,6 +17,7 @@ from ci_perf.core.errors import ProfileError
 from ci_perf.core.model import Reading
 from ci_perf.profilers import activity, nsys_schema
 from ci_perf.profilers.activity import Call, Work
+from ci_perf.profilers.timeline import hidden_by_graphs
 
 MOST = 2_000_000
 _PAGEABLE = 0
@@ -64,13 +65,22 @@ def read(path: Path, names: Collection[str]) -> tuple[dict[str, dict[str, Readin
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
             database.text_factory = lambda raw: raw.decode(errors="replace")
             nsys_schema.create_views(database, path)
-            events = database.execute(_COUNT).fetchone()[0]
-            if events > MOST:
-                unknown = activity.not_analysed(f"the trace has {events} events, more than are looked at one by one")
+            reason = _why_not(database)
+            if reason:
+                unknown = activity.not_analysed(reason)
                 return dict.fromkeys(names, unknown), unknown
             return _read(database, names)
     except sqlite3.Error as error:
         raise ProfileError(f"{path}: not a usable nsys export: {error}", hint="export the trace again") from None
+
+
+def _why_not(database: sqlite3.Connection) -> str:
+    """Say why the events of a trace cannot be looked at one by one; empty: they can."""
+    graphs = database.execute("SELECT COUNT(*) FROM graph").fetchone()[0]
+    if graphs:
+        return hidden_by_graphs(graphs)
+    events = database.execute(_COUNT).fetchone()[0]
+    return f"the trace has {events} events, more than are looked at one by one" if events > MOST else ""
 
 
 def _read(

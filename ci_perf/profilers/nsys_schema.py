@@ -35,7 +35,7 @@ _VIEWS = {
         | {"localMemoryPerThread": "-1"},
         where='"end" >= start',
     ),
-    "unfinished": _View(["CUPTI_ACTIVITY_KIND_KERNEL"], {"start": "", "end": ""}, where='("end" >= start) IS NOT 1'),
+    "any_kernel": _View(["CUPTI_ACTIVITY_KIND_KERNEL"], {"start": "", "end": ""}),
     "graph": _View(["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"], {"start": "", "end": ""}, where='"end" >= start'),
     "copy": _View(
         ["CUPTI_ACTIVITY_KIND_MEMCPY"],
@@ -67,8 +67,12 @@ _VIEWS = {
 }
 
 
-def create_views(database: sqlite3.Connection, path: Path) -> None:
-    """Create one view per entry of `_VIEWS`, each with a column `pid`; a table that is missing is an empty view."""
+def create_views(database: sqlite3.Connection, path: Path) -> list[str]:
+    """Create one view per entry of `_VIEWS`, each with a column `pid`; a table that is missing is an empty view.
+
+    Return the statements, which give another connection to the trace the same views.
+    """
+    statements = []
     tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
     if not any(re.match(r"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|NVTX_EVENTS|(EXPORT_)?META_DATA", name) for name in tables):
         held = ", ".join(sorted(tables)[:8]) or "none"
@@ -87,15 +91,17 @@ def create_views(database: sqlite3.Connection, path: Path) -> None:
             has_pid = "globalPid" in present
         columns = [_column(column, default, present) for column, default in view.columns.items()]
         columns.append(f"{_pid(present, has_pid)} AS pid")
-        columns += ["rowid AS place"] if table and name == "kernel" else ["NULL AS place"]
+        columns += ["rowid AS place"] if table and name in {"kernel", "any_kernel", "api"} else ["NULL AS place"]
         source = f'FROM main."{table}" WHERE {view.where}' if table else "WHERE 0"
-        database.execute(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
+        statements.append(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
+        database.execute(statements[-1])
+    return statements
 
 
 def _column(column: str, default: str, present: Mapping[str, bool]) -> str:
     """Return the column; `present` says of each that exists whether it is declared never to be null."""
     stand_in = default or "NULL"
-    if present.get(column):
+    if present.get(column) or (column in present and stand_in == "NULL"):
         return f'"{column}"'
     return f'COALESCE("{column}", {stand_in}) AS "{column}"' if column in present else f'{stand_in} AS "{column}"'
 

@@ -5,18 +5,32 @@ A trace may hold millions of kernels: `nsys_kernels` goes over them, through the
 
 import re
 import sqlite3
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ci_perf.core.errors import ProfileError
 from ci_perf.profilers import filetype, nsys_kernels, nsys_schema
-from ci_perf.profilers.nsys_kernels import Kernels, Range, Tally
-from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, RangeStats, Timeline
+from ci_perf.profilers.nsys_calls import Calls
+from ci_perf.profilers.nsys_kernels import Kernels, Variant
+from ci_perf.profilers.nsys_pool import Pool
+from ci_perf.profilers.nsys_ranges import Range
+from ci_perf.profilers.nsys_tally import RangeTally, Tally
+from ci_perf.profilers.timeline import (
+    ApiStats,
+    CopyStats,
+    Dim3,
+    Gpu,
+    KernelStats,
+    Listed,
+    ProcessStats,
+    RangeStats,
+    Timeline,
+)
 
 NEWEST_SCHEMA = 3
 """The newest major version that this module was tried on."""
@@ -62,12 +76,6 @@ _RANGES = """
     WHERE nvtx.eventType IN (59, 60, 70, 71) ORDER BY nvtx.start, nvtx.end
 """
 
-_FUNCTIONS = """
-    SELECT nameId, COALESCE(string.value, name, '?'), count, total FROM (
-        SELECT nameId, {name} AS name, COUNT(*) AS count, SUM(end - start) AS total FROM api GROUP BY {key}
-    ) LEFT JOIN string ON string.id = nameId
-"""
-
 # Severity 2 is a warning, 3 an error; 1 and 4 are chatter. Complaints about other traces (OpenGL, OS runtime) and
 # those of a child process that the rest of the trace disproves say nothing about the kernels.
 _COMPLAINTS = """
@@ -85,8 +93,8 @@ def read(path: Path) -> Timeline:
     if not head.startswith(filetype.SQLITE_MAGIC):
         raise filetype.refusal(path, "an nsys export", head)
     try:
-        with tempfile.TemporaryDirectory(prefix="ci-perf-") as folder, _Connections(path, folder) as connect:
-            return _read_timeline(connect)
+        with _opened(path) as (database, pool):
+            return _read_timeline(database, pool)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: sqlite3 trips on the bytes of a broken schema
         if str(error).startswith(("no such", "ambiguous", "near ")):
             raise  # a mistake in a query of this module, not in the file
@@ -108,73 +116,49 @@ def read_inside(path: Path, names: Iterable[str]) -> tuple[KernelStats, ...]:
     The file is one that `read` took.
     """
     wanted = set(names)
-    with tempfile.TemporaryDirectory(prefix="ci-perf-") as folder, _Connections(path, folder) as connect:
-        database = connect()
+    with _opened(path) as (database, pool):
         # Ranges of one name are taken together, so one name for all of them counts a kernel once.
         ranges = [Range("", *row[1:]) for row in database.execute(_RANGES) if row[0] in wanted]
         if not ranges:
             return ()
-        with ThreadPoolExecutor(1) as aside:
-            kernels = nsys_kernels.read(connect, aside.submit(nsys_kernels.survey, connect), ranges)
-        return _Names(database).kernel_stats(kernels.ranges[""][0])
+        kernels = nsys_kernels.read(pool, ranges)
+        return _Names(database, kernels.variants).listed(kernels.ranges[""])
 
 
-class _Connections:
-    """Opens the trace again and again, each time with its views and the scratch database beside it."""
-
-    def __init__(self, path: Path, folder: str) -> None:
-        self._path, self._scratch = path, f"{folder}/scratch.sqlite"
-        self._opened: list[sqlite3.Connection] = []
-
-    def __call__(self) -> sqlite3.Connection:
-        # immutable: no lock, no journal, nothing is ever written beside the file
-        uri = f"{self._path.resolve().as_uri()}?mode=ro&immutable=1"
-        database = sqlite3.connect(uri, uri=True, check_same_thread=False)
-        self._opened.append(database)
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, Pool]]:
+    """Open a trace twice: for what is little, and for what is long."""
+    # immutable: no lock, no journal, nothing is ever written beside the file
+    uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as database:
         # NOTE: nsys <= 2022 stores binary messages in text columns
         database.text_factory = lambda raw: raw.decode(errors="replace")
-        database.execute("ATTACH ? AS scratch", (self._scratch,))
-        database.execute("PRAGMA scratch.journal_mode = OFF")
-        database.execute("PRAGMA scratch.synchronous = OFF")
-        nsys_schema.create_views(database, self._path)
-        return database
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for database in self._opened:
-            database.close()
+        with Pool(path, uri, nsys_schema.create_views(database, path)) as pool:
+            yield database, pool
 
 
-def _read_timeline(connect: Callable[[], sqlite3.Connection]) -> Timeline:
-    database = connect()
+def _read_timeline(database: sqlite3.Connection, pool: Pool) -> Timeline:
     metadata = dict(database.execute("SELECT name, value FROM metadata"))
     graph_count, graph_total = _first(database, "SELECT COUNT(*), COALESCE(SUM(end - start), 0) FROM graph")
-    with ThreadPoolExecutor(2) as aside:
-        called = aside.submit(_functions, connect())
-        surveyed = aside.submit(nsys_kernels.survey, connect)
-        ranges = [Range(*row) for row in database.execute(_RANGES)]
-        kernels = nsys_kernels.read(connect, surveyed, ranges)
-        known, functions = surveyed.result(), called.result()
-    if sum(tally.count for tally in kernels.tallies) != known.count:
-        raise sqlite3.DataError("rows of the table of kernels cannot be found by their number")
-    names = _Names(database)
+    ranges = [Range(*row) for row in database.execute(_RANGES)]
+    kernels = nsys_kernels.read(pool, ranges)
+    names = _Names(database, kernels.variants)
     timeline = Timeline(
         tool_version=metadata.get("EXPORT_PRODUCT_VERSION"),
         schema_version=metadata.get("EXPORT_SCHEMA_VERSION"),
         devices=tuple(_gpus(database)),
-        kernel_count=known.count,
-        kernel_total_ns=known.total_ns,
+        kernel_count=kernels.count,
+        kernel_total_ns=kernels.total_ns,
         kernel_busy_ns=kernels.busy_ns,
         graph_count=graph_count,
         graph_total_ns=graph_total,
         copies=tuple(_copies(database)),
         memset_count=_first(database, "SELECT COUNT(*) FROM memset")[0],
         nvtx_count=_first(database, "SELECT COUNT(*) FROM nvtx")[0],
-        api=_api(functions),
+        api=_api(database, kernels.calls),
         kernels=names.kernel_stats(kernels.tallies),
         ranges=tuple(_ranges(kernels, ranges, names)),
+        processes=tuple(_processes(kernels)),
     )
     return replace(timeline, warnings=tuple(_warnings(database, timeline, kernels)))
 
@@ -216,19 +200,11 @@ def _label(labels: Sequence[str], number: int) -> str:
     return labels[number] if 0 <= number < len(labels) else f"kind {number}"
 
 
-_Function = tuple[int | None, str, int, int]
-"""The id of a function's name, its name, how often it was called and for how long."""
-
-
-def _functions(database: sqlite3.Connection) -> Sequence[_Function]:
-    by_id = _first(database, "SELECT COUNT(*) FROM api WHERE nameId IS NULL LIMIT 1")[0] == 0
-    query = _FUNCTIONS.format(name="NULL" if by_id else "name", key="nameId" if by_id else "nameId, name")
-    return database.execute(query).fetchall()
-
-
-def _api(functions: Iterable[_Function]) -> dict[str, ApiStats]:
+def _api(database: sqlite3.Connection, calls: Calls) -> dict[str, ApiStats]:
     sums: dict[str, tuple[int, int]] = {}
-    for _, name, more, longer in functions:
+    for number, (more, longer) in calls.functions.items():
+        row = database.execute("SELECT value FROM string WHERE id = ?", (number,)).fetchone()
+        name = row[0] if row else calls.own_names.get(number, "?")
         count, total = sums.get(name, (0, 0))
         sums[name] = count + more, total + longer
     ordered = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
@@ -236,12 +212,23 @@ def _api(functions: Iterable[_Function]) -> dict[str, ApiStats]:
 
 
 class _Names:
-    """The strings of the trace, looked up once each."""
+    """What the variants are called."""
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: sqlite3.Connection, variants: Iterable[Variant]) -> None:
         self._database = database
         self._found: dict[int, str | None] = {-1: None}
-        self._told: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        self._told = [self._tell(variant) for variant in variants]
+
+    def kernel_stats(self, tallies: Iterable[Tally]) -> tuple[KernelStats, ...]:
+        """Return the stats of each variant, the longest total first."""
+        stats = (
+            KernelStats(*self._told[variant][:2], *numbers, *self._told[variant][2:]) for variant, *numbers in tallies
+        )
+        return tuple(sorted(stats, key=lambda kernel: (-kernel.total_ns, kernel.name)))
+
+    def listed(self, tally: RangeTally) -> tuple[KernelStats, ...]:
+        """Return the stats of each variant inside the ranges of a name."""
+        return self.kernel_stats(tally.rows())
 
     def _find(self, number: int) -> str | None:
         if number not in self._found:
@@ -249,17 +236,7 @@ class _Names:
             self._found[number] = None if row is None else str(row[0])
         return self._found[number]
 
-    def kernel_stats(self, tallies: Iterable[Tally]) -> tuple[KernelStats, ...]:
-        """Return the stats of each variant, the longest total first."""
-        return tuple(sorted(map(self._stats, tallies), key=lambda kernel: (-kernel.total_ns, kernel.name)))
-
-    def _stats(self, tally: Tally) -> KernelStats:
-        told = self._told.get(tally.variant) or self._told.setdefault(tally.variant, self._tell(tally.variant))
-        name, short_name, device, grid, block, *sizes = told
-        numbers = tally.count, tally.total_ns, tally.median_ns, tally.min_ns, tally.max_ns
-        return KernelStats(name, short_name, *numbers, device, grid, block, *sizes)
-
-    def _tell(self, variant: tuple[int, ...]) -> tuple[Any, ...]:
+    def _tell(self, variant: Variant) -> tuple[Any, ...]:
         """Return what a kernel is called, its device and its launch parameters."""
         device, full_id, short_id, raw_id, *launch = variant
         full, short, raw = self._find(full_id), self._find(short_id), self._find(raw_id)
@@ -275,20 +252,26 @@ def _dim(x: int, y: int, z: int) -> Dim3 | None:
 
 def _ranges(kernels: Kernels, ranges: Iterable[Range], names: _Names) -> Iterator[RangeStats]:
     for name, instances in Counter(found.name for found in ranges).items():
-        tallies, median = kernels.ranges[name]
+        tally = kernels.ranges[name]
         yield RangeStats(
             name=name,
             instances=instances,
-            kernels=names.kernel_stats(tallies),
-            count=sum(tally.count for tally in tallies),
-            total_ns=sum(tally.total_ns for tally in tallies),
-            median_ns=median,
+            kernels=Listed(partial(names.listed, tally)),
+            count=tally.count,
+            total_ns=tally.total_ns,
+            median_ns=tally.median_ns,
         )
 
 
+def _processes(kernels: Kernels) -> Iterator[ProcessStats]:
+    launches = kernels.calls.launches_by_process
+    for process in sorted((launches.keys() | kernels.by_process.keys()) - {0}):
+        pid = process >> 24 & 0xFFFFFF  # of a globalPid
+        yield ProcessStats(pid, launches.get(process, 0), kernels.by_process.get(process, 0))
+
+
 def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
-    launches, untraced = kernels.launches, kernels.launches - kernels.traced_launches
-    unfinished = _first(database, "SELECT COUNT(*) FROM unfinished")[0]
+    launches, untraced = sum(kernels.calls.launches_by_process.values()), kernels.untraced_launches
     major = re.match(r"\d+", timeline.schema_version or "")
     if major and int(major[0]) > NEWEST_SCHEMA:
         yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
@@ -296,8 +279,11 @@ def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels
         yield _why_empty(timeline, launches)
     elif untraced > 0:
         yield f"{untraced} of {launches} kernel launches have no kernel in the trace: events were lost or cut off"
-    if unfinished:
-        yield f"{unfinished} kernels have no end in the trace and were left out"
+    for process in timeline.processes if timeline.has_kernel_data else ():
+        if process.launches and not process.kernel_count:
+            yield f"none of the {process.launches} kernels that process {process.pid} launched is in the trace"
+    if kernels.unfinished:
+        yield f"{kernels.unfinished} kernels have no end in the trace and were left out"
     if timeline.graph_count:
         yield (
             f"{timeline.graph_count} CUDA graph launches were traced as a whole ({timeline.graph_total_ns} ns): their "

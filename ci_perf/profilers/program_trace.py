@@ -1,11 +1,10 @@
 """A program's trace as one number: the GPU kernels that count, summed."""
 
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 
 from ci_perf.core.errors import ProfileError
-from ci_perf.profilers.attribution import counts
-from ci_perf.profilers.timeline import KernelStats, Timeline
+from ci_perf.profilers.attribution import counts, inside
+from ci_perf.profilers.timeline import KernelStats, RangeStats, Timeline, hidden_by_graphs
 
 _SHOWN = 5
 
@@ -25,24 +24,34 @@ def counted_kernels(
     if not timeline.has_kernel_data:
         raise ProfileError("; ".join(timeline.warnings) or "no kernel was traced")
     if timeline.graph_count:
-        raise ProfileError(f"{timeline.graph_count} CUDA graphs were traced as a whole, so kernels are missing")
+        raise ProfileError(hidden_by_graphs(timeline.graph_count))
     kernels: Sequence[KernelStats] = timeline.kernels
     if ranges:
-        chosen = [r for r in timeline.ranges if r.name in ranges or any(fnmatchcase(r.name, p) for p in ranges)]
+        chosen = chosen_ranges(timeline, ranges)
         if not chosen:
             raise ProfileError(
-                f"no NVTX range is called {_listed(ranges)}; the trace has {_listed([r.name for r in timeline.ranges])}"
+                f"no NVTX range is called {listed(ranges)}; the trace has {listed([r.name for r in timeline.ranges])}"
             )
         kernels = chosen[0].kernels if len(chosen) == 1 else read_inside([r.name for r in chosen])
     found = tuple(kernel for kernel in kernels if counts(kernel.name, patterns))
     if not found:
-        inside = f" inside {_listed(ranges)}" if ranges else ""
+        inside = f" inside {listed(ranges)}" if ranges else ""
         names = list(dict.fromkeys(kernel.short_name for kernel in kernels))
-        raise ProfileError(f"no kernel{inside} is called {_listed(patterns or ['*'])}; there ran {_listed(names)}")
+        raise ProfileError(f"no kernel{inside} is called {listed(patterns or ['*'])}; there ran {listed(names)}")
     return found
 
 
-def _listed(names: Sequence[str]) -> str:
+def chosen_ranges(timeline: Timeline, patterns: Sequence[str]) -> tuple[RangeStats, ...]:
+    """Return the ranges whose kernels count; none where all kernels do, in a range or not."""
+    return tuple(found for found in timeline.ranges if patterns and inside([found.name], patterns))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Name the first few of what there was, or none.
+
+    >>> listed(["a", "b", "c", "d", "e", "f"]), listed([])
+    ('`a`, `b`, `c`, `d`, `e` and 1 more', 'none')
+    """
     if not names:
         return "none"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

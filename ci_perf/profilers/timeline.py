@@ -1,7 +1,9 @@
 """What an nsys trace holds: integer nanoseconds, bytes, counts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
 
 Dim3 = tuple[int, int, int]
 
@@ -42,6 +44,41 @@ class KernelStats:
     local_per_thread: int | None = None
 
 
+class Listed(Sequence[KernelStats]):
+    """Kernels that are listed when someone looks: a trace has hundreds of thousands in its ranges, and few are read."""
+
+    def __init__(self, listing: Callable[[], tuple[KernelStats, ...]]) -> None:
+        """Take what lists them."""
+        self._listing = listing
+
+    @cached_property
+    def _kernels(self) -> tuple[KernelStats, ...]:
+        return self._listing()
+
+    @overload
+    def __getitem__(self, index: int) -> KernelStats: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[KernelStats, ...]: ...
+    def __getitem__(self, index: int | slice) -> KernelStats | tuple[KernelStats, ...]:
+        return self._kernels[index]
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            self._kernels == other
+            if isinstance(other, tuple)
+            else self is other or (isinstance(other, Listed) and self._kernels == other._kernels)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._kernels)
+
+    def __repr__(self) -> str:
+        return repr(self._kernels)
+
+
 @dataclass(frozen=True, slots=True)
 class RangeStats:
     """The kernels that were launched inside the NVTX ranges of one name, wherever the GPU ran them."""
@@ -50,12 +87,22 @@ class RangeStats:
     """`domain@name` outside the default domain."""
     instances: int
     """How many ranges have this name."""
-    kernels: tuple[KernelStats, ...]
+    kernels: Sequence[KernelStats]
     count: int
     """Executions of all kernels."""
     total_ns: int
     median_ns: float | None
     """Over all executions of all kernels; None where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStats:
+    """What one process of the program did on the GPU: here it shows if a rank is missing."""
+
+    pid: int
+    launches: int
+    """Successful calls that launch one kernel each."""
+    kernel_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +149,16 @@ class Timeline:
     """The longest total first."""
     ranges: tuple[RangeStats, ...]
     """In the order in which the names first occur."""
+    processes: tuple[ProcessStats, ...] = ()
+    """Those that called CUDA or ran a kernel; empty where the trace does not tell processes apart."""
     warnings: tuple[str, ...] = ()
 
     @property
     def has_kernel_data(self) -> bool:
         """False: no kernel was traced, and `warnings` says why; never read the zeros as a measurement."""
         return self.kernel_count > 0
+
+
+def hidden_by_graphs(count: int) -> str:
+    """Say why nothing of such a trace is held against another: one that was traced node by node has more kernels."""
+    return f"{count} CUDA graphs were traced as a whole, so kernels are missing"

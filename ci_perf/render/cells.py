@@ -96,6 +96,24 @@ def statistics(row: Row) -> tuple[str, ...]:
     )
 
 
+def kernel_changes(row: Row) -> list[tuple[str, str, str]]:
+    """Return what became of each GPU kernel that is not as in the baseline: what, its name there, its name now.
+
+    >>> from ci_perf.core.finding import Finding
+    >>> from ci_perf.core.kernel_names import NameChanges
+    >>> from ci_perf.core.model import Verdict
+    >>> changed = NameChanges(renamed=(("f_0d1d", "f_0d1d2d"),), added=("g",), removed=())
+    >>> kernel_changes(Row(Finding("k", "a", "l4", Verdict.UNCHANGED, "", "", kernels=changed), red=False))
+    [('renamed', 'f_0d1d', 'f_0d1d2d'), ('new', '', 'g')]
+    """
+    changes = row.finding.kernels
+    return [
+        *(("renamed", before, now) for before, now in changes.renamed),
+        *(("new", "", name) for name in changes.added),
+        *(("gone", name, "") for name in changes.removed),
+    ]
+
+
 TIMELINE = ("metric", "reading", "usual", "meaning")
 """Titles of the metrics of a timeline."""
 

@@ -21,6 +21,7 @@ FILES: Mapping[str, str] = {
     "timeline.sqlite": "the same as a database, without the environments that nsys records",
     "timeline.trace.json": "the timeline of torch's profiler; https://ui.perfetto.dev opens it",
     "kernels.ncu-rep": "the counters for Nsight Compute (`ncu-ui kernels.ncu-rep`)",
+    "counters/": "the counters of programs for Nsight Compute, a report for each case",
     "smoke.txt": "how far each output was from its reference",
     "env.txt": "devices and versions; no environment variable",
     "benchmarks/": "the last file that each benchmark program wrote",

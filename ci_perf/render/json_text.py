@@ -5,6 +5,7 @@ The key of a number ends in its base unit: `head_s` for times, `head_byte_per_s`
 
 import json
 import math
+from dataclasses import asdict
 
 from ci_perf.core.base_unit import suffix
 from ci_perf.core.report import Report, Row
@@ -47,6 +48,7 @@ def _case(row: Row) -> dict[str, object]:
         "counters_changed": [
             {"metric": c.metric, "unit": c.unit, "base": c.base, "head": c.head} for c in finding.counters
         ],
+        "kernels_changed": asdict(finding.kernels),
         "n": summary.n if summary else 0,
         "processes": summary.processes if summary else 0,
         f"mean_{unit}": summary.mean if summary else None,

@@ -128,6 +128,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "failures": shown.pop("What the failed kernels wrote"),
         "Gates": _gates(report.rows, most),
         "Counters": _counters(report.rows, most),
+        "GPU kernels that changed": _kernel_changes(report.rows, most),
         "Warnings": _warnings(report, most),
         "Not done": _notes(report, most),
         **shown,
@@ -245,6 +246,21 @@ def _counters(rows: Sequence[Row], most: int | None) -> str:
     lines = [[code(name), c.metric, number(c.base), number(c.head), c.unit] for name, c in changes[:most]]
     header = ["case", "counter", "base", "head", "unit"]
     return "#### Counters that changed\n\n" + table(header, lines, ("base", "head")) + _more(changes, most)
+
+
+def _kernel_changes(rows: Sequence[Row], most: int | None) -> str:
+    """List the GPU kernels that are not those of the baseline; folded where they are only called differently."""
+    lines = [
+        [code(row.finding.id), what, *(code(name) if name else "" for name in names)]
+        for row in rows
+        for what, *names in cells.kernel_changes(row)
+    ]
+    if not lines:
+        return ""
+    body = table(["case", "what", "in the baseline", "now"], lines[:most]) + _more(lines, most)
+    if all(row.finding.kernels.same_kernels for row in rows):
+        return _folded("GPU kernels with another name than in the baseline", body)
+    return "#### GPU kernels that changed\n\n" + body
 
 
 def _warnings(report: Report, most: int | None) -> str:

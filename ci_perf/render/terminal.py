@@ -36,7 +36,7 @@ def render_terminal(report: Report) -> RenderableType:
         lines = failure.detail.strip().splitlines()[-8:] if failure else []
         parts += [_line(f"{row.finding.id}: {line}", "dim") for line in lines]
     parts += [_line(line, "bold red") for line in _broken(report)]
-    parts += [_line(line, "") for line in _counters(report)]
+    parts += [_line(line, "") for line in (*_counters(report), *_kernels(report))]
     parts += [_line(f"warning: {row.finding.id}: {w}", "yellow") for row in report.rows for w in row.warnings]
     for note in report.notes:
         parts.append(_line(f"note: {note.message}", "dim"))
@@ -109,4 +109,13 @@ def _counters(report: Report) -> list[str]:
         f"counter changed: {row.finding.id}: {c.metric} {number(c.base)} -> {number(c.head)} {c.unit}".rstrip()
         for row in report.rows
         for c in row.finding.counters
+    ]
+
+
+def _kernels(report: Report) -> list[str]:
+    return [
+        f"GPU kernel {what}: {row.finding.id}: {before or now}"
+        for row in report.rows
+        for what, before, now in cells.kernel_changes(row)
+        if what != "renamed"
     ]

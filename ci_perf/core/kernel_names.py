@@ -95,10 +95,10 @@ def collisions(names: Iterable[str]) -> tuple[Collision, ...]:
 class NameChanges:
     """The kernels of two traces of one case, told apart by their normal forms."""
 
-    renamed: tuple[tuple[str, str], ...]
+    renamed: tuple[tuple[str, str], ...] = ()
     """Before and now: written differently, but one kernel."""
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
     @property
     def same_kernels(self) -> bool:
@@ -111,7 +111,17 @@ def compare(before: Iterable[str], now: Iterable[str]) -> NameChanges:
 
     >>> compare(["f<(int)4>(int *)", "gone"], ["f<4>(int*)", "new"])
     NameChanges(renamed=(('f<(int)4>(int *)', 'f<4>(int*)'),), added=('new',), removed=('gone',))
+
+    A trace may lack the demangled names. Then a bare name stands for any kernel whose function is called so:
+
+    >>> compare(["f", "g"], ["void ns::f<4>(int *)", "g"]).renamed
+    (('f', 'void ns::f<4>(int *)'),)
+
+    Mangled names cannot be held against others, so nothing is said of them.
     """
+    before, now = tuple(before), tuple(now)
+    if any(map(_is_mangled, before)) != any(map(_is_mangled, now)):
+        return NameChanges()
     old, new = groups(before), groups(now)
     renamed = [
         pair
@@ -123,8 +133,29 @@ def compare(before: Iterable[str], now: Iterable[str]) -> NameChanges:
             strict=False,
         )
     ]
+    added = [name for normal, names in new.items() if normal not in old for name in names]
+    removed = [name for normal, names in old.items() if normal not in new for name in names]
+    bare = [(a, b) for a in removed for b in added if _is_bare(a) != _is_bare(b) and _function(a) == _function(b)]
+    taken = {name for pair in bare for name in pair}
     return NameChanges(
-        renamed=tuple(sorted(renamed)),
-        added=tuple(name for normal, names in new.items() if normal not in old for name in names),
-        removed=tuple(name for normal, names in old.items() if normal not in new for name in names),
+        renamed=tuple(sorted([*renamed, *bare])),
+        added=tuple(name for name in added if name not in taken),
+        removed=tuple(name for name in removed if name not in taken),
     )
+
+
+def _function(name: str) -> str:
+    """Return the name without namespace, template and parameters.
+
+    >>> _function("void at::native::<unnamed>::reduce<(int)512, ns::Sum>(ns::Sum)"), _function("reduce")
+    ('reduce', 'reduce')
+    """
+    return re.split(r"[<(]", normalize(name).replace("<unnamed>", ""), maxsplit=1)[0].rpartition("::")[2]
+
+
+def _is_bare(name: str) -> bool:
+    return re.fullmatch(r"\w+", name) is not None
+
+
+def _is_mangled(name: str) -> bool:
+    return name.startswith("_Z")
