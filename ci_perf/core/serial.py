@@ -46,16 +46,15 @@ def spare_provenance(converter: JsonConverter) -> None:
 
 
 spare_provenance(_CONVERTER)
-# Only merged runs have them.
+_CONVERTER.register_unstructure_hook(
+    BaselineCase, make_dict_unstructure_fn(BaselineCase, _CONVERTER, kernels=override(omit_if_default=True))
+)
+# Only merged runs have them. A run comes last: its hook takes those of its parts as they are by now.
 _CONVERTER.register_unstructure_hook(
     Measurement, make_dict_unstructure_fn(Measurement, _CONVERTER, session=override(omit_if_default=True))
 )
 _CONVERTER.register_unstructure_hook(
     Run, make_dict_unstructure_fn(Run, _CONVERTER, sessions=override(omit_if_default=True))
-)
-
-_CONVERTER.register_unstructure_hook(
-    BaselineCase, make_dict_unstructure_fn(BaselineCase, _CONVERTER, kernels=override(omit_if_default=True))
 )
 
 
