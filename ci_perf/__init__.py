@@ -28,6 +28,7 @@ edge            one module for each kind of outside world
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
   program_counters  programs under ncu
   base          the base commit made ready: tree, build, kernels, worker
+  built         its tree as the setup command left it, kept from run to run
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases

@@ -152,7 +152,7 @@ def _take_turns(journal: "_Journal", lab: Lab, jobs: Sequence[Job], budget: Budg
             for job, found in purse.spend(lab.pairs, lacking, number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
-        _control(journal, lab, journal.paired(jobs), range(before, look))
+        _control(journal, lab, journal.paired(jobs), range(before, look if before == 0 else before + 1))
         before = look
         undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
         jobs = [job for job in journal.paired(jobs) if job.id in undecided and purse.allows(job)]
@@ -194,7 +194,7 @@ class _Purse:
 
 
 def _control(journal: "_Journal", lab: Lab, jobs: Sequence[Job], numbers: Iterable[int]) -> None:
-    """Measure the base against itself, on a case that has a base, as often as the cases."""
+    """Measure the base against itself, on a case that has a base: as often as the cases, then once for each look."""
     against = journal.run.against
     if against is None or not (jobs or against.control_case):
         return

@@ -20,12 +20,12 @@ from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
 from ci_perf.core.plan import Job, make_plan
 from ci_perf.core.report import Report
 from ci_perf.core.settings import BY_NAME, Settings, policy_from
-from ci_perf.edge import actions, artifacts, git, store
+from ci_perf.edge import actions, artifacts, git, gpu, store
 from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, find_tracer, prepare, strangers, wait_until_idle
+from ci_perf.edge.preflight import Room, broken_memory, find_tracer, prepare, strangers, wait_until_idle
 from ci_perf.edge.profile import ProfileSession
 from ci_perf.edge.program_counters import ProgramCounters
 from ci_perf.flow import Budget, execute
@@ -68,7 +68,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         blank = blank_run(patterns, jobs, settings, room, root)
         room.worker.rest()
         wait_until_idle(on_gpu, settings["wait"], partial(click.echo, err=True))
-        strange = strangers(on_gpu)
+        strange, health = strangers(on_gpu), gpu.query_health(on_gpu) if on_gpu else None
         blank = replace(blank, notes=(*blank.notes, *left_out, *strange, *_wall_note(programs, jobs)))
         if settings["against"]:
             with _base(root, specs, settings, room) as base:
@@ -79,6 +79,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
             _begin(room)
             lab = MachineLab(room.bench, room.worker, programs, room.profilers)
             found = _measure(blank, jobs, settings, room, lab)
+        found = replace(found, notes=(*found.notes, *broken_memory(on_gpu, health)))
         room.worker.close()  # what a worker still writes would escape the search of the folder
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)

@@ -242,6 +242,10 @@ class Pair:
     """The slowdown of the head that was planted, exactly: extra launches / launches."""
     identical: bool = False
     """Machine code, launch parameters and inputs were the same on both sides."""
+    other_inputs: bool = False
+    """The two sides made other inputs: the times may be of other work."""
+    power_w: float | None = None
+    """The mean while samples were taken."""
     disturbed: tuple[str, ...] = ()
     """What spoilt it: other programs on the GPU, by name, or why the hardware slowed down; it does not count."""
 

@@ -157,6 +157,8 @@ def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]
         warnings.append(
             "timed by events, launch gaps included: no CUDA graph could be captured (logs/worker.stderr.txt)"
         )
+    if any(pair.other_inputs for pair in measurement.pairs):
+        warnings.append("base and head made other inputs: their times may be of other work")
     read = [r.temperature_c for r in measurement.replicates] + [p.temperature_c for p in measurement.pairs]
     hottest = max((celsius for celsius in read if celsius is not None), default=0.0)
     if hottest > run.policy.temperature_warning_c:

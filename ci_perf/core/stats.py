@@ -113,8 +113,8 @@ def hodges_lehmann(values: Sequence[float]) -> float:
     As sure of itself as the mean where the values scatter normally (95 % efficiency, the median has 64 %), and as
     little moved by a few that do not.
 
-    >>> hodges_lehmann([1.0, 2.0, 3.0, 100.0])
-    2.5
+    >>> hodges_lehmann([1.0, 2.0, 3.0, 4.0, 100.0])
+    3.0
     """
     return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
 

@@ -40,6 +40,9 @@ class Bench:
 class MachineLab:
     """A `Lab` on this machine."""
 
+    identify = True
+    """Whether cases of the same machine code are told apart from those that only take as long."""
+
     def __init__(
         self,
         bench: Bench,
@@ -136,7 +139,9 @@ class MachineLab:
         return self._base, *self._tables
 
     def _table(self, sides: tuple[Side, Side], planted: float | None) -> Table:
-        return Table(sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=self._timeout_s, planted=planted)
+        return Table(
+            sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=self._timeout_s, planted=planted, identify=self.identify
+        )
 
     def _timeout_s(self, job: Job) -> float:
         return job.spec.timeout_s or self._bench.timeout_s

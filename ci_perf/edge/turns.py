@@ -69,8 +69,13 @@ class Table:
         gpu_uuid: str | None,
         timeout_s: Callable[[Job], float],
         planted: float | None = None,
+        identify: bool = True,
     ) -> None:
-        """The first of `sides` is the base; `planted` slows the second one down."""
+        """The first of `sides` is the base; `planted` slows the second one down.
+
+        `identify` has the machine code of both sides compared; what is planted makes them differ.
+        """
+        self._identify = identify and not planted
         self._sides = sides
         self._gpu_uuid = gpu_uuid
         self._timeout_s = timeout_s
@@ -111,7 +116,13 @@ class Table:
         """Make both sides alike and let them take turns."""
         timeout_s = self._timeout_s(job)
         same = {} if fresh else {"same": True}
-        wishes = {"op": "ready", "placements": ROUNDS, "least_s": SAMPLE_S[job.device], **same}
+        wishes = {
+            "op": "ready",
+            "placements": ROUNDS,
+            "least_s": SAMPLE_S[job.device],
+            "identify": self._identify,
+            **same,
+        }
         requests = [
             side.request(job, **wishes, planted=planted)
             for side, planted in zip(self._sides, (None, self._planted), strict=True)
@@ -156,7 +167,7 @@ class Table:
             return SideFailure("base", mixed)
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
-        ready = [{**answers[i], "method": method, "code": None, "pid": 0} for i in (0, 1)]
+        ready = [{**answers[i], "method": method, "code": None, "inputs": None, "pid": 0} for i in (0, 1)]
         return _pair([(answers[0], answers[1])], ready, found, watch)
 
     def _both(
@@ -243,9 +254,11 @@ def _pair(
         clocks=round(clocks[1] / clocks[0], 6) if clocks[0] and clocks[1] else None,
         temperature_c=max((s.temperature_c for s in every if s.temperature_c is not None), default=None),
         throttle_reasons=tuple(sorted({reason for s in every for reason in s.throttle_reasons or ()})),
+        power_w=_mean_power(every),
         placements=shape["placements"],
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
+        other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
         disturbed=gpu.disturbances(every, frozenset(answer["pid"] for answer in ready)),
     )
 
@@ -253,3 +266,8 @@ def _pair(
 def _mean_clock(states: Sequence[gpu.State]) -> float | None:
     clocks = [state.sm_clock_hz for state in states if state.sm_clock_hz]
     return statistics.fmean(clocks) if clocks else None
+
+
+def _mean_power(states: Sequence[gpu.State]) -> float | None:
+    watts = [state.power_w for state in states if state.power_w]
+    return float(f"{statistics.fmean(watts):.6g}") if watts else None

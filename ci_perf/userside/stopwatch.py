@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
-from ci_perf.userside.identity import launch_hash
+from ci_perf.userside.identity import inputs_hash, launch_hash
 from ci_perf.userside.timers import LADDER, GraphTimer, choose_timer, warm_up
 
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
@@ -35,6 +35,7 @@ class Stopwatch:
     def __init__(self, request: Request) -> None:
         self.case = Case(request)
         self.device = self.case.device
+        self.inputs = inputs_hash(self.case) if request.get("identify") else None
         pristine, held = self._copy_of_inputs(request)
         self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
         self.case.synchronize()
@@ -44,7 +45,8 @@ class Stopwatch:
         self.placements = min(request.get("placements", 1), self._most_placements(held)) if pristine else 1
         self.timers = [choose_timer(self.case)]
         self.planted = exact_fraction(request.get("planted") or 0.0)
-        self.code = launch_hash(self.case) if isinstance(self.timers[0], GraphTimer) and not self.planted else None
+        identify = request.get("identify") and isinstance(self.timers[0], GraphTimer)
+        self.code = launch_hash(self.case) if identify else None
         warm_up(self.timers[0], ESTIMATE_S[self.device])
         self.per_launch = self.timers[0].seconds(1)
         least = request.get("least_s") or SAMPLE_S[self.device]
@@ -167,6 +169,7 @@ def ready(request: Request) -> Answer:
         **watch.facts(),
         "placements": watch.placements,
         "code": watch.code,
+        "inputs": watch.inputs,
         "files": own_files(),
         "pid": os.getpid(),
     }
