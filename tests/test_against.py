@@ -165,6 +165,24 @@ def test_the_base_of_a_pull_request_is_the_merge_base(repository, monkeypatch):
     assert json.loads((repository / "out/run.json").read_text())["against"]["commit"] == fork_point, ran.output
 
 
+@pytest.mark.parametrize("event", ["pull_request", "merge_group", "push"])
+def test_auto_is_the_base_of_the_event_where_it_has_one(repository, monkeypatch, event):
+    base = git("rev-parse", "HEAD")
+    write("nap", factor=1.001)
+    commit("ahead")
+    document = {
+        "pull_request": {"pull_request": {"base": {"sha": base}}},
+        "merge_group": {"merge_group": {"base_sha": base}},
+    }
+    (repository / "event.json").write_text(json.dumps(document.get(event, {"ref": "refs/heads/main"})))
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(repository / "event.json"))
+
+    ran, _ = run("--against", "auto", "--processes", "2")
+
+    against = json.loads((repository / "out/run.json").read_text())["against"]
+    assert (against or {}).get("commit") == (None if event == "push" else base), ran.output
+
+
 def test_setup_runs_in_both_trees_and_its_failure_stops_the_run(repository):
     ran, _ = run("--against", "main", "--setup", "sh -c 'pwd; exit 7'")
 

@@ -14,6 +14,11 @@ from ci_perf.core.errors import EXIT_BUG
 from ci_perf.core.settings import SETTINGS
 from tests.test_project import ROOT
 
+OF_OTHERS = {
+    *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards"),
+    *("check", "ephemeral"),
+}
+"""Flags that are no settings, and those of other programs."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -80,7 +85,7 @@ def test_the_completion_line_of_the_readme_completes():
 
 def test_every_flag_that_the_readme_names_exists():
     flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", README))
-    known = {setting.name for setting in SETTINGS} | {"csv", "show-settings", "dry-run", "from-workflow-run"}
+    known = {setting.name for setting in SETTINGS} | OF_OTHERS
     known |= {parameter.opts[0].removeprefix("--") for parameter in audit.params}
 
     assert flags - known == set()

@@ -49,7 +49,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     KERNEL and CASE may hold wildcards: `ci-perf run 'sdpa/s*'`.
     """
     root = Path.cwd()
-    settings = resolve_settings(root, flags)
+    settings = _with_base(resolve_settings(root, flags))
     specs = store.read_kernels(root / settings["kernels-dir"], root)
     if show_settings:
         click.echo(_settings_table(settings, specs))
@@ -85,6 +85,14 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)
     ctx.exit(report.exit_status)
+
+
+def _with_base(settings: Settings) -> Settings:
+    """Settle what `auto` is measured against: the base of the event, or nothing."""
+    if settings["against"] != "auto":
+        return settings
+    base = "base" if git.query_event_base(os.environ) else ""
+    return replace(settings, values={**settings.values, "against": base})
 
 
 def _begin(room: Room) -> None:
@@ -186,6 +194,7 @@ def blank_run(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settin
         commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
         repository=repository,
         head=head,
+        shard=settings["shard"] or None,
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
     notes = room.notes
@@ -216,8 +225,13 @@ def _flags(settings: Settings) -> list[str]:
 
 
 def _makes_a_difference(name: str, settings: Settings) -> bool:
-    elsewhere = {"output", "baselines", "python", "base-python"}
-    return settings.origins[name] != "default" and BY_NAME[name].command == "run" and name not in elsewhere
+    elsewhere = {"output", "baselines", "python", "base-python", "shard", "config"}
+    return (
+        settings.origins[name] != "default"
+        and BY_NAME[name].command == "run"
+        and name not in elsewhere
+        and settings[name] != ""
+    )
 
 
 def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpec, ...]:

@@ -54,16 +54,23 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     return merge_base
 
 
-def _event_base(environ: Mapping[str, str]) -> str:
-    """Return the base commit of the pull request that triggered this workflow run."""
-    path = environ.get("GITHUB_EVENT_PATH", "")
+def query_event_base(environ: Mapping[str, str]) -> str | None:
+    """Return the base commit of the pull request or merge group that triggered this workflow run, if one did."""
     try:
-        sha = json.loads(Path(path).read_text(encoding="utf-8"))["pull_request"]["base"]["sha"]
-    except (OSError, ValueError, KeyError, TypeError):
+        event = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
+        group = event.get("merge_group")
+        return str(group["base_sha"] if group else event["pull_request"]["base"]["sha"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _event_base(environ: Mapping[str, str]) -> str:
+    sha = query_event_base(environ)
+    if sha is None:
         raise ConfigError(
             "--against base: this is no pull request event", hint="name a commit or branch: --against merge-base:main"
-        ) from None
-    return str(sha)
+        )
+    return sha
 
 
 def _commit(root: Path, name: str) -> str | None:
