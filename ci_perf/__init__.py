@@ -12,6 +12,8 @@ cli             the command line: each command parses, calls, prints, exits
   run           `run`: the main job
   publish       `publish`: a run's comment, summary, annotations and outputs
   report        `report` and `replay`: a recorded run as text
+  plan          `plan`: cases shared out over jobs
+  merge         `merge`: several runs as one
   baseline      `baseline accept`, `check`, `diff`
   listing       `list`
   inspect       `inspect`
@@ -26,6 +28,7 @@ edge            one module for each kind of outside world
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
   program_counters  programs under ncu
   base          the base commit made ready: tree, build, kernels, worker
+  built         its tree as the setup command left it, kept from run to run
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
@@ -100,6 +103,9 @@ core            pure: values in, values out
   spec          kernel.toml
   settings      every setting once
   plan          which cases run where
+  shards        the cases of a plan shared out over jobs
+  sessions      the parts of a merged run, each with its own machine
+  merge         shards into one run
   program       the command line of a program, filled for a case
   stats         summaries and intervals
   decision      the verdict on one number

@@ -167,14 +167,15 @@ class _Purse:
         self._budget = budget
         self._now = now
         self._started = now()
-        self._spent: dict[str, float] = {}
-        self._last: dict[str, float] = {}
+        self._spent: dict[tuple[str, str], float] = {}
+        self._last: dict[tuple[str, str], float] = {}
 
     def allows(self, job: Job, promised_s: float = 0.0) -> bool:
         """Say whether another pair of the case fits, after others that take `promised_s`."""
-        next_s = self._last.get(job.id, 0.0)
+        case = (job.id, job.device)
+        next_s = self._last.get(case, 0.0)
         of_all = self._now() - self._started + promised_s + next_s
-        of_case = self._spent.get(job.id, 0.0) + next_s
+        of_case = self._spent.get(case, 0.0) + next_s
         return of_all <= self._budget.total_s and of_case <= self._budget.case_s
 
     def spend(
@@ -186,12 +187,13 @@ class _Purse:
         """Measure a pair of each case that the budget allows."""
         allowed: list[Job] = []
         for job in jobs:
-            if self.allows(job, sum(self._last.get(other.id, 0.0) for other in allowed)):
+            if self.allows(job, sum(self._last.get((other.id, other.device), 0.0) for other in allowed)):
                 allowed.append(job)
         before = self._now()
         for job, found in measure(allowed, number) if allowed else ():
-            self._last[job.id] = self._now() - before
-            self._spent[job.id] = self._spent.get(job.id, 0.0) + self._last[job.id]
+            case = (job.id, job.device)
+            self._last[case] = self._now() - before
+            self._spent[case] = self._spent.get(case, 0.0) + self._last[case]
             yield job, found
             before = self._now()
 

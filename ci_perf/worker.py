@@ -237,21 +237,26 @@ class Fork:
     def __init__(self, not_its_own: tuple[int, ...]) -> None:
         request_in, request_out = os.pipe()
         answer_in, answer_out = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            die_with_parent()
-            # Held here, the worker's own stream would stay open when the worker dies, and ci-perf would wait for it.
-            for stream in (answer_in, request_out, *not_its_own):
-                os.close(stream)
-            with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
-                for line in requests:
-                    answers.write(json.dumps(answer_to(line)) + "\n")
-                    answers.flush()
-            os._exit(0)
+        self._pid = self._start(request_in, answer_out, (answer_in, request_out, *not_its_own))
         os.close(answer_out)
         os.close(request_in)
         self._requests = os.fdopen(request_out, "w")
         self._answers = os.fdopen(answer_in)
+
+    def _start(self, request_in: int, answer_out: int, not_its_own: tuple[int, ...]) -> int:
+        """Start the process and return its pid."""
+        pid = os.fork()
+        if pid:
+            return pid
+        die_with_parent()
+        # Held here, the worker's own stream would stay open when the worker dies, and ci-perf would wait for it.
+        for stream in not_its_own:
+            os.close(stream)
+        with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
+            for line in requests:
+                answers.write(json.dumps(answer_to(line)) + "\n")
+                answers.flush()
+        os._exit(0)
 
     def ask(self, line: str) -> str:
         """Return its answer as a line; where it dies before it answers, how it died."""
@@ -281,6 +286,22 @@ class Fork:
         return status
 
 
+class Spawned(Fork):
+    """The same as a new interpreter: where importing torch has used CUDA, which no fork survives."""
+
+    def __init__(self, printed: str) -> None:
+        self._printed = printed
+        super().__init__(())
+
+    def _start(self, request_in: int, answer_out: int, not_its_own: tuple[int, ...]) -> int:
+        del not_its_own  # an interpreter inherits no more than it is given
+        files = ("--requests", f"/dev/fd/{request_in}", "--answers", f"/dev/fd/{answer_out}")
+        argv = [sys.executable, "-u", os.path.abspath(__file__), "--printed", self._printed, *files]
+        for stream in (request_in, answer_out):
+            os.set_inheritable(stream, True)
+        return os.posix_spawn(sys.executable, argv, os.environ)
+
+
 def cause_of_death(status: int) -> Answer:
     """Return the reason code and message of a wait status."""
     if not os.WIFSIGNALED(status):
@@ -293,9 +314,10 @@ def cause_of_death(status: int) -> Answer:
     return {"code": "crashed", "message": f"the process ended with {names.get(number, f'signal {number}')}"}
 
 
-def serve(requests: Any, answers: Any) -> None:
-    """Answer each request from a fresh fork, or from the one before where the request says `same`."""
-    torch_or_none()
+def serve(requests: Any, answers: Any, printed: str) -> None:
+    """Answer each request from a fresh process, or from the one before where the request says `same`."""
+    torch = torch_or_none()
+    used_cuda = torch is not None and torch.cuda.is_initialized()
     gc.freeze()  # no fork shall go over what was here before it
     fork = None
     for line in requests:
@@ -307,7 +329,7 @@ def serve(requests: Any, answers: Any) -> None:
                 answers.write('{"ok": true}\n')
                 answers.flush()
                 continue
-            fork = Fork((requests.fileno(), answers.fileno()))
+            fork = Spawned(printed) if used_cuda else Fork((requests.fileno(), answers.fileno()))
         answers.write(fork.ask(line))
         answers.flush()
     if fork is not None:
@@ -352,7 +374,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if not arguments.requests:
         die_with_parent()  # not under a profiler, whose launching thread may end before the program does
-        serve(requests, answers)
+        serve(requests, answers, arguments.printed)
         return
     for line in requests:
         answers.write(json.dumps(answer_to(line)) + "\n")

@@ -100,6 +100,10 @@ def a_provenance(**changes: Any) -> Provenance:
     return replace(Provenance("ci-perf 0.1.0", "2026-11-27T12:00:00Z", "ci-perf run", "0fd4e2e"), **changes)
 
 
+def a_policy(**changes: Any) -> Policy:
+    return replace(Policy(), **changes)
+
+
 def a_run(*measurements: Measurement, **changes: Any) -> Run:
     """Return a finished run of all cases, without a baseline."""
     run = Run(

@@ -165,6 +165,24 @@ def test_the_base_of_a_pull_request_is_the_merge_base(repository, monkeypatch):
     assert json.loads((repository / "out/run.json").read_text())["against"]["commit"] == fork_point, ran.output
 
 
+@pytest.mark.parametrize("event", ["pull_request", "merge_group", "push"])
+def test_auto_is_the_base_of_the_event_where_it_has_one(repository, monkeypatch, event):
+    base = git("rev-parse", "HEAD")
+    write("nap", factor=1.001)
+    commit("ahead")
+    document = {
+        "pull_request": {"pull_request": {"base": {"sha": base}}},
+        "merge_group": {"merge_group": {"base_sha": base}},
+    }
+    (repository / "event.json").write_text(json.dumps(document.get(event, {"ref": "refs/heads/main"})))
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(repository / "event.json"))
+
+    ran, _ = run("--against", "auto", "--processes", "2")
+
+    against = json.loads((repository / "out/run.json").read_text())["against"]
+    assert (against or {}).get("commit") == (None if event == "push" else base), ran.output
+
+
 def test_setup_runs_in_both_trees_and_its_failure_stops_the_run(repository):
     ran, _ = run("--against", "main", "--setup", "sh -c 'pwd; exit 7'")
 
@@ -245,3 +263,40 @@ def test_an_editable_install_for_both_sides_is_refused_and_the_last_run_stays(re
     assert ran.exit_code == 2
     assert "an editable install serves one tree only" in ran.stderr
     assert (repository / "out/run.json").read_text() == before
+
+
+def test_the_base_is_built_once_for_each_content_command_and_commit(repository, monkeypatch, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("CI_PERF_CACHE", str(cache))
+    log = repository / "builds.txt"
+    setup = f"sh -c 'pwd >> {log}'"
+
+    def bases():
+        run("--against", "HEAD", "--setup", setup)
+        return [line for line in log.read_text().splitlines() if line != str(repository)]
+
+    first, again = bases(), bases()
+    git("commit", "--quiet", "--allow-empty", "--message", "the same content")
+    same = bases()
+    write("nap", factor=1.001)
+    commit("other content")
+
+    assert len(first) == 1
+    assert again == same == first
+    assert len(bases()) == 2
+    assert Path(first[0]).is_relative_to(cache)
+    assert git("worktree", "list").count("\n") == 0
+
+
+def test_a_build_that_failed_is_tried_again(repository, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    broken = repository.parent / "broken"
+    broken.touch()
+    setup = f"""sh -c 'test "$PWD" = {repository} || ! test -e {broken}'"""
+
+    failed, _ = run("--against", "HEAD", "--setup", setup)
+    broken.unlink()
+    mended, cases = run("--against", "HEAD", "--setup", setup)
+
+    assert failed.exit_code == 3, failed.output
+    assert cases["nap"]["verdict"] == "UNCHANGED", mended.output

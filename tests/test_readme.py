@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from ci_perf.cli.audit import audit
 from ci_perf.core.errors import EXIT_BUG
 from ci_perf.core.settings import SETTINGS
 from tests.test_project import ROOT
 
+OF_OTHERS = {
+    *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards"),
+    *("check", "ephemeral"),
+}
+"""Flags that are no settings, and those of other programs."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -79,7 +85,8 @@ def test_the_completion_line_of_the_readme_completes():
 
 def test_every_flag_that_the_readme_names_exists():
     flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", README))
-    known = {setting.name for setting in SETTINGS} | {"csv", "show-settings", "dry-run", "from-workflow-run"}
+    known = {setting.name for setting in SETTINGS} | OF_OTHERS
+    known |= {parameter.opts[0].removeprefix("--") for parameter in audit.params}
 
     assert flags - known == set()
 
@@ -88,3 +95,32 @@ def test_the_files_and_exit_statuses_that_the_readme_names_exist():
     for path in re.findall(r"\]\(((?!http)[^)]+)\)", README):
         assert (ROOT / Path(path)).exists(), path
     assert f"| {EXIT_BUG} | a bug" in README
+
+
+def test_the_tables_of_the_readme_are_what_the_command_above_them_prints():
+    ((command, shown),) = re.findall(r"<!-- from: (.+?) -->\n(.*?)<!-- end -->", README, re.DOTALL)
+    rows = [_cells(line) for line in shown.splitlines() if line.startswith("|") and "--:" not in line]
+
+    printed = {_cells(line) for line in shell(command, ROOT).stdout.splitlines() if line.startswith("|")}
+
+    assert len(rows) >= 10
+    assert [row for row in rows if row not in printed] == []
+
+
+def test_the_picture_of_the_audit_is_that_of_the_committed_sessions(tmp_path):
+    ran = shell(f"ci-perf audit --show baselines/*/audit.jsonl --plot {tmp_path}/audit.svg", ROOT)
+
+    assert ran.returncode == 0, ran.stderr
+    assert _labels(tmp_path / "audit.svg") == _labels(ROOT / ".github/audit.svg")
+
+
+def _cells(line):
+    return tuple(cell.replace("\u00a0", " ").strip() for cell in line.strip().strip("|").split("|"))
+
+
+def _labels(svg):
+    """Return what is written in the picture and where its points lie, roughly: fonts and versions may differ."""
+    text = svg.read_text(encoding="utf-8")
+    return re.findall(r"<!-- (.+?) -->", text), [
+        round(float(x)) for x in re.findall(r'<use xlink:href="#\w+" x="([\d.]+)"', text)
+    ]

@@ -384,6 +384,20 @@ def test_a_settings_file_that_is_no_toml_is_named(repository):
     assert ci_perf("list").stderr.startswith("error: ci-perf.toml: Invalid value (at line 1")
 
 
+def test_another_file_of_settings_stands_in_for_the_usual_one(repository):
+    a_kernel(repository, toml=TOML)
+    (repository / "ci-perf.toml").write_text("samples = 7\n")
+    (repository / "nightly.toml").write_text("processes = 9\n")
+
+    done = ci_perf("run", "--show-settings", "--config", "nightly.toml")
+    missing = ci_perf("run", "--show-settings", "--config", "nowhere.toml")
+
+    assert re.search(r"processes +9 +nightly.toml: key `processes`", done.stdout)
+    assert re.search(r"samples +30 +default", done.stdout)
+    assert missing.exit_code == 2
+    assert missing.stderr.startswith("error: nowhere.toml: there is no such file of settings")
+
+
 def test_show_settings_says_where_each_value_came_from(repository, monkeypatch):
     a_kernel(repository, toml=TOML + '[policy]\nregression = "4%"\nspeedup = "20%"\ntimeout = 9\n')
     (repository / "ci-perf.toml").write_text('samples = 7\nprocesses = 7\ntimeout = 7\nspeedup-threshold = "7%"\n')

@@ -22,6 +22,7 @@ from ci_perf.edge.store import write_run
 from ci_perf.edge.worker_process import Worker
 from ci_perf.profilers import chrome_trace
 from tests.builders import a_cpu, a_run, a_spec
+from tests.test_project import ROOT
 
 SOUND = """
 def make_inputs(rng, device, **case):
@@ -580,3 +581,28 @@ def test_a_kernel_that_scribbles_into_every_open_file_fails_and_the_next_one_wor
 
     assert (failure.code, failure.message) == ("crashed", "something wrote into the worker's answers")
     assert works(worker, kernel)
+
+
+def test_an_interpreter_whose_torch_has_used_cuda_is_started_anew_for_each_case(bare_python, kernel, logs, tmp_path):
+    torch = (
+        (ROOT / "tests/data/fakes/torch")
+        .read_text()
+        .replace("is_initialized=lambda: False", "is_initialized=lambda: True")
+    )
+    (tmp_path / "torch.py").write_text(torch)
+    entry = kernel("import os\ndef launch(inputs):\n    print(os.getpid(), os.getppid())\n    return sum(inputs)\n")
+
+    with Worker(bare_python, {**os.environ, "PYTHONPATH": str(tmp_path)}, logs, "spawned") as worker:
+        answers = [
+            ask(worker, entry),
+            ask(worker, entry, same=True),
+            ask(worker, entry),
+            ask(worker, kernel(RAISES.format(1))),
+        ]
+        worker.rest()
+
+    pids = [line.split()[0] for line in (logs / "spawned.stdout.txt").read_text().splitlines()]
+    assert [answer["checked"] for answer in answers[:3]] == ["launch"] * 3
+    assert answers[3].code == "raised"
+    assert len(set(pids)) == 2
+    assert not any(is_alive(int(pid)) for pid in pids)

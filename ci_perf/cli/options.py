@@ -49,7 +49,8 @@ def resolve_settings(root: Path, flags: dict[str, object]) -> Settings:
     given = {name.replace("_", "-"): value for name, value in flags.items() if value is not None}
     _refuse_unknown_variables()
     environ = {name: os.environ[variable(name)] for name in BY_NAME if os.environ.get(variable(name))}
-    file, table = store.read_settings_file(root)
+    config = given.get("config") or environ.get("config")
+    file, table = store.read_settings_file(root, str(config) if config else None)
     return resolve([("flag", given), ("environment", environ), (file, table)])
 
 

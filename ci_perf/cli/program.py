@@ -13,6 +13,8 @@ from ci_perf.cli.baseline import baseline
 from ci_perf.cli.doctor import doctor
 from ci_perf.cli.inspect import inspect
 from ci_perf.cli.listing import list_cases
+from ci_perf.cli.merge import merge
+from ci_perf.cli.plan import plan
 from ci_perf.cli.publish import publish
 from ci_perf.cli.report import replay, report
 from ci_perf.cli.run import run
@@ -58,7 +60,7 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, report, replay, baseline, publish, inspect, scrub, audit, doctor):
+for _command in (run, list_cases, plan, merge, report, replay, baseline, publish, inspect, scrub, audit, doctor):
     program.add_command(_command)
 
 

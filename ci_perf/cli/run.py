@@ -20,12 +20,12 @@ from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
 from ci_perf.core.plan import Job, make_plan
 from ci_perf.core.report import Report
 from ci_perf.core.settings import BY_NAME, Settings, policy_from
-from ci_perf.edge import actions, artifacts, git, store
+from ci_perf.edge import actions, artifacts, git, gpu, store
 from ci_perf.edge.base import Base, prepared
 from ci_perf.edge.external import WALL, ProgramRunner
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, find_tracer, prepare, strangers, wait_until_idle
+from ci_perf.edge.preflight import Room, broken_memory, find_tracer, prepare, stranger_pids, strangers, wait_until_idle
 from ci_perf.edge.profile import ProfileSession
 from ci_perf.edge.program_counters import ProgramCounters
 from ci_perf.flow import Budget, execute
@@ -49,7 +49,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     KERNEL and CASE may hold wildcards: `ci-perf run 'sdpa/s*'`.
     """
     root = Path.cwd()
-    settings = resolve_settings(root, flags)
+    settings = _with_base(resolve_settings(root, flags))
     specs = store.read_kernels(root / settings["kernels-dir"], root)
     if show_settings:
         click.echo(_settings_table(settings, specs))
@@ -68,7 +68,8 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         blank = blank_run(patterns, jobs, settings, room, root)
         room.worker.rest()
         wait_until_idle(on_gpu, settings["wait"], partial(click.echo, err=True))
-        strange = strangers(on_gpu)
+        room = replace(room, bench=replace(room.bench, strangers=stranger_pids(on_gpu)))
+        strange, health = strangers(on_gpu), gpu.query_health(on_gpu) if on_gpu else None
         blank = replace(blank, notes=(*blank.notes, *left_out, *strange, *_wall_note(programs, jobs)))
         if settings["against"]:
             with _base(root, specs, settings, room) as base:
@@ -79,10 +80,19 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
             _begin(room)
             lab = MachineLab(room.bench, room.worker, programs, room.profilers)
             found = _measure(blank, jobs, settings, room, lab)
+        found = replace(found, notes=(*found.notes, *broken_memory(on_gpu, health)))
         room.worker.close()  # what a worker still writes would escape the search of the folder
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)
     ctx.exit(report.exit_status)
+
+
+def _with_base(settings: Settings) -> Settings:
+    """Settle what `auto` is measured against: the base of the event, or nothing."""
+    if settings["against"] != "auto":
+        return settings
+    base = "base" if git.query_event_base(os.environ) else ""
+    return replace(settings, values={**settings.values, "against": base})
 
 
 def _begin(room: Room) -> None:
@@ -184,6 +194,7 @@ def blank_run(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settin
         commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
         repository=repository,
         head=head,
+        shard=settings["shard"] or None,
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
     notes = room.notes
@@ -214,8 +225,13 @@ def _flags(settings: Settings) -> list[str]:
 
 
 def _makes_a_difference(name: str, settings: Settings) -> bool:
-    elsewhere = {"output", "baselines", "python", "base-python"}
-    return settings.origins[name] != "default" and BY_NAME[name].command == "run" and name not in elsewhere
+    elsewhere = {"output", "baselines", "python", "base-python", "shard", "config"}
+    return (
+        settings.origins[name] != "default"
+        and BY_NAME[name].command == "run"
+        and name not in elsewhere
+        and settings[name] != ""
+    )
 
 
 def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpec, ...]:

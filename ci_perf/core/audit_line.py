@@ -7,26 +7,19 @@ what was measured before and after it stays usable.
 import json
 from collections.abc import Iterable
 
-from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import make_converter
 
 from ci_perf.core.audit import AuditSession
 from ci_perf.core.errors import FormatError
-from ci_perf.core.model import Provenance
 from ci_perf.core.schema import check
-from ci_perf.core.serial import parse_json
+from ci_perf.core.serial import parse_json, spare_provenance
 
 SCHEMA = "ci-perf/audit-1"
 _NEAR_THE_END = 8
 """A word, number or escape that was cut off is complained about at its start, so many characters before the end."""
 
 _CONVERTER = make_converter()
-_CONVERTER.register_unstructure_hook(
-    Provenance,
-    make_dict_unstructure_fn(
-        Provenance, _CONVERTER, repository=override(omit_if_default=True), head=override(omit_if_default=True)
-    ),
-)
+spare_provenance(_CONVERTER)
 
 
 def dump_session(session: AuditSession) -> str:

@@ -1,7 +1,7 @@
 """Baselines: made from a run, held against what they claim to be, compared with their successor."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci_perf.core.errors import ConfigError
@@ -16,7 +16,9 @@ from ci_perf.core.model import (
     Measurement,
     Reading,
     Run,
+    Toolchain,
 )
+from ci_perf.core.sessions import on_device
 from ci_perf.core.stats import clock_of, process_medians, spread
 
 FEWEST_PROCESSES = 5
@@ -48,24 +50,41 @@ def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, so
     for name in kernels:
         if name not in known:
             raise ConfigError(f"{source}: the run has no kernel `{name}`", hint="it has " + ", ".join(sorted(known)))
-    provenance = replace(run.provenance, accepted_by=accepted_by, repository=None, head=None)
-    chosen = [
-        (device, spec, mine)
-        for device in run.devices
-        for spec in run.kernels
-        if (not kernels or spec.name in kernels)
-        and (mine := [m for m in run.measurements if (m.kernel, m.device) == (spec.name, device.kind)])
-    ]
-    for device, spec, mine in chosen:
+    provenance = replace(run.provenance, accepted_by=accepted_by, repository=None, head=None, shard=None)
+    chosen = list(_chosen(run, kernels, source))
+    for device, _, spec, mine in chosen:
         _check_whole(spec, device, mine, source)
-    for _, _, mine in chosen:
+    for _, _, _, mine in chosen:
         for measurement in mine:
             _check_enough(measurement, source)
     baselines = [
-        Baseline(spec.name, device, run.toolchain, provenance, {m.case: _baseline_case(m) for m in mine})
-        for device, spec, mine in chosen
+        Baseline(spec.name, device, toolchain, provenance, {m.case: _baseline_case(m) for m in mine})
+        for device, toolchain, spec, mine in chosen
     ]
     return tuple(baselines)
+
+
+def _chosen(
+    run: Run, kernels: Sequence[str], source: str
+) -> Iterator[tuple[Device, Toolchain, KernelSpec, list[Measurement]]]:
+    """Return each kernel on each model of device, with all that any session measured of it."""
+    for model in run.devices:
+        sessions = on_device(run, model)
+        for spec in run.kernels:
+            mine = [m for session in sessions for m in session.measurements if m.kernel == spec.name]
+            if not mine or (kernels and spec.name not in kernels):
+                continue
+            machines = [
+                (next(d for d in session.devices if d.slug == model.slug), session.toolchain)
+                for session in sessions
+                if any(m.kernel == spec.name for m in session.measurements)
+            ]
+            if any(machine != machines[0] for machine in machines):
+                raise ConfigError(
+                    f"{source}: the cases of `{spec.name}` were measured on machines that differ",
+                    hint="accept a run of one machine: `ci-perf run` without shards, or on runners that are alike",
+                )
+            yield *machines[0], spec, mine
 
 
 def _check_whole(spec: KernelSpec, device: Device, measurements: Sequence[Measurement], source: str) -> None:

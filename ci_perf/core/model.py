@@ -14,6 +14,8 @@ pair         a process of the base commit and one of the head, alive together, t
 measurement  all that one run learned of one case on one device
 run          everything a verdict needs, in one file
 baseline     what was agreed for one kernel on one GPU model, in `baselines/`
+session      what one job of a merged run had to itself: its machine, and its base against itself
+shard        a part of a plan that one job measures
 finding      the verdict on one case, with its reason code and numbers
 report       findings and statistics, ready to be rendered
 
@@ -171,10 +173,11 @@ class Failure:
     """Why a case has no number."""
 
     stage: str
-    """`verify`, `time`, `nsys` or `ncu`."""
+    """`verify`, `time`, `nsys` or `ncu`; `shard` where the whole job left no number."""
     code: str
     """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `printed`; of programs also
-    `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`."""
+    `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`; of a
+    shard `no-run`."""
     message: str
     detail: str = ""
     """The traceback or the end of what the process wrote on stderr."""
@@ -239,6 +242,10 @@ class Pair:
     """The slowdown of the head that was planted, exactly: extra launches / launches."""
     identical: bool = False
     """Machine code, launch parameters and inputs were the same on both sides."""
+    other_inputs: bool = False
+    """The two sides made other inputs: the times may be of other work."""
+    power_w: float | None = None
+    """The mean while samples were taken."""
     disturbed: tuple[str, ...] = ()
     """What spoilt it: other programs on the GPU, by name, or why the hardware slowed down; it does not count."""
 
@@ -302,6 +309,8 @@ class Measurement:
     timeline: CaseTimeline | None = None
     counters: tuple[Mapping[str, Reading], ...] = ()
     """One mapping from metric to reading for each profiled launch."""
+    session: int = 0
+    """In a merged run the index of the session that measured it."""
 
     @property
     def id(self) -> str:
@@ -426,6 +435,8 @@ class Provenance:
     """`owner/name` of the repository whose workflow measured; None outside of GitHub Actions. Runs only."""
     head: str | None = None
     """The commit that the workflow's event was about: of a pull request its head, where `commit` is a merge commit."""
+    shard: str | None = None
+    """Which shard of a plan this run is; None where there is no plan. Runs only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +448,19 @@ class Baseline:
     toolchain: Toolchain
     provenance: Provenance
     cases: Mapping[str, BaselineCase]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What one job of a merged run had to itself: its machine, and its base against itself."""
+
+    name: str
+    """Of the shard in the plan; empty where there was no plan."""
+    devices: tuple[Device, ...]
+    toolchain: Toolchain
+    finished: bool
+    against: Against | None = None
+    trace: Mapping[str, Reading] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,3 +485,5 @@ class Run:
     finished: bool = False
     trace: Mapping[str, Reading] = field(default_factory=dict)
     """The metrics of `core.timeline` over all that the profiler traced, not only inside the cases' ranges."""
+    sessions: tuple[Session, ...] = ()
+    """Of a run that `ci-perf merge` made of several; empty: all was measured in one session."""

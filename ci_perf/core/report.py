@@ -12,6 +12,7 @@ from ci_perf.core.model import Against, Device, Measurement, Note, Provenance, R
 from ci_perf.core.paired import log_ratio
 from ci_perf.core.quantity import percent
 from ci_perf.core.roofline import Roofline, roofline
+from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import Summary, summarize
 from ci_perf.core.verdict import is_red, judge
 
@@ -88,17 +89,9 @@ class Report:
 
 def build_report(run: Run) -> Report:
     """Judge a run and put its rows in order."""
-    measurements = {(m.kernel, m.case, m.device): m for m in run.measurements}
-    kinds = {device.slug: device for device in run.devices}
-    rows = [
-        _row(
-            finding,
-            measurements.get((finding.kernel, finding.case, kinds[finding.device].kind)),
-            kinds[finding.device],
-            run,
-        )
-        for finding in judge(run)
-    ]
+    found = [(m, device) for s in sessions_of(run) for device in s.devices for m in s.measurements]
+    measured = {(m.kernel, m.case, device.slug): (m, device) for m, device in found if m.device == device.kind}
+    rows = [_row(f, measured.get((f.kernel, f.case, f.device)), run) for f in judge(run)]
     rows.sort(key=lambda row: ORDER.index(row.finding.verdict))
     verdicts = Counter(row.finding.verdict for row in rows)
     compared = sum(1 for row in rows if row.finding.change is not None)
@@ -125,6 +118,8 @@ def build_report(run: Run) -> Report:
 
 
 def _agreed(run: Run) -> tuple[str, ...]:
+    if run.sessions:
+        return tuple(sorted({line for session in sessions_of(run) for line in _agreed(session)}))
     if run.against is not None:
         return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns; {_control(run.against)}",)
     judged = {(m.kernel, m.device) for m in run.measurements}
@@ -134,10 +129,11 @@ def _agreed(run: Run) -> tuple[str, ...]:
     )
 
 
-def _row(finding: Finding, measurement: Measurement | None, device: Device, run: Run) -> Row:
+def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run) -> Row:
     red = is_red(finding, run.policy.fail_on)
-    if measurement is None or not measurement.timed:
-        return Row(finding, red, measurement)
+    if measured is None or not measured[0].timed:
+        return Row(finding, red, measured[0] if measured else None)
+    measurement, device = measured
     summary = summarize(measurement.timed)
     cost = measurement.cost
     dtype = str(measurement.params.get("dtype", "float32"))
@@ -161,6 +157,8 @@ def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]
         warnings.append(
             "timed by events, launch gaps included: no CUDA graph could be captured (logs/worker.stderr.txt)"
         )
+    if any(pair.other_inputs for pair in measurement.pairs):
+        warnings.append("base and head made other inputs: their times may be of other work")
     read = [r.temperature_c for r in measurement.replicates] + [p.temperature_c for p in measurement.pairs]
     hottest = max((celsius for celsius in read if celsius is not None), default=0.0)
     if hottest > run.policy.temperature_warning_c:

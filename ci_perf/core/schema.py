@@ -1,4 +1,4 @@
-"""The JSON Schemas of kernel.toml, runs, baselines and audits, and errors that name the file and the key."""
+"""The JSON Schemas of kernel.toml, runs, baselines, plans and audits, and errors that name the file and the key."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ from ci_perf.core.errors import CiPerfError, ConfigError
 
 @cache
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    """Return the validator of one of the packaged schemas: `kernel`, `run`, `baseline` or `audit`."""
+    """Return the validator of one of the packaged schemas: `kernel`, `run`, `baseline`, `plan` or `audit`."""
     schema = _read(name)
     jsonschema.Draft202012Validator.check_schema(schema)
-    # The others refer to what the schema of baselines defines by its `$id`; nothing is looked up on the network.
-    baseline = DRAFT202012.create_resource(_read("baseline"))
-    return jsonschema.Draft202012Validator(schema, registry=baseline @ Registry())
+    # Schemas refer to what others define by their `$id`; nothing is looked up on the network.
+    known = [DRAFT202012.create_resource(_read(other)) for other in ("baseline", "run")]
+    return jsonschema.Draft202012Validator(schema, registry=known @ Registry())
 
 
 def _read(name: str) -> dict[str, object]:

@@ -13,17 +13,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from cattrs.gen import make_dict_unstructure_fn, override
-from cattrs.preconf.json import make_converter
+from cattrs.preconf.json import JsonConverter, make_converter
 
 from ci_perf.core.errors import FormatError
-from ci_perf.core.model import Baseline, BaselineCase, BaselineTime, Pair, Provenance, Replicate, Run
+from ci_perf.core.model import Baseline, BaselineCase, BaselineTime, Measurement, Pair, Provenance, Replicate, Run
 from ci_perf.core.schema import check
 from ci_perf.core.secrets import Needle, names_in, redact
+from ci_perf.core.shards import Plan
 
 VERSION = 1
-"""Of both schemas. A file of an older version is read; one of a newer version is refused."""
+"""Of all schemas. A file of an older version is read; one of a newer version is refused."""
 
-_T = TypeVar("_T", Run, Baseline)
+_T = TypeVar("_T", Run, Baseline, Plan)
 _CONVERTER = make_converter()
 # An integer where the model says float reads back as 128.0: written as 128, it would change when it is written again.
 _CONVERTER.register_unstructure_hook(float, float)
@@ -35,16 +36,25 @@ for _measured in (Replicate, Pair, BaselineTime):
             _measured, _CONVERTER, unit=override(omit_if_default=True), better=override(omit_if_default=True)
         ),
     )
-# Only runs of a workflow have them.
-_CONVERTER.register_unstructure_hook(
-    Provenance,
-    make_dict_unstructure_fn(
-        Provenance, _CONVERTER, repository=override(omit_if_default=True), head=override(omit_if_default=True)
-    ),
-)
 
+
+def spare_provenance(converter: JsonConverter) -> None:
+    """Let a converter leave out what only the runs of a workflow have, where there is none."""
+    absent = override(omit_if_default=True)
+    hook = make_dict_unstructure_fn(Provenance, converter, repository=absent, head=absent, shard=absent)
+    converter.register_unstructure_hook(Provenance, hook)
+
+
+spare_provenance(_CONVERTER)
 _CONVERTER.register_unstructure_hook(
     BaselineCase, make_dict_unstructure_fn(BaselineCase, _CONVERTER, kernels=override(omit_if_default=True))
+)
+# Only merged runs have them. A run comes last: its hook takes those of its parts as they are by now.
+_CONVERTER.register_unstructure_hook(
+    Measurement, make_dict_unstructure_fn(Measurement, _CONVERTER, session=override(omit_if_default=True))
+)
+_CONVERTER.register_unstructure_hook(
+    Run, make_dict_unstructure_fn(Run, _CONVERTER, sessions=override(omit_if_default=True))
 )
 
 
@@ -77,9 +87,11 @@ def redact_run(run: Run, needles: Sequence[Needle]) -> Run:
 def load_run(text: str, source: str) -> Run:
     """Read a `run.json`; `source` names the file in errors (FormatError)."""
     run = _load(text, source, "run", Run)
-    kernels, devices = {spec.name for spec in run.kernels}, {device.kind for device in run.devices}
+    kernels = {spec.name for spec in run.kernels}
+    devices = [{device.kind for device in part.devices} for part in run.sessions or (run,)]
     for i, measurement in enumerate(run.measurements):
-        if measurement.kernel not in kernels or measurement.device not in devices:
+        known = devices[measurement.session] if measurement.session < len(devices) else ()
+        if measurement.kernel not in kernels or measurement.device not in known:
             raise FormatError(
                 f"{source}: key `measurements[{i}]`: the run lists no such kernel or device: "
                 f"{measurement.kernel} on {measurement.device}"
@@ -99,7 +111,23 @@ def load_baseline(text: str, source: str) -> Baseline:
     return _load(text, source, "baseline", Baseline)
 
 
-def _document(value: Run | Baseline, kind: str) -> dict[str, object]:
+def dump_plan(plan: Plan) -> str:
+    """Return the text of a plan, which `ci-perf plan` hands to `ci-perf merge`."""
+    return canonical(_document(plan, "plan"))
+
+
+def load_plan(text: str, source: str) -> Plan:
+    """Read a plan; `source` names the file in errors (FormatError)."""
+    plan = _load(text, source, "plan", Plan)
+    cases = {f"{spec.name}/{case}" for spec in plan.kernels for case in spec.cases}
+    for i, shard in enumerate(plan.shards):
+        for case in shard.cases:
+            if case not in cases:
+                raise FormatError(f"{source}: key `shards[{i}].cases`: the plan lists no case `{case}`")
+    return plan
+
+
+def _document(value: Run | Baseline | Plan, kind: str) -> dict[str, object]:
     return {"schema": f"urn:ci-perf:{kind}:{VERSION}", **_CONVERTER.unstructure(value)}
 
 

@@ -144,6 +144,7 @@ def _similar(word: str, choices: Sequence[str]) -> str:
 
 _POLICY = Policy()
 SETTINGS: tuple[Setting, ...] = (
+    Setting("config", "", _text, "File of settings; default: ci-perf.toml, else [tool.ci-perf] of pyproject.", "FILE"),
     Setting("kernels-dir", "kernels", _text, "Folder that holds a folder for each kernel.", "DIR"),
     Setting("baselines", "baselines", _text, "Folder of the baselines.", "DIR"),
     Setting("output", "ci-perf-run", _text, "Folder that takes the run: run.json, report, profiles, logs.", "DIR"),
@@ -167,7 +168,8 @@ SETTINGS: tuple[Setting, ...] = (
         "against",
         "",
         _text,
-        "Measure a base in turns with this tree: a commit, a branch, merge-base:BRANCH, or base (of the pull request).",
+        "Measure a base in turns with this tree: a commit, a branch, merge-base:BRANCH, base (of the pull request or "
+        "merge group), or auto (base where the event has one, else none).",
         "REF",
     ),
     Setting(
@@ -215,6 +217,7 @@ SETTINGS: tuple[Setting, ...] = (
         "What makes the exit status 1, of: " + ", ".join(CAUSES) + ".",
         "LIST",
     ),
+    Setting("shard", "", _text, "Which shard of a plan this is; `merge --plan` goes by it.", "NAME"),
     Setting("strict", False, _flag, "Fail on everything that fail-on can name.", "BOOL"),
     Setting("all-cases", False, _flag, "On a CPU, run the cases that cpu_cases leaves out too.", "BOOL"),
     Setting(

@@ -13,6 +13,7 @@ from ci_perf.core.finding import Finding
 from ci_perf.core.gates import counter_changes, judge_gate, release
 from ci_perf.core.kernel_names import NameChanges, compare
 from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Toolchain, Verdict
+from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import clock_of, process_medians
 from ci_perf.core.versus import judge_pairs, policy_of, removed_kernels
 
@@ -61,12 +62,19 @@ def _branch(driver: str | None) -> str | None:
 
 def judge(run: Run) -> tuple[Finding, ...]:
     """Judge every case of the run, and every case that its baselines promise and its kernels no longer have."""
-    devices = {device.kind: device for device in run.devices}
     baselines = {(b.device.slug, b.kernel): b for b in run.baselines}
-    pairs = [(m, baselines.get((devices[m.device].slug, m.kernel))) for m in run.measurements]
-    comparisons = sum(1 for m, b in pairs if b is not None and m.case in b.cases and m.failure is None)
-    findings = [_judge_case(run, m, devices[m.device], baseline, comparisons) for m, baseline in pairs]
-    return (*findings, *_missing(run, devices.values(), baselines.values()))
+    found = [
+        (session, m, device, baselines.get((device.slug, m.kernel)))
+        for session in sessions_of(run)
+        for m in session.measurements
+        for device in session.devices
+        if device.kind == m.device
+    ]
+    held = [
+        m for _, m, _, b in found if m.failure is None and (m.sound_pairs if run.against else b and m.case in b.cases)
+    ]
+    findings = [_judge_case(session, m, device, baseline, len(held)) for session, m, device, baseline in found]
+    return (*findings, *_missing(run, run.devices, baselines.values()))
 
 
 def _judge_case(
@@ -85,7 +93,7 @@ def _judge_case(
     if device.kind == "cuda":
         blank = replace(blank, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
     if run.against is not None:
-        return judge_pairs(run, run.against, measurement, spec, blank)
+        return judge_pairs(run, run.against, measurement, spec, blank, comparisons)
     return _judge_by_baseline(run, measurement, device, baseline, blank, comparisons)
 
 

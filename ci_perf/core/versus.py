@@ -16,8 +16,10 @@ CONTROL_FLOOR = 0.01
 """How far base against base may be off without casting doubt on the session: ten times its usual scatter."""
 
 
-def judge_pairs(run: Run, against: Against, measurement: Measurement, spec: KernelSpec, blank: Finding) -> Finding:
-    """Judge a case by the base commit that took turns with it."""
+def judge_pairs(
+    run: Run, against: Against, measurement: Measurement, spec: KernelSpec, blank: Finding, comparisons: int
+) -> Finding:
+    """Judge a case, one of so many comparisons, by the base commit that took turns with it."""
     if measurement.unpaired:
         new = measurement.unpaired == NOT_IN_BASE
         verdict, code = (Verdict.NEW, NOT_IN_BASE) if new else (Verdict.NOT_COMPARABLE, "base-failed")
@@ -29,7 +31,7 @@ def judge_pairs(run: Run, against: Against, measurement: Measurement, spec: Kern
         sentence = f"every pair was disturbed: {why}"
         return replace(blank, verdict=Verdict.INCONCLUSIVE, code="disturbed", sentence=sentence)
     trouble = control_trouble(run, against)
-    outcome = believe(_decide(run, measurement, spec), trouble)
+    outcome = believe(_decide(run, measurement, spec, comparisons), trouble)
     if is_identical(measurement) and not trouble:
         outcome = _same_code(outcome, [log_ratio(pair) for pair in pairs])
     return replace(
@@ -43,13 +45,13 @@ def judge_pairs(run: Run, against: Against, measurement: Measurement, spec: Kern
     )
 
 
-def _decide(run: Run, measurement: Measurement, spec: KernelSpec) -> Outcome:
+def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: int) -> Outcome:
     pairs = measurement.sound_pairs
     clocks = [pair.clocks for pair in pairs if pair.clocks]
     outcome = decide_pairs(
         [log_ratio(pair) for pair in pairs],
         policy_of(run.policy, spec),
-        comparisons=sum(1 for m in run.measurements if m.sound_pairs and m.failure is None),
+        comparisons=comparisons,
         last=run.finished or len(pairs) >= LOOKS[-1],
         clocks=statistics.median(clocks) if len(clocks) == len(pairs) else None,
     )

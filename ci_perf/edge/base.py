@@ -3,15 +3,17 @@
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ci_perf.core.errors import CiPerfError, ConfigError, MachineError
 from ci_perf.core.model import Against, KernelSpec
 from ci_perf.core.spec import parse_kernel
 from ci_perf.edge import git, proc, store
+from ci_perf.edge.built import built_tree
 from ci_perf.edge.turns import Side
 from ci_perf.edge.worker_process import Worker
 
@@ -47,9 +49,9 @@ def prepared(
     says that both sides run under one interpreter.
     """
     commit = git.resolve_base(root, ref, environ)
-    with git.checked_out(root, commit) as tree:
-        for name, folder in (("head", root), ("base", tree)):
-            _set_up(setup, folder, env, logs / f"setup-{name}.log", shared=shared)
+    build = partial(_set_up, setup, env=env, log=logs / "setup-base.log", shared=shared)
+    _set_up(setup, root, env=env, log=logs / "setup-head.log", shared=shared)
+    with _tree(root, commit, (setup, python), environ, build) as tree:
         renamed = git.renamed_from(root, commit)
         kernels = _kernels_of(tree, head, renamed)
         against = Against(ref, commit, tuple(sorted(_gone(tree, kernels_dir, head, kernels))))
@@ -64,11 +66,18 @@ def prepared(
             yield Base(against, side, replace(side, worker=twin))
 
 
-def _set_up(command: str, folder: Path, env: Mapping[str, str], log: Path, *, shared: bool) -> None:
+def _tree(
+    root: Path, commit: str, depends_on: tuple[str, str], environ: Mapping[str, str], build: Callable[[Path], None]
+) -> AbstractContextManager[Path]:
+    """Return the base's tree: built, or found built; checked out for this run where there is nothing to build."""
+    return built_tree(root, commit, depends_on, environ, build) if depends_on[0] else git.checked_out(root, commit)
+
+
+def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path, shared: bool) -> None:
     """Run the setup command, which builds what the kernels import; its output is kept."""
     if not command:
         return
-    if shared and re.search(r"(^|\s)(-e|--editable)\b|\bdevelop\b", command):
+    if shared and re.search(r"\binstall\b.*\s(-e|--editable)\b|\bsetup\.py\s+develop\b", command):
         raise ConfigError(
             f"--setup `{command}`: an editable install serves one tree only, and both sides would import it",
             hint="give the base an environment of its own with --base-python, or put the tree on PYTHONPATH instead",

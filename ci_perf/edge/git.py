@@ -54,16 +54,23 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     return merge_base
 
 
-def _event_base(environ: Mapping[str, str]) -> str:
-    """Return the base commit of the pull request that triggered this workflow run."""
-    path = environ.get("GITHUB_EVENT_PATH", "")
+def query_event_base(environ: Mapping[str, str]) -> str | None:
+    """Return the base commit of the pull request or merge group that triggered this workflow run, if one did."""
     try:
-        sha = json.loads(Path(path).read_text(encoding="utf-8"))["pull_request"]["base"]["sha"]
-    except (OSError, ValueError, KeyError, TypeError):
+        event = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
+        group = event.get("merge_group")
+        return str(group["base_sha"] if group else event["pull_request"]["base"]["sha"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _event_base(environ: Mapping[str, str]) -> str:
+    sha = query_event_base(environ)
+    if sha is None:
         raise ConfigError(
             "--against base: this is no pull request event", hint="name a commit or branch: --against merge-base:main"
-        ) from None
-    return str(sha)
+        )
+    return sha
 
 
 def _commit(root: Path, name: str) -> str | None:
@@ -79,20 +86,39 @@ def _fetch(root: Path, name: str) -> str | None:
     return _commit(root, "FETCH_HEAD")
 
 
+def query_tree(root: Path, commit: str) -> str:
+    """Return the hash of a commit's content: that of its tree."""
+    return _git(root, "rev-parse", f"{commit}^{{tree}}") or commit
+
+
 @contextmanager
 def checked_out(root: Path, commit: str) -> Iterator[Path]:
-    """Check a commit out into a folder of its own, and remove the folder afterwards."""
+    """Check a commit out into a folder of its own, and remove the folder afterwards; return what `root` is there."""
     with tempfile.TemporaryDirectory(prefix="ci-perf-base-") as parent:
         tree = Path(parent) / "tree"
-        completed = proc.run(
-            ("git", "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit),
-            timeout_s=_FETCH_TIMEOUT_S,
-        )
-        if completed.status != 0:
-            raise MachineError(f"cannot check out the base {commit[:8]}: {completed.output.strip().splitlines()[-1]}")
-        try:
-            yield tree / (_git(root, "rev-parse", "--show-prefix") or "")
-        finally:
+        with worktree(root, commit, tree):
+            yield tree / query_prefix(root)
+
+
+@contextmanager
+def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iterator[None]:
+    """Check a commit out as a worktree, a repository to its build, for as long as the context lasts.
+
+    What is `kept` stays afterwards as plain files: the repository knows nothing of it, and it nothing of a repository.
+    """
+    completed = proc.run(
+        ("git", "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit),
+        timeout_s=_FETCH_TIMEOUT_S,
+    )
+    if completed.status != 0:
+        raise MachineError(f"cannot check out the base {commit[:8]}: {completed.output.strip().splitlines()[-1]}")
+    try:
+        yield
+        if kept:
+            (tree / ".git").unlink()
+            _git(root, "worktree", "prune", "--expire=now")
+    finally:
+        if (tree / ".git").exists():
             _git(root, "worktree", "remove", "--force", str(tree))
 
 

@@ -167,15 +167,15 @@ HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
 """Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
 
 
-def disturbances(states: Sequence[State], ours: frozenset[int]) -> tuple[str, ...]:
-    """Say what spoilt a measurement of the two processes `ours`: another program on the GPU, a sudden slowdown.
+def disturbances(states: Sequence[State], ours: frozenset[int], known: frozenset[int] = frozenset()) -> tuple[str, ...]:
+    """Say what spoilt a measurement of the processes `ours`: another program on the GPU, a sudden slowdown.
 
-    In a container NVML may give the pids of another namespace, or of no process at all: then it is their number that
-    tells.
+    `known` are the programs that were there, and idle, before anything was measured. In a container NVML may give the
+    pids of another namespace, or of no process at all: then it is their number that tells.
     """
     found = {reason for state in states for reason in state.throttle_reasons or () if reason in HARDWARE_SLOWDOWNS}
     for state in states:
-        others = state.others or ()
+        others = [process for process in state.others or () if process.pid not in known]
         if any(process.pid in ours for process in others):
             found |= {f"{process.name} ({process.pid})" for process in others if process.pid not in ours}
         elif len(others) > len(ours):

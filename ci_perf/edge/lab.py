@@ -35,6 +35,8 @@ class Bench:
     timeout_s: float
     planted: float | None = None
     gpu_uuid: str | None = None
+    strangers: frozenset[int] = frozenset()
+    """The pids of other programs that were on the GPU, and idle, before anything was measured."""
 
 
 class MachineLab:
@@ -140,7 +142,12 @@ class MachineLab:
 
     def _table(self, sides: tuple[Side, Side], planted: float | None) -> Table:
         return Table(
-            sides, gpu_uuid=self._bench.gpu_uuid, timeout_s=self._timeout_s, planted=planted, identify=self.identify
+            sides,
+            gpu_uuid=self._bench.gpu_uuid,
+            timeout_s=self._timeout_s,
+            planted=planted,
+            identify=self.identify,
+            strangers=self._bench.strangers,
         )
 
     def _timeout_s(self, job: Job) -> float:

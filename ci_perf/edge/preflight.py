@@ -160,6 +160,18 @@ def strangers(uuid: str | None) -> tuple[Note, ...]:
     return (Note("foreign-processes", message, "stop them and run again: they take turns with what is measured"),)
 
 
+def broken_memory(uuid: str | None, before: gpu.Health | None) -> tuple[Note, ...]:
+    """Say that the GPU's memory has had errors since `before` that ECC could not correct: no output can be trusted."""
+    after = gpu.query_health(uuid) if uuid else None
+    if before is None or after is None or None in (before.uncorrected_errors, after.uncorrected_errors):
+        return ()
+    new = (after.uncorrected_errors or 0) - (before.uncorrected_errors or 0)
+    message = f"{new} uncorrected memory errors (ECC) while this ran: neither outputs nor times can be trusted"
+    return (
+        (Note("memory-errors", message, "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"),) if new else ()
+    )
+
+
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:
     """Wait until no other program's kernels run on the GPU; `say` is told once.
 
@@ -175,6 +187,11 @@ def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object
         if not said:
             say(f"waiting for {others} to leave the GPU alone ...")
             said = True
+
+
+def stranger_pids(uuid: str | None) -> frozenset[int]:
+    """Return the pids of the programs on the GPU; to be asked while nothing of ours is there."""
+    return frozenset(process.pid for process in (gpu.query_state(uuid).others or () if uuid else ()))
 
 
 def _is_busy(uuid: str) -> bool:

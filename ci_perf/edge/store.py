@@ -12,7 +12,8 @@ from ci_perf.core.baseline import path_of
 from ci_perf.core.errors import ConfigError, FormatError
 from ci_perf.core.model import Baseline, KernelSpec, Run
 from ci_perf.core.publish import Place
-from ci_perf.core.serial import dump_baseline, dump_run, load_baseline, load_run
+from ci_perf.core.serial import dump_baseline, dump_run, load_baseline, load_plan, load_run
+from ci_perf.core.shards import Plan
 from ci_perf.core.source import launch_line
 from ci_perf.core.spec import parse_kernel
 
@@ -64,9 +65,11 @@ def query_places(specs: Iterable[KernelSpec], root: Path, prefix: str) -> dict[s
     return places
 
 
-def read_settings_file(root: Path) -> tuple[str, Mapping[str, object]]:
-    """Return the repository's settings and the file that holds them: ci-perf.toml, else [tool.ci-perf] of pyproject."""
-    own, project = root / "ci-perf.toml", root / "pyproject.toml"
+def read_settings_file(root: Path, name: str | None = None) -> tuple[str, Mapping[str, object]]:
+    """Return the settings and the file that holds them: the one named, ci-perf.toml, or [tool.ci-perf] of pyproject."""
+    own, project = root / (name or "ci-perf.toml"), root / "pyproject.toml"
+    if name and not own.is_file():
+        raise ConfigError(f"{name}: there is no such file of settings", hint="--config names a file like ci-perf.toml")
     for file, table in ((own, ()), (project, ("tool", "ci-perf"))):
         if file.is_file():
             try:
@@ -96,6 +99,16 @@ def read_run(path: Path) -> Run:
         # The last two: packed in a way that Python cannot unpack, or encrypted.
         raise FormatError(f"{path}: the archive cannot be unpacked: {error}") from None
     return load_run(text, str(path))
+
+
+def read_plan(path: Path) -> Plan:
+    """Read what `ci-perf plan` wrote."""
+    try:
+        return load_plan(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no plan", hint="`ci-perf plan --plan FILE` writes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: cannot be read: {error}") from None
 
 
 def _unzip(file: Path) -> str:

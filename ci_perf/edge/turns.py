@@ -70,11 +70,14 @@ class Table:
         timeout_s: Callable[[Job], float],
         planted: float | None = None,
         identify: bool = True,
+        strangers: frozenset[int] = frozenset(),
     ) -> None:
         """The first of `sides` is the base; `planted` slows the second one down.
 
-        `identify` has the machine code of both sides compared; what is planted makes them differ.
+        `identify` has the machine code of both sides compared; what is planted makes them differ. `strangers` are the
+        pids of other programs that were on the GPU from the beginning.
         """
+        self._strangers = strangers
         self._identify = identify and not planted
         self._sides = sides
         self._gpu_uuid = gpu_uuid
@@ -146,7 +149,8 @@ class Table:
             rounds = self._take_turns(number, warm_up_s, timeout_s)
         if isinstance(rounds, SideFailure):
             return rounds
-        return _pair(rounds, [{**a, **b} for a, b in zip(ready, alike, strict=True)], shape, watch)
+        facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
+        return _pair(rounds, facts, shape, watch, self._strangers)
 
     def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
         """Time the sides one after the other, each alone on the device: both together do not fit."""
@@ -167,8 +171,8 @@ class Table:
             return SideFailure("base", mixed)
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
-        ready = [{**answers[i], "method": method, "code": None, "pid": 0} for i in (0, 1)]
-        return _pair([(answers[0], answers[1])], ready, found, watch)
+        ready = [{**answers[i], "method": method, "code": None, "inputs": None, "pid": 0} for i in (0, 1)]
+        return _pair([(answers[0], answers[1])], ready, found, watch, self._strangers)
 
     def _both(
         self, requests: Sequence[Mapping[str, Any]], number: int, timeout_s: float
@@ -240,7 +244,11 @@ def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> 
 
 
 def _pair(
-    rounds: Sequence[_Round], ready: Sequence[Mapping[str, Any]], shape: Mapping[str, int], watch: gpu.Watch
+    rounds: Sequence[_Round],
+    ready: Sequence[Mapping[str, Any]],
+    shape: Mapping[str, int],
+    watch: gpu.Watch,
+    strangers: frozenset[int],
 ) -> Pair:
     base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
     states = [[state for r in rounds for state in watch.between(*r[i]["window"])] for i in (0, 1)]
@@ -254,13 +262,20 @@ def _pair(
         clocks=round(clocks[1] / clocks[0], 6) if clocks[0] and clocks[1] else None,
         temperature_c=max((s.temperature_c for s in every if s.temperature_c is not None), default=None),
         throttle_reasons=tuple(sorted({reason for s in every for reason in s.throttle_reasons or ()})),
+        power_w=_mean_power(every),
         placements=shape["placements"],
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
-        disturbed=gpu.disturbances(every, frozenset(answer["pid"] for answer in ready)),
+        other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
+        disturbed=gpu.disturbances(every, frozenset(answer["pid"] for answer in ready), strangers),
     )
 
 
 def _mean_clock(states: Sequence[gpu.State]) -> float | None:
     clocks = [state.sm_clock_hz for state in states if state.sm_clock_hz]
     return statistics.fmean(clocks) if clocks else None
+
+
+def _mean_power(states: Sequence[gpu.State]) -> float | None:
+    watts = [state.power_w for state in states if state.power_w]
+    return float(f"{statistics.fmean(watts):.6g}") if watts else None

@@ -176,6 +176,8 @@ def device_line(report: Report, index: int) -> str:
 def side_by_side(report: Report) -> list[tuple[str, ...]]:
     """Return the cases that ran on the CPU and on the GPU, with both times and their ratio."""
     kinds = {device.slug: device.kind for device in report.devices}
+    if len(set(kinds.values())) < len(kinds):
+        return []
     heads: dict[str, dict[str, float]] = {}
     units = {row.finding.id: row.finding.unit for row in report.rows}
     for row in report.rows:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tabulate import tabulate
 
@@ -124,7 +124,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
     }
     shown = {name: _folded(name, body) for name, body in folded.items()}
     return {
-        "Flagged": _plain_table(flagged, report, most),
+        "Flagged": _flagged(flagged, report, most),
         "failures": shown.pop("What the failed kernels wrote"),
         "Gates": _gates(report.rows, most),
         "Counters": _counters(report.rows, most),
@@ -155,6 +155,19 @@ def _lead(report: Report) -> str:
         paragraphs.append(f"**Worst: {code(worst[0].finding.id)}, {prose(worst[0].finding.sentence)}.**")
     paragraphs.append(report.next_step)
     return "\n\n".join(paragraphs)
+
+
+def _flagged(rows: Sequence[Row], report: Report, most: int | None) -> str:
+    """Give each model of GPU a section of its own where there are several."""
+    gpus = [device for device in report.devices if device.kind == "cuda"]
+    if len(gpus) < 2 or not rows:
+        return _plain_table(rows, report, most)
+    sections = []
+    for device in report.devices:
+        mine = [row for row in rows if row.finding.device == device.slug]
+        table_of = _plain_table(mine, replace(report, devices=(device,)), most) or "Nothing is flagged."
+        sections.append(f"#### {prose(device.name)}\n\n{table_of}")
+    return "\n\n".join(sections)
 
 
 def _undecided(report: Report) -> list[Row]:

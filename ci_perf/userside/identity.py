@@ -55,6 +55,14 @@ def launch_hash(case: Case) -> str | None:
         return None
 
 
+def inputs_hash(case: Case) -> str | None:
+    """Return a hash of shape and content of a case's inputs; None where some are neither tensors nor numbers."""
+    try:
+        return hashlib.sha256(repr([_content(leaf) for leaf in leaves(case.inputs)]).encode()).hexdigest()
+    except (Unknown, AttributeError, TypeError, RuntimeError):
+        return None
+
+
 def known_codes() -> dict[int, str]:
     """Return the hash of the machine code of each function that ci-perf or Triton loaded, by its CUfunction."""
     codes: dict[int, str] = {}

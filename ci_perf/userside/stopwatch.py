@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
-from ci_perf.userside.identity import launch_hash
+from ci_perf.userside.identity import inputs_hash, launch_hash
 from ci_perf.userside.timers import LADDER, GraphTimer, choose_timer, warm_up
 
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
@@ -35,6 +35,7 @@ class Stopwatch:
     def __init__(self, request: Request) -> None:
         self.case = Case(request)
         self.device = self.case.device
+        self.inputs = inputs_hash(self.case) if request.get("identify") else None
         pristine, held = self._copy_of_inputs(request)
         self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
         self.case.synchronize()
@@ -168,6 +169,7 @@ def ready(request: Request) -> Answer:
         **watch.facts(),
         "placements": watch.placements,
         "code": watch.code,
+        "inputs": watch.inputs,
         "files": own_files(),
         "pid": os.getpid(),
     }

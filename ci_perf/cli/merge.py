@@ -1,0 +1,92 @@
+"""`ci-perf merge`: the shards of a plan as one run, with one report."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from ci_perf import __version__
+from ci_perf.cli.options import resolve_settings, setting_options
+from ci_perf.cli.output import no_workflow_commands, show
+from ci_perf.core.errors import CiPerfError
+from ci_perf.core.merge import merge_planned, merge_runs
+from ci_perf.core.model import Note, Provenance, Run
+from ci_perf.edge import actions, artifacts, git, store
+from ci_perf.edge.guard import Guard
+
+
+@click.command("merge")
+@click.argument("runs", metavar="RUN...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--plan",
+    "plan_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="What was expected, from `ci-perf plan --plan`: a case without a number is a failed row.",
+)
+@setting_options("output", "baselines")
+def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> None:
+    """Make one run of several: the shards of a plan, or runs on different devices. Print its report.
+
+    RUN is a run.json, its folder, or a zip. Runs of another commit, base, policy or version are refused. Each case is
+    judged by the machine, and by the base against itself, of the job that measured it. Exit status 0 whatever the
+    report says: `replay` judges.
+    """
+    root = Path.cwd()
+    settings = resolve_settings(root, flags)
+    plan = store.read_plan(plan_file) if plan_file else None
+    found, notes = _read(runs, lenient=plan is not None)
+    provenance = _provenance(root, runs)
+    merged = merge_planned(found, plan, provenance) if plan else merge_runs(found)
+    merged = _with_baselines(merged, root / settings["baselines"])
+    merged = replace(
+        merged,
+        provenance=replace(merged.provenance, command=provenance.command),
+        notes=(*merged.notes, *notes),
+    )
+    folder = root / settings["output"]
+    guard = Guard.of(folder, os.environ)
+    store.claim_run_folder(folder)
+    store.clear_run_folder(folder)
+    report = artifacts.finish(merged, guard)
+    with no_workflow_commands():
+        show(report)
+
+
+def _read(runs: Sequence[Path], *, lenient: bool) -> tuple[dict[str, Run], tuple[Note, ...]]:
+    """Read the runs; with a plan, one that cannot be read is as good as none, and is said to be."""
+    found: dict[str, Run] = {}
+    notes: list[Note] = []
+    for path in runs:
+        try:
+            found[str(path)] = store.read_run(path)
+        except CiPerfError as error:
+            if not lenient:
+                raise
+            notes.append(Note("unreadable-run", f"not merged: {error}", error.hint))
+    return found, tuple(notes)
+
+
+def _provenance(root: Path, runs: Sequence[Path]) -> Provenance:
+    repository, head = actions.query_origin(os.environ)
+    return Provenance(
+        tool=__version__,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=shlex.join(["ci-perf", "merge", *map(str, runs)]),
+        commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
+        repository=repository,
+        head=head,
+    )
+
+
+def _with_baselines(run: Run, folder: Path) -> Run:
+    """Add the baselines of kernels that no shard knows: what they promise and nobody measured is MISSING."""
+    if run.selection or run.against is not None:
+        return run
+    known = {(baseline.device.slug, baseline.kernel) for baseline in run.baselines}
+    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in run.devices))
+    return replace(run, baselines=(*run.baselines, *(b for b in found if (b.device.slug, b.kernel) not in known)))

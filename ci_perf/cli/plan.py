@@ -1,0 +1,98 @@
+"""`ci-perf plan`: the cases shared out over jobs, as a matrix for GitHub or as a table."""
+
+import json
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from ci_perf.cli.options import complete_case, resolve_settings, setting_options
+from ci_perf.core.errors import ConfigError
+from ci_perf.core.plan import make_plan
+from ci_perf.core.quantity import duration
+from ci_perf.core.serial import dump_plan
+from ci_perf.core.settings import Settings
+from ci_perf.core.shards import Plan, matrix, seconds_of_baselines, seconds_of_run, share_out
+from ci_perf.edge import store
+
+
+@click.command("plan")
+@click.argument("patterns", metavar="[KERNEL[/CASE]]...", nargs=-1, shell_complete=complete_case)
+@click.option("--shards", type=click.IntRange(1, 256), default=1, show_default=True, help="Jobs on each runner.")
+@click.option(
+    "--runner",
+    "runners",
+    metavar="LABEL,...",
+    multiple=True,
+    default=("self-hosted,gpu",),
+    show_default=True,
+    help="Labels of a runner; once for each model of GPU that measures everything.",
+)
+@click.option(
+    "--durations",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="An earlier run that says how long each case takes; without it the baselines do.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "json", "github")),
+    default="text",
+    show_default=True,
+    help="A table; the plan for `merge`; or a matrix for `strategy.matrix` through `fromJSON`.",
+)
+@click.option("--plan", "file", type=click.Path(path_type=Path), help="Write the plan for `merge` there as well.")
+@setting_options("kernels-dir", "baselines", "device", "all-cases")
+def plan(
+    patterns: tuple[str, ...],
+    shards: int,
+    runners: tuple[str, ...],
+    durations: Path | None,
+    form: str,
+    file: Path | None,
+    **flags: object,
+) -> None:
+    """Share the cases out over jobs that end at about the same time; nothing is imported or run.
+
+    Each runner gets all cases, cut into --shards jobs; the cases of a kernel may go to several jobs. Where it is not
+    known how long a case takes, it counts as their mean.
+    """
+    root = Path.cwd()
+    settings = resolve_settings(root, flags)
+    kinds = ["cuda" if kind == "auto" else kind for kind in settings["device"]]
+    specs = store.read_kernels(root / settings["kernels-dir"], root)
+    jobs = [j for j in make_plan(specs, patterns, kinds, all_cases=settings["all-cases"]) if j.runs]
+    if not jobs:
+        raise ConfigError(f"none of the kernels runs on {', '.join(kinds)}", hint="plan for another --device")
+    seconds = seconds_of_run(store.read_run(durations)) if durations else _agreed(root, settings)
+    made = share_out(jobs, patterns, shards, [_runner(labels) for labels in runners], seconds)
+    if file:
+        store.write_text(file, dump_plan(made))
+    click.echo({"json": dump_plan, "github": _line, "text": _table}[form](made), nl=False)
+
+
+def _runner(labels: str) -> tuple[str, ...]:
+    found = tuple(label.strip() for label in labels.split(",") if label.strip())
+    if not found:
+        raise ConfigError(f"flag --runner: {labels!r} holds no label", hint="write self-hosted,gpu,h100")
+    return found
+
+
+def _agreed(root: Path, settings: Settings) -> dict[str, float]:
+    folder = root / settings["baselines"]
+    slugs = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    return seconds_of_baselines(store.read_baselines(folder, slugs))
+
+
+def _line(made: Plan) -> str:
+    return json.dumps(matrix(made), separators=(",", ":")) + "\n"
+
+
+def _table(made: Plan) -> str:
+    lines = [
+        (shard.name, ", ".join(shard.runner), str(len(shard.cases)), duration(shard.seconds), " ".join(shard.patterns))
+        for shard in made.shards
+    ]
+    header = ("shard", "runner", "cases", "about", "measures")
+    return tabulate(lines, headers=header, tablefmt="simple", disable_numparse=True) + "\n"
