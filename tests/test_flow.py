@@ -292,7 +292,7 @@ def take_turns(lab, *, budget=Budget(), specs=SPECS):  # noqa: B008 # frozen
     """Return a run against a base, its exit status, and its findings by kernel."""
     run = a_run(kernels=specs, against=Against("main", "abc"), finished=False)
     jobs = make_plan(specs, [], ["cuda"])
-    run = execute(run, jobs, lab, processes=1, save=lambda run: None, progress=Quiet(), budget=budget)
+    run = execute(run, jobs, lab, processes=1, save=lambda run: None, progress=Quiet(), budget=budget)  # noqa: ARG005
     report = build_report(run)
     return run, report.exit_status, {row.finding.kernel: row.finding for row in report.rows}
 

@@ -42,7 +42,13 @@ def launch(held):
 
 reference = launch
 """
-FAST = "def make_inputs(rng, device, **case):\n    return 150\ndef launch(n):\n    return sum(range(n))\nreference = launch\n"
+FAST = """
+def make_inputs(rng, device, **case):
+    return 150
+def launch(n):
+    return sum(range(n))
+reference = launch
+"""
 
 
 class Telling(Worker):
@@ -59,7 +65,7 @@ class Telling(Worker):
 
 @pytest.fixture
 def table(tmp_path, bare_python, monkeypatch):
-    """Return what seats two sides: a folder with the kernels of each, and a worker for each; `told` is what they heard."""
+    """Return what seats two sides, each with a folder of kernels and a worker; `told` is what they heard."""
     monkeypatch.setattr(turns, "WARM_UP_S", {"cpu": 0.0})
     monkeypatch.setattr(turns, "STILL_WARM_S", {"cpu": 0.0})
     with ExitStack() as stack:
