@@ -184,18 +184,19 @@ class _Purse:
         jobs: Sequence[Job],
         number: int,
     ) -> Iterator[tuple[Job, Pair | str | Failure]]:
-        """Measure a pair of each case that the budget allows."""
-        allowed: list[Job] = []
-        for job in jobs:
-            if self.allows(job, sum(self._last.get((other.id, other.device), 0.0) for other in allowed)):
-                allowed.append(job)
-        before = self._now()
-        for job, found in measure(allowed, number) if allowed else ():
-            case = (job.id, job.device)
-            self._last[case] = self._now() - before
-            self._spent[case] = self._spent.get(case, 0.0) + self._last[case]
-            yield job, found
+        """Measure a pair of each case that the budget allows, kernel by kernel."""
+        for kernel in dict.fromkeys((job.spec.name, job.device) for job in jobs):
+            allowed: list[Job] = []
+            for job in (job for job in jobs if (job.spec.name, job.device) == kernel):
+                if self.allows(job, sum(self._last.get((other.id, other.device), 0.0) for other in allowed)):
+                    allowed.append(job)
             before = self._now()
+            for job, found in measure(allowed, number) if allowed else ():
+                case = (job.id, job.device)
+                self._last[case] = self._now() - before
+                self._spent[case] = self._spent.get(case, 0.0) + self._last[case]
+                yield job, found
+                before = self._now()
 
 
 def _control(journal: "_Journal", lab: Lab, jobs: Sequence[Job], numbers: Iterable[int]) -> None:
@@ -204,7 +205,13 @@ def _control(journal: "_Journal", lab: Lab, jobs: Sequence[Job], numbers: Iterab
     if against is None or not (jobs or against.control_case):
         return
     journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
-    found = [pair for pair in (lab.control(job, number) for number in numbers) if isinstance(pair, Pair)]
+    found: list[Pair] = []
+    for number in numbers:
+        for _ in range(SPARE_PAIRS):  # until nothing disturbs it
+            pair = lab.control(job, number)
+            found += [pair] if isinstance(pair, Pair) else []
+            if not isinstance(pair, Pair) or not pair.disturbed:
+                break
     journal.put_control(replace(against, control_case=job.id, control=(*against.control, *found)))
 
 

@@ -198,7 +198,7 @@ def test_a_planted_slowdown_is_seen():
     assert cases["nap"]["change"]["ratio"] == pytest.approx(1.1, rel=0.05)
 
 
-def test_a_package_of_the_repository_is_the_bases_own_on_the_bases_side(repository, monkeypatch):
+def test_a_package_of_the_repository_is_the_bases_own_on_the_bases_side(repository, monkeypatch, tmp_path_factory):
     package = repository / "mypkg"
     package.mkdir()
     (repository / "kernels/nap/kernel.py").write_text("from mypkg import *\n")
@@ -206,7 +206,9 @@ def test_a_package_of_the_repository_is_the_bases_own_on_the_bases_side(reposito
     commit("a package")
     (package / "__init__.py").write_text(SLEEP.format(factor=1.3))
     commit("a slower package")
-    monkeypatch.setenv("PYTHONPATH", str(repository))
+    link = tmp_path_factory.mktemp("links") / "link"
+    link.symlink_to(repository)
+    monkeypatch.setenv("PYTHONPATH", str(link))
 
     _, cases = run("--against", "HEAD~1")
 
@@ -254,14 +256,15 @@ def test_a_case_that_is_gone_is_missing(repository):
     assert ran.exit_code == 1
 
 
-def test_an_editable_install_for_both_sides_is_refused_and_the_last_run_stays(repository):
+@pytest.mark.parametrize("command", ["pip install -e .", "pip install --force-reinstall .", "uv pip install ./sub[cuda]"])
+def test_an_install_for_both_sides_is_refused_and_the_last_run_stays(repository, command):
     run("--against", "HEAD")
     before = (repository / "out/run.json").read_text()
 
-    ran, _ = run("--against", "HEAD", "--setup", "pip install -e .")
+    ran, _ = run("--against", "HEAD", "--setup", command)
 
     assert ran.exit_code == 2
-    assert "an editable install serves one tree only" in ran.stderr
+    assert "an install into the interpreter of both sides serves one tree only" in ran.stderr
     assert (repository / "out/run.json").read_text() == before
 
 

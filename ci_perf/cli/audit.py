@@ -19,7 +19,7 @@ from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Note, Policy
 from ci_perf.core.plan import make_plan
 from ci_perf.core.spec import parse_fraction
-from ci_perf.edge import artifacts, store
+from ci_perf.edge import artifacts, gpu, store
 from ci_perf.edge.audit import measure_session, verify_once
 from ci_perf.edge.audit_file import append_session, read_sessions
 from ci_perf.edge.lab import MachineLab
@@ -34,6 +34,9 @@ FORMATS: dict[str, Callable[[AuditReport], str]] = {"markdown": render_audit_mar
 
 LADDER = "0,1%,2%,3%,3.5%,5%,10%"
 """Planted slowdowns on both sides of the default threshold; 0 is A/A."""
+
+SMALLEST_STEP = 0.01
+"""One launch more for the 100 of a sample."""
 
 
 @click.command("audit")
@@ -82,7 +85,12 @@ def audit(
 
 def parse_step(text: str) -> float:
     """Read a planted slowdown: `3.5%`, or 0 for none."""
-    return 0.0 if text in {"0", "0%"} else parse_fraction(text, "--ladder")
+    if text in {"0", "0%"}:
+        return 0.0
+    step = parse_fraction(text, "--ladder")
+    if step < SMALLEST_STEP:
+        raise ConfigError(f"--ladder: {text} cannot be planted by whole launches", hint="1% and more can, and 0")
+    return step
 
 
 def measure(
@@ -96,10 +104,10 @@ def measure(
     room = prepare(settings, root)
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
     say = partial(click.echo, err=True)
-    with artifacts.guarded(room.guard, _warn), room.worker, gpu_lock(on_gpu, settings["wait"], say):
+    room.worker.rest()
+    with artifacts.guarded(room.guard, _warn), room.worker, gpu_lock(gpu.card_of(on_gpu), settings["wait"], say):
         store.clear_run_folder(room.folder)
         room.guard.open()
-        room.worker.rest()
         wait_until_idle(on_gpu, settings["wait"], say)
         room = replace(room, bench=replace(room.bench, strangers=stranger_pids(on_gpu)))
         jobs = make_plan(specs, patterns, room.kinds)

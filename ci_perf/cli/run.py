@@ -59,14 +59,14 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     planned = make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
-    lock = gpu_lock(on_gpu, settings["wait"], partial(click.echo, err=True))
+    room.worker.rest()  # who waits shall hold no memory on a GPU that another run measures on
+    lock = gpu_lock(gpu.card_of(on_gpu), settings["wait"], partial(click.echo, err=True))
     with artifacts.guarded(room.guard, _say), room.worker, lock:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         left_out = (*_left_out_note(jobs), *_small_note(jobs, planned))
         jobs = tuple(job for job in jobs if job.runs)
         programs = program_runner(room, jobs)
         blank = blank_run(patterns, jobs, settings, room, root)
-        room.worker.rest()
         wait_until_idle(on_gpu, settings["wait"], partial(click.echo, err=True))
         room = replace(room, bench=replace(room.bench, strangers=stranger_pids(on_gpu)))
         strange, health = strangers(on_gpu), gpu.query_health(on_gpu) if on_gpu else None

@@ -185,7 +185,7 @@ SETTINGS: tuple[Setting, ...] = (
         "budget",
         None,
         _seconds,
-        "Seconds for the turns of all cases together: what is undecided then stays INCONCLUSIVE; with --against.",
+        "Seconds for the turns of all cases, the control not counted: what is undecided then stays INCONCLUSIVE.",
         "S",
     ),
     Setting("case-budget", None, _seconds, "The same for each case.", "S"),

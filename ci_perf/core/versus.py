@@ -88,6 +88,10 @@ def control_trouble(run: Run, against: Against) -> str:
     That is the base against itself, and every case whose machine code is the same on both sides.
     """
     sound = [pair for pair in against.control if not pair.disturbed]
+    if against.control_case and len(sound) < 2:
+        return (
+            f"the base could not be measured against itself ({against.control_case}): nothing vouches for this session"
+        )
     trouble = control_moved([log_ratio(pair) for pair in sound], against.control_case)
     identical = [m for m in run.measurements if is_identical(m)]
     for measurement in identical if not trouble else ():

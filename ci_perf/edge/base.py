@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from ci_perf.core.errors import CiPerfError, ConfigError, MachineError
@@ -49,13 +48,16 @@ def prepared(
     says that both sides run under one interpreter.
     """
     commit = git.resolve_base(root, ref, environ)
-    build = partial(_set_up, setup, env=env, log=logs / "setup-base.log", shared=shared)
+
+    def build(folder: Path) -> None:
+        _set_up(setup, folder, env=_env_of(env, root, folder, python), log=logs / "setup-base.log", shared=shared)
+
     _set_up(setup, root, env=env, log=logs / "setup-head.log", shared=shared)
     with _tree(root, commit, (setup, python), environ, build) as tree:
         renamed = git.renamed_from(root, commit)
         kernels = _kernels_of(tree, head, renamed)
         against = Against(ref, commit, tuple(sorted(_gone(tree, kernels_dir, head, kernels))))
-        own = {name: _moved(value, root, tree) for name, value in env.items()}
+        own = _env_of(env, root, tree, python)
         with (
             Worker(python, own, logs, "worker-base", tree) as worker,
             Worker(python, own, logs, "worker-control", tree) as twin,
@@ -73,13 +75,18 @@ def _tree(
     return built_tree(root, commit, depends_on, environ, build) if depends_on[0] else git.checked_out(root, commit)
 
 
+_INSTALLS = re.compile(r"\binstall\b.*\s(-e|--editable|\.\S*|/\S+)(\s|\[|$)|\bsetup\.py\s+(develop|install)\b")
+"""A command that installs a tree: editable, or by its path."""
+_ELSEWHERE = re.compile(r"\s(-t|--target|--prefix|--root)\b")
+
+
 def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path, shared: bool) -> None:
     """Run the setup command, which builds what the kernels import; its output is kept."""
     if not command:
         return
-    if shared and re.search(r"\binstall\b.*\s(-e|--editable)\b|\bsetup\.py\s+develop\b", command):
+    if shared and _INSTALLS.search(command) and not _ELSEWHERE.search(command):
         raise ConfigError(
-            f"--setup `{command}`: an editable install serves one tree only, and both sides would import it",
+            f"--setup `{command}`: an install into the interpreter of both sides serves one tree only",
             hint="give the base an environment of its own with --base-python, or put the tree on PYTHONPATH instead",
         )
     completed = proc.run(shlex.split(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
@@ -92,16 +99,29 @@ def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path, sh
         )
 
 
+def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict[str, str]:
+    """Return the environment of the base: paths into the head's tree lead into its own, its interpreter is first.
+
+    torch builds extensions in a folder by their names, which both sides would share.
+    """
+    own = {name: _moved(value, root.resolve(), tree) for name, value in env.items()}
+    own["TORCH_EXTENSIONS_DIR"] = str(tree.parent / "torch-extensions")
+    if "/" in python:
+        own["PATH"] = os.pathsep.join(part for part in (str(Path(python).parent), own.get("PATH", "")) if part)
+    return own
+
+
 def _moved(value: str, root: Path, tree: Path) -> str:
     """Let a variable that holds paths, such as PYTHONPATH, point into the base's tree instead of the head's."""
     parts = value.split(os.pathsep)
-    return os.pathsep.join(str(_twin(Path(part), root, tree)) if part.startswith("/") else part for part in parts)
+    return os.pathsep.join(_twin(part, root, tree) if part.startswith("/") else part for part in parts)
 
 
-def _twin(path: Path, root: Path, tree: Path) -> Path:
+def _twin(path: str, root: Path, tree: Path) -> str:
     """Return the same path in the base's tree, where it has it; a virtual environment it has not."""
-    there = tree / path.relative_to(root) if path.is_relative_to(root) else path
-    return there if there.exists() else path
+    real = Path(path).resolve()
+    there = tree / real.relative_to(root) if real.is_relative_to(root) else None
+    return str(there) if there is not None and there.exists() else path
 
 
 def _gone(

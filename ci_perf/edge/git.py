@@ -1,6 +1,7 @@
 """What git knows of the repository with the kernels; nothing here fails where there is no git."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -78,10 +79,14 @@ def _commit(root: Path, name: str) -> str | None:
 
 
 def _fetch(root: Path, name: str) -> str | None:
-    if (
-        name.startswith("-")
-        or _git(root, "fetch", "--no-tags", "--depth=1", "origin", name, timeout_s=_FETCH_TIMEOUT_S) is None
-    ):
+    if name.startswith("-"):
+        return None
+    known = _commit(root, f"refs/remotes/origin/{name}")
+    if known is not None:
+        return known
+    # A full clone stays one: fetched to a depth, it would lose its history.
+    depth = ["--depth=1"] if _git(root, "rev-parse", "--is-shallow-repository") == "true" else []
+    if _git(root, "fetch", "--no-tags", *depth, "origin", name, timeout_s=_FETCH_TIMEOUT_S) is None:
         return None
     return _commit(root, "FETCH_HEAD")
 
@@ -113,13 +118,35 @@ def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iter
     if completed.status != 0:
         raise MachineError(f"cannot check out the base {commit[:8]}: {completed.output.strip().splitlines()[-1]}")
     try:
+        _fill_submodules(root, tree)
         yield
         if kept:
-            (tree / ".git").unlink()
-            _git(root, "worktree", "prune", "--expire=now")
+            _forget(tree)
     finally:
         if (tree / ".git").exists():
             _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def _fill_submodules(root: Path, tree: Path) -> None:
+    """Check out in a worktree the submodules that are checked out in the repository."""
+    used = [line.split()[1] for line in (_git(root, "submodule", "status") or "").splitlines() if line[:1] != "-"]
+    used = [name for name in used if (tree / name).is_dir()]
+    if not used:
+        return
+    command = ("git", "-C", str(tree), "submodule", "update", "--init", "--recursive", "--", *used)
+    completed = proc.run(command, timeout_s=_FETCH_TIMEOUT_S)
+    if completed.status != 0:
+        last = (completed.output.strip().splitlines() or [""])[-1]
+        raise MachineError(f"the base's submodules cannot be checked out: {last}", hint="see `git submodule update`")
+
+
+def _forget(tree: Path) -> None:
+    """Make plain files of a worktree: remove what its repository and it know of each other, and nothing else."""
+    link = tree / ".git"
+    folder = Path(link.read_text(encoding="utf-8").strip().removeprefix("gitdir: "))
+    link.unlink()
+    if folder.parent.name == "worktrees":
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def renamed_from(root: Path, commit: str) -> dict[str, str]:

@@ -184,6 +184,16 @@ def disturbances(states: Sequence[State], ours: frozenset[int], known: frozenset
     return tuple(sorted(found))
 
 
+def card_of(uuid: str | None) -> str | None:
+    """Return the UUID of the physical GPU that an instance (MIG) is a part of; of a whole GPU its own."""
+    if uuid is None:
+        return None
+    nvml, handle = _find(uuid)
+    if nvml is None or handle is None:
+        return uuid
+    return str(_ask(nvml.nvmlDeviceGetUUID, _physical(nvml, handle)) or uuid)
+
+
 class Watch:
     """Reads a GPU's state over and over while something else runs; a thread that costs a per cent of one core."""
 

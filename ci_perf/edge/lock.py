@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from ci_perf.core.errors import MachineError
 
 _POLL_S = 0.5
+FOLDER = Path("/tmp")  # noqa: S108 # not $TMPDIR, which schedulers set for each job: all must meet in one place
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def gpu_lock(
     if uuid is None:
         yield
         return
-    path = (folder or Path(tempfile.gettempdir())) / f"ci-perf-{uuid}.lock"
+    path = (folder or FOLDER) / f"ci-perf-{uuid}.lock"
     descriptor = _open(path)
     try:
         _take(descriptor, path, wait_s, say)

@@ -115,8 +115,8 @@ class Table:
             return alone
         return found
 
-    def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SideFailure:
-        """Make both sides alike and let them take turns."""
+    def _resident_pair(self, job: Job, number: int, *, fresh: bool, timer: str = "") -> Pair | SideFailure:
+        """Make both sides alike and let them take turns; where one cannot be captured, CUPTI times both."""
         timeout_s = self._timeout_s(job)
         same = {} if fresh else {"same": True}
         wishes = {
@@ -133,6 +133,8 @@ class Table:
         ready = self._both(requests, number, timeout_s)
         if isinstance(ready, SideFailure):
             return ready
+        if _mixed_methods(ready) and not timer:
+            return self._resident_pair(job, number, fresh=True, timer="cupti")
         mixed = _mixed_methods(ready) or _same_code(self._sides, ready)
         if mixed:
             return SideFailure("base", mixed)
@@ -229,18 +231,29 @@ def _mixed_methods(answers: Sequence[Mapping[str, Any]]) -> Failure | None:
 
 
 def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> Failure | None:
-    """Say which file of one commit the other's process imported: then both would measure the same code."""
+    """Say what both processes imported from one place: then both would measure the same code."""
+    if sides[0].root == sides[1].root:
+        return None
     for index, answer in enumerate(ready):
         own, other = sides[index], sides[1 - index]
-        if own.root == other.root:
-            return None
+        here, there = own.root.resolve(), other.root.resolve()
         for file in answer["files"]:
             path = Path(file)
-            if path.is_relative_to(other.root) and not path.is_relative_to(own.root):
-                shown = path.relative_to(other.root)
+            if path.is_relative_to(there) and not path.is_relative_to(here):
+                shown = path.relative_to(there)
                 message = f"the {own.name} imported {shown} of the {other.name}: nothing would be compared"
                 return Failure("time", "same-code", message)
+    for name, file in ready[0]["installed"].items():
+        if ready[1]["installed"].get(name) == file and _is_source_of(sides[0].root, name):
+            message = f"both sides imported `{name}` as it is installed, not as their trees have it"
+            return Failure("time", "same-code", f"{message}: nothing would be compared", file)
     return None
+
+
+def _is_source_of(root: Path, package: str) -> bool:
+    """Say whether a tree holds a package: at its top, or below `src` or `python`."""
+    places = (root, root / "src", root / "python")
+    return any((place / package / "__init__.py").is_file() or (place / f"{package}.py").is_file() for place in places)
 
 
 def _pair(

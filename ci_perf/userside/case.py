@@ -8,6 +8,7 @@ import importlib.util
 import math
 import os
 import random
+import re
 import sys
 from typing import Any
 
@@ -23,13 +24,17 @@ class Wrong(Exception):
         self.code = code
 
 
+_OUT_OF_MEMORY = re.compile(r"out of memory|_ALLOC_FAILED")
+"""What CUDA and its libraries say."""
+
+
 def code_of(error: BaseException) -> str:
     """Return the reason code of an exception that a kernel threw."""
     if isinstance(error, Wrong):
         return error.code
     if isinstance(error, SystemExit):
         return "exited"
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or "out of memory" in str(error):
+    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or _OUT_OF_MEMORY.search(str(error)):
         return "out-of-memory"
     return "raised"
 

@@ -1,8 +1,8 @@
 """What a launch makes the GPU do, as a hash: two sides with the same one cannot differ in speed.
 
-Only where all of it is known: every node of the captured launch is a kernel whose machine code ci-perf compiled or
-Triton did, launched with the same geometry and arguments, on inputs of the same shape and content. Addresses do not
-count. Kernels of libraries are not known, so torch's own operations have no such hash.
+Only where all of it is known: a launch is one kernel whose machine code ci-perf compiled or Triton did, with its
+geometry and arguments, on inputs of known shape and content; every address among its arguments lies in an input or an
+output. Where an address is does not count. Kernels of libraries are not known, so torch's own operations have no hash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from ci_perf.userside.verify import leaves
 _KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 _ALIGNMENT = 256
 """Of an address, the position in this many bytes counts: misaligned accesses are slower."""
-_ROW = 4096
+_CHUNK = 1 << 22
+_GOLDEN, _MIX = 0x9E3779B97F4A7C15 - (1 << 64), 0xBF58476D1CE4E5B9 - (1 << 64)
+"""Constants of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), as signed numbers."""
 _SYMBOLS_AND_STRINGS = (2, 3)  # SHT_SYMTAB and SHT_STRTAB of ELF
 _NO_BITS = 8
 _NOTHING_THAT_RUNS = re.compile(rb"\.(rela?\.)?(nv_)?debug_|\.note")
@@ -46,12 +48,16 @@ class Unknown(Exception):
     """Something of the launch is not known."""
 
 
+NOT_TOLD = (Unknown, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+"""What an older torch or driver, or an odd input, makes of a question."""
+
+
 def launch_hash(case: Case) -> str | None:
     """Return the hash of one launch, or None where something of it is not known."""
     try:
         codes = known_codes()
         return _hash(case, codes) if codes else None
-    except (Unknown, AttributeError, TypeError, RuntimeError):  # an older torch or driver does not tell
+    except NOT_TOLD:
         return None
 
 
@@ -59,7 +65,7 @@ def inputs_hash(case: Case) -> str | None:
     """Return a hash of shape and content of a case's inputs; None where some are neither tensors nor numbers."""
     try:
         return hashlib.sha256(repr([_content(leaf) for leaf in leaves(case.inputs)]).encode()).hexdigest()
-    except (Unknown, AttributeError, TypeError, RuntimeError):
+    except NOT_TOLD:
         return None
 
 
@@ -107,15 +113,29 @@ def _hash(case: Case, codes: dict[int, str]) -> str:
     import torch
 
     graph = torch.cuda.CUDAGraph(keep_graph=True)
+    outputs: list[Any] = []
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        capture(graph, case.launch, 1)
+        capture(graph, lambda: outputs.append(case.launch()), 1)
     torch.cuda.synchronize()
     driver = ctypes.CDLL("libcuda.so.1")
-    nodes = [_node(driver, node, codes) for node in _nodes(driver, int(graph.raw_cuda_graph()))]
-    inputs = [_content(leaf) for leaf in leaves(case.inputs)]
-    return hashlib.sha256(repr((nodes, inputs)).encode()).hexdigest()
+    nodes = _nodes(driver, int(graph.raw_cuda_graph()))
+    if len(nodes) != 1:  # of several, the order counts too
+        raise Unknown
+    known = [_extent(leaf) for leaf in (*leaves(case.inputs), *leaves(outputs)) if hasattr(leaf, "untyped_storage")]
+    inputs = [(_content(leaf), _alignment(leaf)) for leaf in leaves(case.inputs)]
+    return hashlib.sha256(repr((_node(driver, nodes[0], codes, known), inputs)).encode()).hexdigest()
+
+
+def _extent(tensor: Any) -> range:
+    """Return the addresses of a tensor's memory."""
+    storage = tensor.untyped_storage()
+    return range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
+
+
+def _alignment(leaf: Any) -> int:
+    return int(leaf.data_ptr()) % _ALIGNMENT if getattr(leaf, "is_cuda", False) else 0
 
 
 def _nodes(driver: Any, graph: int) -> list[int]:
@@ -126,7 +146,7 @@ def _nodes(driver: Any, graph: int) -> list[int]:
     return [int(node or 0) for node in nodes]
 
 
-def _node(driver: Any, node: int, codes: dict[int, str]) -> tuple[Any, ...]:
+def _node(driver: Any, node: int, codes: dict[int, str], known: list[range]) -> tuple[Any, ...]:
     """Return code, geometry and arguments of a kernel node."""
     kind, found = ctypes.c_int(), _KernelNode()
     _check(driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)))
@@ -137,10 +157,10 @@ def _node(driver: Any, node: int, codes: dict[int, str]) -> tuple[Any, ...]:
     if code is None:
         raise Unknown
     geometry = tuple(getattr(found, name) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared"))
-    return code, geometry, _arguments(driver, found)
+    return code, geometry, _arguments(driver, found, known)
 
 
-def _arguments(driver: Any, node: _KernelNode) -> list[bytes]:
+def _arguments(driver: Any, node: _KernelNode, known: list[range]) -> list[bytes]:
     values: list[bytes] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()
     function = ctypes.c_void_p(node.func)
@@ -148,22 +168,24 @@ def _arguments(driver: Any, node: _KernelNode) -> list[bytes]:
         function, ctypes.c_size_t(len(values)), ctypes.byref(offset), ctypes.byref(size)
     ):
         raw = ctypes.string_at(node.arguments[len(values)], size.value)
-        values.append(b"".join(_without_address(driver, raw[at : at + 8]) for at in range(0, len(raw), 8)))
+        values.append(b"".join(_without_address(driver, raw[at : at + 8], known) for at in range(0, len(raw), 8)))
     return values
 
 
-def _without_address(driver: Any, word: bytes) -> bytes:
-    """Replace what is an address on the GPU by its alignment."""
+def _without_address(driver: Any, word: bytes, known: list[range]) -> bytes:
+    """Replace what is an address on the GPU by its alignment; what lies there must be known."""
     start = ctypes.c_void_p()
     range_start = 11  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
     value = int.from_bytes(word, "little")
     if len(word) < 8 or driver.cuPointerGetAttribute(ctypes.byref(start), range_start, ctypes.c_uint64(value)):
         return word
+    if not any(value in extent for extent in known):
+        raise Unknown
     return b"address+%d" % (value % _ALIGNMENT)
 
 
 def _content(leaf: Any) -> Any:
-    """Return shape, strides, type and two weighted sums of a tensor's bytes; a plain value stands for itself."""
+    """Return shape, strides, type and a hash of a tensor's bytes; a plain value stands for itself."""
     if isinstance(leaf, (int, float, str, bool, type(None))):
         return repr(leaf)
     if not hasattr(leaf, "data_ptr"):
@@ -171,10 +193,16 @@ def _content(leaf: Any) -> Any:
     import torch
 
     flat = leaf.detach().contiguous().view(-1).view(torch.uint8)
-    padded = torch.nn.functional.pad(flat, (0, -len(flat) % _ROW)).view(-1, _ROW)
-    sums = [padded.sum(axis, dtype=torch.int64) for axis in (0, 1)]
-    weighted = [int((s * torch.arange(1, len(s) + 1, device=s.device)).sum()) for s in sums]
-    return tuple(leaf.shape), leaf.stride(), str(leaf.dtype), leaf.data_ptr() % _ALIGNMENT, weighted
+    words = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(torch.int64)
+    total = 0
+    for start in range(0, len(words), _CHUNK):
+        part = words[start : start + _CHUNK]
+        # Every word is mixed and weighed by an odd number that its place decides; all modulo 2^64 (splitmix64).
+        place = torch.arange(start, start + len(part), device=part.device) * _GOLDEN
+        weight = ((place ^ (place >> 30)) * _MIX) | 1
+        mixed = (part ^ (part >> 31)) * _MIX
+        total += int(((mixed ^ (mixed >> 29)) * weight).sum())
+    return tuple(leaf.shape), leaf.stride(), str(leaf.dtype), total
 
 
 def _check(status: int) -> None:

@@ -36,6 +36,7 @@ class Stopwatch:
         self.case = Case(request)
         self.device = self.case.device
         self.inputs = inputs_hash(self.case) if request.get("identify") else None
+        release_memory()  # what hashing took is no part of what a placement takes
         pristine, held = self._copy_of_inputs(request)
         self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
         self.case.synchronize()
@@ -171,6 +172,7 @@ def ready(request: Request) -> Answer:
         "code": watch.code,
         "inputs": watch.inputs,
         "files": own_files(),
+        "installed": installed_packages(),
         "pid": os.getpid(),
     }
 
@@ -189,15 +191,25 @@ def turn(request: Request) -> Answer:
 
 
 def own_files() -> list[str]:
-    """Return the files that were imported from outside this interpreter's own folders: the code under test."""
+    """Return the files, libraries included, that were imported from outside this interpreter's own folders."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     installed = (os.path.join(sys.base_prefix, "lib"), here)
-    files = {os.path.abspath(str(getattr(module, "__file__", None) or "")) for module in list(sys.modules.values())}
     return sorted(
         file
-        for file in files
-        if file.endswith(".py") and "-packages" + os.sep not in file and not file.startswith(installed)
+        for _, file in imported_files()
+        if file.endswith((".py", ".so")) and "-packages" + os.sep not in file and not file.startswith(installed)
     )
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the file of each top-level package that was imported from this interpreter's site-packages."""
+    return {name: file for name, file in imported_files() if "-packages" + os.sep in file and "." not in name}
+
+
+def imported_files() -> list[tuple[str, str]]:
+    """Return name and file of all modules."""
+    found = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    return [(name, os.path.realpath(str(file))) for name, file in found if file]
 
 
 def printed_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import sys
 import time
@@ -111,8 +112,11 @@ def capture(graph: Any, launch: Callable[[], object], count: int) -> None:
     try:
         for _ in range(count):
             launch()
-    finally:
-        graph.capture_end()
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one that tells
+            graph.capture_end()
+        raise
+    graph.capture_end()
 
 
 class GraphTimer(EventTimer):
@@ -238,7 +242,7 @@ class CuptiColdTimer(CuptiTimer):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.flush = l2_flush(self.torch)
-        self.flushing = self.torch.cuda.Stream()
+        self.flushing = self.torch.cuda.Stream(priority=-1)  # of a pool that kernels' own streams are seldom from
         self.collect()
         self.before()
         self.not_counted = {span.stream for span in self.collect()}
@@ -272,18 +276,21 @@ def choose_timer(case: Case) -> Any:
         return CpuTimer(case)
     if case.request.get("l2") == "cold":
         return cupti_or(ColdTimer, CuptiColdTimer, case)
+    if case.request.get("timer") == "cupti":
+        return cupti_or(EventTimer, CuptiTimer, case)
     timer = GraphTimer(case)
     try:
         timer.prepare(3)
-    except Wrong:
-        raise
     except Exception as error:
         if code_of(error) == "out-of-memory":
             raise
         reason = str(error).split("\n")[0]
         print(f"ci-perf: no CUDA graph of this kernel ({reason}); timed through CUPTI or events", file=sys.stderr)
         case.synchronize()
-        return cupti_or(EventTimer, CuptiTimer, case)
+        instead = cupti_or(EventTimer, CuptiTimer, case)
+        if isinstance(error, Wrong) and not isinstance(instead, CuptiTimer):
+            raise  # events would not see what a graph does not
+        return instead
     return timer
 
 
