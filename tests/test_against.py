@@ -128,7 +128,7 @@ def test_a_base_that_fails_is_said_and_never_a_pass_of_the_comparison(repository
 
     assert (cases["nap"]["verdict"], cases["nap"]["code"]) == ("NOT_COMPARABLE", "base-failed")
     assert "half written" in cases["nap"]["sentence"]
-    assert ran.exit_code == 0
+    assert ran.exit_code == 1, "nothing was compared"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,9 @@ def test_a_case_that_is_gone_is_missing(repository):
     assert ran.exit_code == 1
 
 
-@pytest.mark.parametrize("command", ["pip install -e .", "pip install --force-reinstall .", "uv pip install ./sub[cuda]"])
+@pytest.mark.parametrize(
+    "command", ["pip install -e .", "pip install --force-reinstall .", "uv pip install ./sub[cuda]"]
+)
 def test_an_install_for_both_sides_is_refused_and_the_last_run_stays(repository, command):
     run("--against", "HEAD")
     before = (repository / "out/run.json").read_text()
@@ -303,3 +305,31 @@ def test_a_build_that_failed_is_tried_again(repository, monkeypatch, tmp_path_fa
 
     assert failed.exit_code == 3, failed.output
     assert cases["nap"]["verdict"] == "UNCHANGED", mended.output
+
+
+def test_a_full_clone_stays_one_when_a_branch_of_origin_is_the_base(repository, tmp_path_factory, monkeypatch):
+    git("checkout", "--quiet", "-b", "feature")
+    git("checkout", "--quiet", "main")
+    write("nap", factor=1.001)
+    commit("one more")
+    clone = tmp_path_factory.mktemp("clone") / "clone"
+    git("clone", "--quiet", str(repository), str(clone))
+    monkeypatch.chdir(clone)
+
+    ran, _ = run("--against", "feature")
+
+    assert ran.exit_code == 0, ran.output
+    assert git("rev-parse", "--is-shallow-repository") == "false"
+    assert len(git("log", "--format=%h").split()) == 2
+
+
+def test_another_worktree_that_is_away_is_not_forgotten(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    away = tmp_path_factory.mktemp("disk") / "tree"
+    git("worktree", "add", "--quiet", "--detach", str(away))
+    away.rename(away.with_name("unmounted"))
+
+    run("--against", "HEAD", "--setup", "true")
+
+    away.with_name("unmounted").rename(away)
+    assert git("-C", str(away), "rev-parse", "HEAD") == git("rev-parse", "HEAD")

@@ -87,6 +87,12 @@ class Report:
         return tuple(row for row in self.rows if row.finding.verdict in verdicts)
 
 
+def _base_was_no_base(run: Run, verdicts: Counter[Verdict], compared: int) -> bool:
+    """Say whether a run against a base held nothing against it though it has the cases: that is no pass."""
+    wanted = run.against is not None and bool(run.policy.fail_on)
+    return wanted and not compared and Verdict.NOT_COMPARABLE in verdicts
+
+
 def build_report(run: Run) -> Report:
     """Judge a run and put its rows in order."""
     found = [(m, device) for s in sessions_of(run) for device in s.devices for m in s.measurements]
@@ -95,7 +101,7 @@ def build_report(run: Run) -> Report:
     rows.sort(key=lambda row: ORDER.index(row.finding.verdict))
     verdicts = Counter(row.finding.verdict for row in rows)
     compared = sum(1 for row in rows if row.finding.change is not None)
-    red = any(row.red for row in rows)
+    red = any(row.red for row in rows) or _base_was_no_base(run, verdicts, compared)
     return Report(
         headline=_headline(verdicts, sum(len(row.finding.broken_gates) for row in rows)),
         next_step=_next_step(rows, compared, in_turns=run.against is not None)
