@@ -10,6 +10,7 @@ The map. Data walks through these rooms once, front to back, and nothing imports
 cli             the command line: each command parses, calls, prints, exits
   program       the commands together; where errors become exit statuses
   run           `run`: the main job
+  checks        `run --fuzz` and `run --sanitize`
   publish       `publish`: a run's comment, summary, annotations and outputs
   report        `report` and `replay`: a recorded run as text
   plan          `plan`: cases shared out over jobs
@@ -32,6 +33,7 @@ edge            one module for each kind of outside world
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
+  sanitize      compute-sanitizer, a process for each case and tool
   torch_trace   the timeline from torch's profiler, where there is no nsys
   lock          one run at a time on each GPU
   inspection    any file of a profiler or a benchmark
@@ -49,6 +51,7 @@ edge            one module for each kind of outside world
   own_environment  blanks the secrets that this process shows to others
   git           commit and user
   proc          starts programs, with a time limit
+checking        the order of a run that checks in place of measuring: random cases, compute-sanitizer
 flow            the order of the main job: verify, time, confirm, profile
 render          a report as text
   markdown      the pull request comment
@@ -83,6 +86,7 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   ncu_report_file  reads .ncu-rep
   ncu_csv       reads its CSV pages and logs
   counters      what a report holds
+  sanitizer     compute-sanitizer: command, complaints, findings
   document      a file's content for `inspect`
   attribution   which kernels and counters belong to which case
   program_trace  the kernels of a program that count
@@ -102,6 +106,7 @@ core            pure: values in, values out
   model         the values and the glossary
   spec          kernel.toml
   settings      every setting once
+  fuzz          random cases, and smaller ones
   plan          which cases run where
   shards        the cases of a plan shared out over jobs
   sessions      the parts of a merged run, each with its own machine
@@ -113,6 +118,7 @@ core            pure: values in, values out
   gates         limits on counters and timelines, and differences
   finding       what is said of a case
   verdict       the verdict on each case
+  checks        the verdict on random cases and on what a sanitizer found
   versus        the verdict on a case against its base commit, and on the session
   audit         sessions in which the truth is known, judged again
   audit_line    such sessions as lines of JSON

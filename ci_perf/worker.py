@@ -18,6 +18,7 @@ Requests, each with `op`:
   turn      -> this side's samples of one round
   rest      -> nothing holds memory on the GPU any more
   profile   -> launches inside an NVTX range, between cudaProfilerStart and Stop
+  sanitize  -> one launch, for compute-sanitizer to watch
   trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`;
                the local memory of the kernels whose loaders know it
 All but hello, rest, alike and turn name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or
@@ -83,6 +84,14 @@ def profile(request: Request) -> Answer:
     nvtx.end(opened)
     torch.cuda.profiler.stop()
     return {"launches": request["launches"]}
+
+
+def sanitize(request: Request) -> Answer:
+    """Launch once: under compute-sanitizer that takes as long as thousands of launches."""
+    case = Case(request)
+    case.launch()
+    case.synchronize()
+    return {"launches": 1}
 
 
 def warm_case(request: Request) -> Case:
@@ -196,6 +205,7 @@ OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "verify": verify,
     "time": measure,
     "profile": profile,
+    "sanitize": sanitize,
     "trace": trace,
 }
 

@@ -11,6 +11,7 @@ PYTHON = Python("/venv/bin/python", "3.12.3", has_torch=True)
 H100 = GpuFacts(0, Device("cuda", "NVIDIA H100 80GB HBM3", "9.0", memory_bytes=80 * 1024**3), persistence=True)
 NSYS = Tool("/opt/nsys", "2025.3.1", importer=Importer("/opt/host-linux-x64", "/opt/host-linux-x64"))
 NCU = Tool("/opt/ncu", "2025.3.1.0")
+SANITIZER = Tool("/opt/compute-sanitizer", "2025.3.1.0")
 HEALTHY = Facts(
     python="3.12.3",
     interpreter=PYTHON,
@@ -22,6 +23,7 @@ HEALTHY = Facts(
     gpus=(H100,),
     nsys=(NSYS,),
     ncu=(NCU,),
+    sanitizer=(SANITIZER,),
     counters_admin_only=False,
     disk_free_bytes=64 * 1024**3,
     git="2.43.0",
@@ -128,6 +130,13 @@ def test_an_ncu_older_than_the_chip_is_a_warning():
     l4 = replace(H100, device=Device("cuda", "NVIDIA L4", "8.9"))
     facts = replace(HEALTHY, gpus=(l4,), torch_cuda="11.8", ncu=(replace(NCU, version="2022.3.0"),))
     assert "2023.1 is the first" in only_problem(facts).sentence
+
+
+def test_a_missing_sanitizer_costs_only_its_own_gate():
+    check = only_problem(replace(HEALTHY, sanitizer=()))
+    assert (check.name, check.state) == ("compute-sanitizer", CheckState.MISSING)
+    assert "--sanitize" in check.sentence
+    assert "CI_PERF_COMPUTE_SANITIZER" in check.fix
 
 
 def test_a_missing_ncu_costs_the_counters_but_not_the_verdict():

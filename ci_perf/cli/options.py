@@ -13,7 +13,14 @@ from ci_perf.core.settings import BY_NAME, SETTINGS, Setting, Settings, resolve,
 from ci_perf.edge import store
 
 Command = Callable[..., Any]
-OTHER_VARIABLES = {"CI_PERF_NSYS", "CI_PERF_NCU", "CI_PERF_CACHE", "CI_PERF_CORPUS", "CI_PERF_GITHUB_TOKEN"}
+OTHER_VARIABLES = {
+    "CI_PERF_NSYS",
+    "CI_PERF_NCU",
+    "CI_PERF_COMPUTE_SANITIZER",
+    "CI_PERF_CACHE",
+    "CI_PERF_CORPUS",
+    "CI_PERF_GITHUB_TOKEN",
+}
 """Read elsewhere: profilers, compiled kernels, the tests' corpus; and the token, which no flag or file may hold."""
 
 

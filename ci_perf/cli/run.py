@@ -13,6 +13,7 @@ import click
 from tabulate import tabulate
 
 from ci_perf import __version__
+from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.core.errors import ConfigError
@@ -46,7 +47,8 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     judged against the baselines. A case beyond a threshold is measured a second time in fresh processes. Nothing leaves
     this machine; all files of the run are in the output folder.
 
-    KERNEL and CASE may hold wildcards: `ci-perf run 'sdpa/s*'`.
+    KERNEL and CASE may hold wildcards: `ci-perf run 'sdpa/s*'`. With --fuzz N, or where KERNEL/fuzz-SEED-N is named,
+    random cases are verified instead; with --sanitize LIST, cases are run under compute-sanitizer instead.
     """
     root = Path.cwd()
     settings = _with_base(resolve_settings(root, flags))
@@ -54,8 +56,11 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     if show_settings:
         click.echo(_settings_table(settings, specs))
         return
-    if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
-        raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
+    _refuse_missing_baselines(root, settings)
+    if is_check(patterns, settings):
+        report, room = check(root, patterns, _specs(specs, settings), settings, blank=partial(blank_run, patterns))
+        _print(report, render_comment(report), room, as_json=as_json)
+        ctx.exit(report.exit_status)
     planned = make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
     room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
@@ -85,6 +90,11 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)
     ctx.exit(report.exit_status)
+
+
+def _refuse_missing_baselines(root: Path, settings: Settings) -> None:
+    if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
+        raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
 
 
 def _with_base(settings: Settings) -> Settings:

@@ -44,6 +44,8 @@ def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, so
         raise ConfigError(f"{source}: this run was slowed down on purpose", hint="a baseline needs an honest run")
     if run.against is not None:
         raise ConfigError(f"{source}: measured in turns with {run.against.ref}", hint="accept a run without --against")
+    if run.fuzzed or run.sanitized:
+        raise ConfigError(f"{source}: this run measured nothing", hint="accept a run without --fuzz and --sanitize")
     if not run.finished:
         raise ConfigError(f"{source}: this run did not finish", hint="`ci-perf run` again and accept that run")
     known = {measurement.kernel for measurement in run.measurements}

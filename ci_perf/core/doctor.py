@@ -56,7 +56,7 @@ class Importer:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """An nsys or ncu on this machine; without a version it did not answer, and `problem` says what it did."""
+    """A tool of NVIDIA on this machine; without a version it did not answer, and `problem` says what it did."""
 
     path: str
     version: str | None
@@ -109,6 +109,8 @@ class Facts:
     gpus: tuple[GpuFacts, ...] = ()
     nsys: tuple[Tool, ...] = ()
     ncu: tuple[Tool, ...] = ()
+    sanitizer: tuple[Tool, ...] = ()
+    """Every compute-sanitizer."""
     counters_admin_only: bool | None = None
     """RmProfilingAdminOnly of the driver."""
     cap_sys_admin: bool = False
@@ -173,6 +175,7 @@ def _diagnose(facts: Facts) -> Iterator[Check]:
         yield from _what_fits(facts)
         yield from _nsys(facts)
         yield from _ncu(facts)
+        yield from _sanitizer(facts)
     yield from _surroundings(facts)
 
 
@@ -383,6 +386,21 @@ def _ncu(facts: Facts) -> Iterator[Check]:
             f"{facts.dcgm} runs here; while it watches profiling metrics it holds the counters, and ncu gets none",
             "dcgmi profile --pause before, dcgmi profile --resume after",
         )
+
+
+def _sanitizer(facts: Facts) -> Iterator[Check]:
+    yield from _pinned(facts.sanitizer)
+    tool = best(facts.sanitizer)
+    if tool is None:
+        yield Check(
+            "compute-sanitizer",
+            CheckState.MISSING,
+            "no compute-sanitizer: `ci-perf run --sanitize` cannot run; all else does not need it",
+            f"sudo apt-get install cuda-sanitizer-{_toolkit(facts).replace('.', '-')} (NVIDIA's repository), "
+            "or set CI_PERF_COMPUTE_SANITIZER to its path",
+        )
+        return
+    yield Check("compute-sanitizer", CheckState.OK, f"compute-sanitizer {tool.version} at {tool.path}")
 
 
 def _pinned(tools: tuple[Tool, ...]) -> Iterator[Check]:

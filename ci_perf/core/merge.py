@@ -101,7 +101,12 @@ def _latest(found: Found, plan: Plan) -> tuple[dict[str, Run], list[Note]]:
 
 
 def _check_alike(found: Found) -> None:
-    """Refuse runs of other commits, rules, bases or versions than the first."""
+    """Refuse runs of other commits, rules, bases or versions than the first, and those that measured nothing."""
+    for source, run in found.items():
+        if run.fuzzed or run.sanitized:
+            raise ConfigError(
+                f"{source}: a run with --fuzz or --sanitize", hint="it stands for itself: merge runs that measured"
+            )
     (first, expected), *others = found.items()
     for source, run in others:
         for what, key, a, b in _asked(expected, run):

@@ -84,6 +84,18 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class FuzzRange:
+    """What a parameter of a random case is drawn from: one of `values`, or a whole number of a range."""
+
+    values: tuple[Scalar, ...] = ()
+    """Empty: the range counts."""
+    min: int = 0
+    max: int = 0
+    """Inclusive."""
+    multiple_of: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec:
     """A `kernel.toml`, checked."""
 
@@ -109,6 +121,8 @@ class KernelSpec:
     speedup: float | None = None
     timeout_s: float | None = None
     gates: tuple[Gate, ...] = ()
+    fuzz: Mapping[str, FuzzRange] = field(default_factory=dict)
+    """By parameter; empty: `--fuzz` leaves the kernel out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +187,7 @@ class Failure:
     """Why a case has no number."""
 
     stage: str
-    """`verify`, `time`, `nsys` or `ncu`; `shard` where the whole job left no number."""
+    """`verify`, `time`, `nsys`, `ncu`, `fuzz` or `sanitize`; `shard` where the whole job left no number."""
     code: str
     """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `printed`; of programs also
     `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`; of a
@@ -360,6 +374,68 @@ class Against:
 
 
 @dataclass(frozen=True, slots=True)
+class FuzzFailure:
+    """A random case that failed, and the smallest one found that fails in the same way."""
+
+    case: str
+    """`fuzz-SEED-NUMBER`: by this name it can be run again."""
+    params: Params
+    failure: Failure
+    smallest: Params | None = None
+    """None: none smaller was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fuzzed:
+    """The random cases of one kernel on one device."""
+
+    kernel: str
+    device: str
+    """`cuda` or `cpu`."""
+    target: str
+    """`launch`, or `reference` where `launch` does not run on this device."""
+    seed: int
+    cases: int
+    """How many were verified."""
+    failures: tuple[FuzzFailure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """What compute-sanitizer complained of at one place of one kernel."""
+
+    message: str
+    function: str = ""
+    """The GPU kernel, or the function in it; empty: not in a kernel, or not said."""
+    place: str = ""
+    """`file:line`; empty where there is no line information."""
+    thread: str = ""
+    """The first that was seen: `(1,0,0)`."""
+    block: str = ""
+    count: int = 1
+    """How often it was reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sanitized:
+    """One case under one tool of compute-sanitizer; it passed where it has no errors, no failure and no problem."""
+
+    kernel: str
+    case: str
+    device: str
+    """`cuda` or `cpu`."""
+    tool: str
+    """`memcheck`, `racecheck`, `initcheck` or `synccheck`."""
+    errors: int = 0
+    """As the tool counts them, which may be more than it printed."""
+    defects: tuple[Defect, ...] = ()
+    failure: Failure | None = None
+    """How the case itself failed."""
+    problem: str = ""
+    """Why the tool can say nothing of the case."""
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that was not done or not normal, what that means, and how to mend it."""
 
@@ -487,3 +563,7 @@ class Run:
     """The metrics of `core.timeline` over all that the profiler traced, not only inside the cases' ranges."""
     sessions: tuple[Session, ...] = ()
     """Of a run that `ci-perf merge` made of several; empty: all was measured in one session."""
+    fuzzed: tuple[Fuzzed, ...] = ()
+    """Of a run that verifies random cases in place of measuring."""
+    sanitized: tuple[Sanitized, ...] = ()
+    """Of a run that looks for defects with compute-sanitizer in place of measuring."""

@@ -18,6 +18,8 @@ class Job:
     params: Params
     device: str
     """`cuda` or `cpu`."""
+    seed: int = 0
+    """Of the values of its inputs."""
 
     @property
     def target(self) -> str:
@@ -41,12 +43,18 @@ class Job:
 
 
 def make_plan(
-    specs: Iterable[KernelSpec], patterns: Sequence[str], devices: Iterable[str], *, all_cases: bool = False
+    specs: Iterable[KernelSpec],
+    patterns: Sequence[str],
+    devices: Iterable[str],
+    *,
+    all_cases: bool = False,
+    small: bool = False,
 ) -> tuple[Job, ...]:
     """Return a job for each case that a pattern matches, in the order of the files, device by device.
 
-    A pattern is `KERNEL` or `KERNEL/CASE`, each part with the wildcards of fnmatch; none means all. On a CPU only the
-    `cpu_cases` run, unless `all_cases` is set or a pattern names the case. A pattern that matches nothing is an error.
+    A pattern is `KERNEL` or `KERNEL/CASE`, each part with the wildcards of fnmatch; none means all. On a CPU, and where
+    `small` is set on a GPU too, only the `cpu_cases` run, unless `all_cases` is set or a pattern names the case. A
+    pattern that matches nothing is an error.
 
     >>> spec = KernelSpec("sdpa", "kernels/sdpa", "kernel.py", cases={"s128": {}, "s256": {}}, cpu_cases=("s128",))
     >>> [job.id for job in make_plan([spec], [], ["cpu"])]
@@ -57,20 +65,20 @@ def make_plan(
     specs = tuple(specs)
     names = [f"{spec.name}/{case}" for spec in specs for case in spec.cases]
     for pattern in patterns:
-        if not any(_matches(name, pattern) for name in names):
+        if not any(matches(name, pattern) for name in names):
             raise ConfigError(f"no case matches `{pattern}`", hint=_suggestion(pattern, specs, names))
     return tuple(
         Job(spec, case, params, device)
         for device in devices
         for spec in specs
         for case, params in spec.cases.items()
-        if _selected(spec, case, patterns, small=device == "cpu" and not all_cases)
+        if _selected(spec, case, patterns, small=(small or device == "cpu") and not all_cases)
     )
 
 
 def _selected(spec: KernelSpec, case: str, patterns: Sequence[str], *, small: bool) -> bool:
     name = f"{spec.name}/{case}"
-    matching = [p for p in patterns if _matches(name, p)]
+    matching = [p for p in patterns if matches(name, p)]
     if patterns and not matching:
         return False
     if not small or spec.cpu_cases is None or case in spec.cpu_cases:
@@ -78,7 +86,8 @@ def _selected(spec: KernelSpec, case: str, patterns: Sequence[str], *, small: bo
     return any("/" in p for p in matching)
 
 
-def _matches(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
+    """Say whether `kernel/case` is one of those that a pattern of the command line means."""
     return fnmatchcase(name, pattern if "/" in pattern else f"{pattern}/*")
 
 

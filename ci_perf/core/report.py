@@ -3,9 +3,10 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ci_perf.core.checks import UNCHECKED, check_flags, could_not_check, summary_of_checks
 from ci_perf.core.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, Device, Measurement, Note, Provenance, Reading, Run, Toolchain, Verdict
@@ -81,6 +82,8 @@ class Report:
     patterns: tuple[str, ...]
     trace: Mapping[str, Reading]
     """The metrics of the timeline over all that was traced."""
+    check_flags: tuple[str, ...] = ()
+    """What makes `ci-perf run` check in place of measuring, as this run did."""
 
     def of(self, *verdicts: Verdict) -> tuple[Row, ...]:
         """Return the rows with one of these verdicts."""
@@ -103,8 +106,8 @@ def build_report(run: Run) -> Report:
     compared = sum(1 for row in rows if row.finding.change is not None)
     red = any(row.red for row in rows) or _base_was_no_base(run, verdicts, compared)
     return Report(
-        headline=_headline(verdicts, sum(len(row.finding.broken_gates) for row in rows)),
-        next_step=_next_step(rows, compared, in_turns=run.against is not None)
+        headline=_headline(verdicts, sum(len(row.finding.broken_gates) for row in rows), summary_of_checks(run)),
+        next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), in_turns=run.against is not None)
         if run.finished
         else "This run was cut short: run it again.",
         rows=tuple(rows),
@@ -114,12 +117,13 @@ def build_report(run: Run) -> Report:
         provenance=run.provenance,
         compared=compared,
         agreed=_agreed(run),
-        exit_status=EXIT_RED if red else EXIT_OK if run.finished else EXIT_ENVIRONMENT,
+        exit_status=EXIT_RED if red else EXIT_OK if run.finished and not could_not_check(run) else EXIT_ENVIRONMENT,
         finished=run.finished,
         gpu_seconds=run.gpu_seconds,
         planted=run.planted,
         patterns=run.selection,
         trace=run.trace,
+        check_flags=check_flags(run),
     )
 
 
@@ -180,7 +184,7 @@ def _doubts(finding: Finding, measurement: Measurement) -> list[str]:
     return ["at most half of the time, and nobody checked its output: does it still do the same work?"]
 
 
-def _headline(verdicts: Mapping[Verdict, int], broken_gates: int) -> str:
+def _headline(verdicts: Mapping[Verdict, int], broken_gates: int, checked: Sequence[str] = ()) -> str:
     """Count the verdicts in words.
 
     >>> _headline({Verdict.REGRESSION: 1, Verdict.UNCHANGED: 3}, 2)
@@ -190,7 +194,7 @@ def _headline(verdicts: Mapping[Verdict, int], broken_gates: int) -> str:
     if broken_gates:
         loud = sum(1 for v in ORDER[:4] if verdicts.get(v))
         parts.insert(loud, f"{broken_gates} broken gate{'s' if broken_gates != 1 else ''}")
-    return ", ".join(parts) or "no case ran"
+    return ", ".join([*parts, *checked]) or "no case ran"
 
 
 _STEPS: Mapping[str, tuple[str, str]] = {
@@ -208,6 +212,7 @@ _STEPS: Mapping[str, tuple[str, str]] = {
         "Nothing was compared: `ci-perf baseline accept` makes this run the baseline.",
         "Nothing was compared: the base has none of these cases, or could not run them.",
     ),
+    "unchecked": ("Of some cases the sanitizer can say nothing, which is no pass: their rows say why.",) * 2,
     "speedup": (
         "Keep it: `ci-perf baseline accept` makes the faster time the one to defend.",
         "Keep it: once it is merged, accept a baseline, so that the faster time is the one to defend.",
@@ -228,6 +233,7 @@ def _next_step(rows: list[Row], compared: int, *, in_turns: bool) -> str:
         ("gate", any(row.finding.broken_gates for row in rows)),
         ("missing", Verdict.MISSING in verdicts),
         ("nothing", not compared),
+        ("unchecked", any(row.finding.code == UNCHECKED for row in rows)),
         ("speedup", Verdict.SPEEDUP in verdicts),
         ("inconclusive", Verdict.INCONCLUSIVE in verdicts),
     )

@@ -16,7 +16,17 @@ from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.json import JsonConverter, make_converter
 
 from ci_perf.core.errors import FormatError
-from ci_perf.core.model import Baseline, BaselineCase, BaselineTime, Measurement, Pair, Provenance, Replicate, Run
+from ci_perf.core.model import (
+    Baseline,
+    BaselineCase,
+    BaselineTime,
+    KernelSpec,
+    Measurement,
+    Pair,
+    Provenance,
+    Replicate,
+    Run,
+)
 from ci_perf.core.schema import check
 from ci_perf.core.secrets import Needle, names_in, redact
 from ci_perf.core.shards import Plan
@@ -49,12 +59,23 @@ spare_provenance(_CONVERTER)
 _CONVERTER.register_unstructure_hook(
     BaselineCase, make_dict_unstructure_fn(BaselineCase, _CONVERTER, kernels=override(omit_if_default=True))
 )
-# Only merged runs have them. A run comes last: its hook takes those of its parts as they are by now.
+_CONVERTER.register_unstructure_hook(
+    KernelSpec, make_dict_unstructure_fn(KernelSpec, _CONVERTER, fuzz=override(omit_if_default=True))
+)
+# Only merged runs have sessions, only checks the others. A run comes last: its hook takes those of its parts as they
+# are by now.
 _CONVERTER.register_unstructure_hook(
     Measurement, make_dict_unstructure_fn(Measurement, _CONVERTER, session=override(omit_if_default=True))
 )
 _CONVERTER.register_unstructure_hook(
-    Run, make_dict_unstructure_fn(Run, _CONVERTER, sessions=override(omit_if_default=True))
+    Run,
+    make_dict_unstructure_fn(
+        Run,
+        _CONVERTER,
+        sessions=override(omit_if_default=True),
+        fuzzed=override(omit_if_default=True),
+        sanitized=override(omit_if_default=True),
+    ),
 )
 
 
@@ -96,6 +117,11 @@ def load_run(text: str, source: str) -> Run:
                 f"{source}: key `measurements[{i}]`: the run lists no such kernel or device: "
                 f"{measurement.kernel} on {measurement.device}"
             )
+    checked = [(f"fuzzed[{i}]", one.device) for i, one in enumerate(run.fuzzed)]
+    checked += [(f"sanitized[{i}]", one.device) for i, one in enumerate(run.sanitized)]
+    for key, device in checked:
+        if device not in devices[0]:
+            raise FormatError(f"{source}: key `{key}.device`: the run lists no such device: {device}")
     return run
 
 

@@ -19,6 +19,7 @@ from ci_perf.core.spec import parse_fraction
 CAUSES = ("regression", "failed", "gate", "missing", "new", "inconclusive", "not-comparable", "gate-not-measured")
 STRICT = CAUSES
 DEVICES = ("auto", "cpu", "cuda")
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 PROFILES = ("auto", "none", "nsys", "ncu")
 
 
@@ -77,6 +78,16 @@ def _count(value: object, where: str) -> int:
     if not number.is_integer():
         raise ConfigError(f"{where}: {value!r} is not a whole number")
     return int(number)
+
+
+def _whole(value: object, where: str) -> int:
+    if not str(value).isdecimal() or len(str(value)) > 18:
+        raise ConfigError(f"{where}: {value!r} is not a whole number of at most 18 digits")
+    return int(str(value))
+
+
+def _optional_count(value: object, where: str) -> int | None:
+    return None if value in (None, "") else _count(value, where)
 
 
 def _samples(value: object, where: str) -> int:
@@ -226,6 +237,23 @@ SETTINGS: tuple[Setting, ...] = (
         _planted,
         "Slow the kernels down by extra launches, to see that a gate works: 5% makes 21 launches of 20.",
         "PERCENT",
+    ),
+    Setting(
+        "fuzz",
+        None,
+        _optional_count,
+        "Verify N random cases of each kernel with a [fuzz] table, in place of the usual run; nothing is timed.",
+        "N",
+    ),
+    Setting("seed", 0, _whole, "Of the random cases: each seed gives others, always the same.", "N"),
+    Setting(
+        "sanitize",
+        (),
+        _words(SANITIZERS),
+        "Run the small cases, or those named, under these tools of compute-sanitizer in place of the usual run: "
+        + ", ".join(SANITIZERS)
+        + ".",
+        "LIST",
     ),
     Setting(
         "comment",

@@ -10,6 +10,7 @@ from typing import Any
 
 from ci_perf.core.base_unit import base_unit
 from ci_perf.core.errors import ConfigError
+from ci_perf.core.fuzz import fuzz_ranges
 from ci_perf.core.gates import GATED
 from ci_perf.core.model import Gate, KernelSpec, Params, Program, Scalar
 from ci_perf.core.program import BENCHMARKS, KINDS, PLACES, placeholders, unfilled
@@ -52,6 +53,7 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         speedup=_optional_fraction(policy, "speedup", source),
         timeout_s=policy.get("timeout"),
         gates=tuple(_gate(metric, limit, source) for metric, limit in document.get("gates", {}).items()),
+        fuzz=fuzz_ranges(document.get("fuzz", {}), cases, source),
     )
 
 
@@ -87,7 +89,7 @@ _BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     _PROGRAM_KEYS: BENCHMARKS,
     ("ranges",): ("command",),
     ("kernels", "gates"): ("entry", "command"),
-    ("l2", "tolerance"): ("entry",),
+    ("l2", "tolerance", "fuzz"): ("entry",),
 }
 """Which keys mean something beside what."""
 

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from ci_perf.core.checks import judge_checks
 from ci_perf.core.decision import decide
 from ci_perf.core.finding import Finding
 from ci_perf.core.gates import counter_changes, judge_gate, release
@@ -74,7 +75,7 @@ def judge(run: Run) -> tuple[Finding, ...]:
         m for _, m, _, b in found if m.failure is None and (m.sound_pairs if run.against else b and m.case in b.cases)
     ]
     findings = [_judge_case(session, m, device, baseline, len(held)) for session, m, device, baseline in found]
-    return (*findings, *_missing(run, run.devices, baselines.values()))
+    return (*findings, *judge_checks(run), *_missing(run, run.devices, baselines.values()))
 
 
 def _judge_case(
@@ -154,7 +155,7 @@ def _batches(measurement: Measurement) -> list[list[float]]:
 
 def _missing(run: Run, devices: Iterable[Device], baselines: Iterable[Baseline]) -> list[Finding]:
     """Find the cases that a baseline holds and the kernels, though all were asked for, no longer have."""
-    if run.selection:
+    if run.selection or run.fuzzed or run.sanitized:
         return []
     if run.against is not None:
         return removed_kernels(run, run.against)

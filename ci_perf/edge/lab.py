@@ -219,7 +219,7 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
         "params": dict(job.params),
         "device": job.device,
         "target": job.target,
-        "seed": 0,
+        "seed": job.seed,
     }
 
 

@@ -55,6 +55,7 @@ def gather_facts(
         gpus=tuple(_gpu_facts(found) for found in gpu.query_gpus()),
         nsys=tools.find_nsys(environ, root),
         ncu=tools.find_ncu(environ, root),
+        sanitizer=tools.find_sanitizer(environ, root),
         counters_admin_only=_counters_admin_only(root),
         cap_sys_admin=bool(capabilities >> _CAP_SYS_ADMIN & 1),
         cap_perfmon=bool(capabilities >> _CAP_PERFMON & 1),

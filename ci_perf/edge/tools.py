@@ -24,6 +24,7 @@ _NSYS_PLACES = (
     "opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
 )
 _NCU_PLACES = ("opt/nvidia/nsight-compute/*/ncu", "usr/local/cuda*/bin/ncu")
+_SANITIZER_PLACES = ("usr/local/cuda*/bin/compute-sanitizer", "usr/local/cuda*/compute-sanitizer/compute-sanitizer")
 
 # The folder of the current file is not where the worker looks, and a folder `torch` without __init__ is not torch.
 _PYTHON_PROBE = """
@@ -44,6 +45,12 @@ def find_nsys(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool,
 def find_ncu(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
     """Return every ncu of this machine in the order of preference; `root` is where the well-known folders begin."""
     return tuple(_tool(path, environ, source) for path, source in _candidates("ncu", _NCU_PLACES, environ, root))
+
+
+def find_sanitizer(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
+    """Return every compute-sanitizer of this machine in the order of preference; `root` as above."""
+    found = _candidates("compute-sanitizer", _SANITIZER_PLACES, environ, root)
+    return tuple(_tool(path, environ, source) for path, source in found)
 
 
 def find_python(requested: str | None, environ: Mapping[str, str]) -> Python:
@@ -95,7 +102,7 @@ def _candidates(name: str, places: Iterable[str], environ: Mapping[str, str], ro
 def _all_candidates(
     name: str, places: Iterable[str], environ: Mapping[str, str], root: Path
 ) -> Iterator[tuple[Path, str]]:
-    variable = f"CI_PERF_{name.upper()}"
+    variable = f"CI_PERF_{name.upper().replace('-', '_')}"
     if pinned := environ.get(variable):
         yield Path(pinned), variable
     for path in _on_path(name, environ):

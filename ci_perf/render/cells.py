@@ -212,4 +212,5 @@ def reproduce(report: Report) -> str:
     flagged = [row.finding for row in report.rows if row.flagged]
     of = ({finding.id for finding in flagged}, {finding.kernel for finding in flagged})
     cases = next((sorted(names) for names in of if 0 < len(names) <= MOST_NAMED), report.patterns)
-    return shlex.join(["ci-perf", "run", *(re.sub(r"[^A-Za-z0-9_./*?!\[\]-]", "?", case) for case in cases)])
+    flags = () if any("/fuzz-" in case for case in cases) else report.check_flags
+    return shlex.join(["ci-perf", "run", *flags, *(re.sub(r"[^A-Za-z0-9_./*?!\[\]-]", "?", case) for case in cases)])

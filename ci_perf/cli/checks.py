@@ -1,0 +1,117 @@
+"""`ci-perf run --fuzz` and `--sanitize`: a run that checks in place of measuring."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ci_perf.checking import fuzz, sanitize
+from ci_perf.cli.output import Bars
+from ci_perf.core.errors import ConfigError, MachineError
+from ci_perf.core.fuzz import fuzz_jobs, named_case
+from ci_perf.core.model import KernelSpec, Note, Run
+from ci_perf.core.plan import Job, make_plan
+from ci_perf.core.report import Report
+from ci_perf.core.secrets import for_profilers, without_secrets
+from ci_perf.core.settings import Settings
+from ci_perf.edge import artifacts, store, tools
+from ci_perf.edge.external import ProgramRunner
+from ci_perf.edge.lab import MachineLab, job_request
+from ci_perf.edge.lock import gpu_lock
+from ci_perf.edge.preflight import Room, prepare
+from ci_perf.edge.sanitize import SanitizerSession
+from ci_perf.edge.torch_trace import TorchTrace
+
+Blank = Callable[[tuple[Job, ...], Settings, Room, Path], Run]
+
+
+def is_check(patterns: Sequence[str], settings: Settings) -> bool:
+    """Say whether a run checks in place of measuring."""
+    return bool(settings["fuzz"] or settings["sanitize"] or any(map(named_case, patterns)))
+
+
+def check(
+    root: Path, patterns: tuple[str, ...], specs: tuple[KernelSpec, ...], settings: Settings, *, blank: Blank
+) -> tuple[Report, Room]:
+    """Verify random cases, or run cases under compute-sanitizer; `blank` makes the run before anything is known."""
+    plan = partial(_plan, patterns, specs, settings)
+    plan(["cuda"])  # what is wrong with it is said before anything is started
+    path = _find_sanitizer(settings) if settings["sanitize"] else ""
+    unprofiled = replace(settings, values={**settings.values, "profile": "none"})
+    room = prepare(unprofiled, root)
+    if settings["sanitize"] and "cuda" not in room.kinds:
+        raise MachineError("--sanitize needs a GPU, and none was found", hint="`ci-perf doctor` says what is missing")
+    say = partial(click.echo, err=True)
+    lock = gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"], say)
+    with artifacts.guarded(room.guard, lambda note: say(f"warning: {note.message}")), room.worker, lock:
+        jobs = plan(["cuda"] if settings["sanitize"] else room.kinds)
+        run = blank(jobs, settings, room, root)
+        run = replace(run, baselines=(), notes=(*(n for n in run.notes if n.code != "reference-timed"), *_notes(jobs)))
+        store.clear_run_folder(room.folder)
+        room.guard.open()
+        save = partial(artifacts.save, guard=room.guard)
+        with Bars() as bars:
+            if settings["sanitize"]:
+                session = _session(path, settings, room)
+                run = sanitize(run, jobs, session, settings["sanitize"], save=save, progress=bars)
+            else:
+                run = fuzz(run, jobs, _lab(room), save=save, progress=bars)
+        room.worker.close()
+        report = artifacts.finish(run, room.guard)
+    return report, room
+
+
+def _plan(
+    patterns: Sequence[str], specs: Sequence[KernelSpec], settings: Settings, devices: Sequence[str]
+) -> tuple[Job, ...]:
+    if settings["fuzz"] and settings["sanitize"]:
+        raise ConfigError("--fuzz and --sanitize exclude each other", hint="run them one after the other")
+    if settings["against"]:
+        raise ConfigError("--against means nothing with --fuzz and --sanitize", hint="nothing is timed: leave it out")
+    if not settings["sanitize"]:
+        return fuzz_jobs(specs, patterns, devices, seed=settings["seed"], count=settings["fuzz"] or 0)
+    entries = [spec for spec in specs if spec.program is None]
+    small = make_plan(entries, patterns, devices, all_cases=settings["all-cases"], small=True)
+    if not small:
+        raise ConfigError("there is no case for --sanitize", hint="programs have none; name a case, or --all-cases")
+    return small
+
+
+def _notes(jobs: Sequence[Job]) -> tuple[Note, ...]:
+    names = sorted({job.spec.name for job in jobs if job.target == "reference"})
+    if not names:
+        return ()
+    message = f"{', '.join(names)}: the kernel runs on a GPU only, so nothing but its reference was checked here"
+    return (Note("reference-checked", message),)
+
+
+def _find_sanitizer(settings: Settings) -> str:
+    found = tools.find_sanitizer(without_secrets(os.environ, settings["pass-env"]))
+    usable = next((tool for tool in found if tool.complete), None)
+    if usable is None:
+        problem = found[0].problem if found else "compute-sanitizer was not found"
+        raise MachineError(
+            f"compute-sanitizer was asked for and cannot be used: {problem}",
+            hint="install cuda-sanitizer of the CUDA toolkit, or name it with CI_PERF_COMPUTE_SANITIZER",
+        )
+    return usable.path
+
+
+def _session(path: str, settings: Settings, room: Room) -> SanitizerSession:
+    bench = room.bench
+    request = partial(job_request, root=bench.root)
+    trace = TorchTrace(room.worker, room.guard, request, bench.timeout_s)
+    env = for_profilers(bench.env, settings["pass-env"])
+    return SanitizerSession(path, bench.python, room.folder, env, request, trace.run, bench.timeout_s)
+
+
+def _lab(room: Room) -> MachineLab:
+    bench = room.bench
+    programs = ProgramRunner(
+        root=bench.root, folder=room.folder, python=bench.python, env=bench.env, timeout_s=bench.timeout_s,
+        nsys_path=None, counters=None, planted=None,
+    )  # fmt: skip
+    return MachineLab(bench, room.worker, programs)

@@ -1,0 +1,101 @@
+"""compute-sanitizer: a process for each case and tool, so that each finding belongs to one case.
+
+A memory error ends the CUDA context, and with it every case that would follow in the same process.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ci_perf.core.model import Failure, Note, Sanitized
+from ci_perf.core.plan import Job
+from ci_perf.edge import proc
+from ci_perf.edge.store import write_text
+from ci_perf.edge.worker_process import command as worker_command
+from ci_perf.flow import Profiled
+from ci_perf.profilers import sanitizer
+
+SLOWER = 10
+"""A case may take so many times as long under a tool as its time limit says."""
+
+
+@dataclass(slots=True)
+class SanitizerSession:
+    """Runs cases under a compute-sanitizer that was found."""
+
+    path: str
+    python: str
+    folder: Path
+    """The artifact folder: logs go below it."""
+    env: Mapping[str, str]
+    request: Callable[[Job], dict[str, Any]]
+    trace: Callable[[Sequence[Job]], Profiled]
+    """Says which GPU kernels each case launches: of one that launches none, 0 errors would be no pass."""
+    timeout_s: float
+    _gpu_seconds: float = field(default=0.0, init=False)
+
+    def seconds_used(self) -> float:
+        """Return for how long the GPU was held, in seconds."""
+        return self._gpu_seconds
+
+    def run(self, jobs: Sequence[Job], tools: Sequence[str]) -> Iterator[Sanitized | Note]:
+        """Run each job under each tool; a tool that can say nothing says why."""
+        started = time.monotonic()
+        traced = self.trace(jobs)
+        self._gpu_seconds += time.monotonic() - started
+        yield from (note for note in traced.notes if note.code != "torch-trace")
+        for tool in tools:
+            for job in jobs:
+                timeline = traced.timelines.get(job.label)
+                started = time.monotonic()
+                found = self._run(job, tool, launches=bool(timeline and timeline.kernels))
+                self._gpu_seconds += time.monotonic() - started
+                yield found
+
+    def _run(self, job: Job, tool: str, *, launches: bool) -> Sanitized:
+        logs, name = self.folder / "logs", f"sanitizer-{tool}-{job.spec.name}.{job.case}"
+        requests, answers = (
+            write_text(logs / f"{name}.requests.jsonl", self._request(job)),
+            logs / f"{name}.answers.jsonl",
+        )
+        target = worker_command(
+            self.python, logs / f"{name}.stdout.txt", "--requests", str(requests), "--answers", str(answers)
+        )
+        timeout_s = SLOWER * (job.spec.timeout_s or self.timeout_s)
+        # Out of torch's pool a tensor has no bounds of its own, and is never uninitialised again.
+        env = {**self.env, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        completed = proc.run(sanitizer.command(self.path, tool, target), timeout_s=timeout_s, env=env)
+        head = f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n"
+        write_text(logs / f"{name}.log", head + completed.output)
+        found, trouble = sanitizer.read(completed.output), sanitizer.diagnose(completed.output)
+        failure = _failure(answers, completed, timeout_s)
+        problem = ""
+        if found.defects:
+            pass
+        elif trouble is not None and (failure is None or trouble.code != "other"):
+            problem = f"{trouble.message}; {trouble.hint}"
+        elif failure is None and found.errors is None:
+            problem = f"compute-sanitizer printed no summary, see logs/{name}.log"
+        elif failure is None and not found.errors and not launches:
+            problem = "it is not known that the case launches a GPU kernel, so a clean report says nothing"
+        errors = 0 if problem else found.errors or 0  # a refused device counts as an error too
+        return Sanitized(job.spec.name, job.case, job.device, tool, errors, found.defects, failure, problem)
+
+    def _request(self, job: Job) -> str:
+        return json.dumps({**self.request(job), "op": "sanitize"}) + "\n"
+
+
+def _failure(answers: Path, completed: proc.Completed, timeout_s: float) -> Failure | None:
+    """Return how the worker failed; None where it launched."""
+    if completed.timed_out:
+        return Failure("sanitize", "timeout", f"no answer within {timeout_s:g} s; the process was killed")
+    lines = answers.read_text(encoding="utf-8").splitlines() if answers.is_file() else []
+    if not lines or not lines[0].endswith("}"):
+        return Failure("sanitize", "crashed", f"the worker gave no answer: {proc.signal_name(completed.status)}")
+    answer = json.loads(lines[0])
+    if answer["ok"]:
+        return None
+    return Failure("sanitize", answer["code"], answer["message"], answer["detail"])

@@ -1,0 +1,171 @@
+"""compute-sanitizer: what its output means, and `ci-perf run --sanitize` as a whole with a stand-in for the tool."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ci_perf.core.checks import defect_line
+from ci_perf.edge import store
+from ci_perf.profilers import sanitizer
+from tests.test_canary import FAKES, ci_perf, machine  # noqa: F401 # a fixture
+from tests.test_run import SPIN
+
+DATA = Path(__file__).parent / "data/sanitizer"
+
+
+def found(name):
+    findings = sanitizer.read((DATA / f"{name}.txt").read_text())
+    return findings.errors, [defect_line(defect) for defect in findings.defects]
+
+
+@pytest.mark.parametrize(
+    ("name", "errors", "lines"),
+    [
+        ("clean", 0, []),
+        ("racecheck-clean", 0, []),
+        (
+            "memcheck",
+            130,
+            [
+                "Invalid __global__ write of size 4 bytes in scale(float *, int) at "
+                "/repository/kernels/scale/scale.cu:12 by thread (33,0,0) of block (2,0,0), 2 times"
+            ],
+        ),
+        (
+            "memcheck-2022",
+            2,
+            [
+                "Invalid __shared__ read of size 2 bytes in scale(float *, int) at "
+                "/repository/kernels/scale/scale.cu:31 by thread (0,1,0) of block (0,0,0)",
+                "Invalid __global__ read of size 16 bytes in _triton_kernel_0d1d2d by thread (1,0,0) of block (5,0,0)",
+            ],
+        ),
+        (
+            "racecheck",
+            2,
+            [
+                "Race reported between Write access and Read access at sum.cu:51 in sum(int *, int *) at sum.cu:41",
+                "Race reported between Read access and Write access at sum.cu:61 in sum(int *, int *) at sum.cu:60",
+            ],
+        ),
+        (
+            "initcheck",
+            1,
+            [
+                "Uninitialized __global__ memory read of size 4 bytes in add(int *) at add.cu:41 "
+                "by thread (31,0,0) of block (1,0,0)"
+            ],
+        ),
+        (
+            "synccheck",
+            16,
+            [
+                "Barrier error detected. Invalid arguments in sum(int *, int *) at sum.cu:67 "
+                "by thread (16,0,0) of block (0,0,0)"
+            ],
+        ),
+        ("nothing-seen", None, []),
+        ("device-refused", 2, []),
+    ],
+)
+def test_findings_have_kernel_line_and_thread_one_for_each_place(name, errors, lines):
+    assert found(name) == (errors, lines)
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        ((DATA / "nothing-seen.txt").read_text(), "nothing-seen"),
+        ((DATA / "device-refused.txt").read_text(), "device-refused"),
+        ("========= Unable to find injection library libsanitizer-collection.so", "incomplete"),
+        ("unrecognised option '--show-backtrace'", "bad-option"),
+        ("========= Error: something new", "other"),
+    ],
+)
+def test_a_tool_that_checked_nothing_says_why(output, code):
+    assert sanitizer.diagnose(output).code == code
+
+
+@pytest.mark.parametrize("name", ["clean", "memcheck", "racecheck"])
+def test_findings_are_no_trouble_of_the_tool(name):
+    assert sanitizer.diagnose((DATA / f"{name}.txt").read_text()) is None
+
+
+@pytest.fixture
+def sanitized(machine, tmp_path):  # noqa: F811 # the fixture
+    """Return what runs the program beside a stand-in for the tool, which says what it is told to."""
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!{sys.executable}\n" + (FAKES / "compute-sanitizer").read_text())
+    tool.chmod(0o755)
+
+    def run(*arguments, **says):
+        said = ",".join(f"{tool}={DATA / name}.txt" for tool, name in says.items())
+        more = {"CI_PERF_COMPUTE_SANITIZER": str(tool), "SANITIZER_SAYS": said}
+        return ci_perf(machine, "run", "--json", "--pass-env=SANITIZER_SAYS", *arguments, **more)
+
+    return run
+
+
+def rows(done):
+    return [
+        (f"{case['kernel']}/{case['case']}", case["verdict"], case["code"]) for case in json.loads(done.stdout)["cases"]
+    ]
+
+
+def test_each_case_is_run_under_each_tool_and_a_finding_is_a_red_row(sanitized, machine):  # noqa: F811
+    done = sanitized("--sanitize", "memcheck,racecheck", memcheck="memcheck")
+    run = store.read_run(machine[0] / "ci-perf-run")
+
+    assert done.returncode == 1, done.stderr
+    assert rows(done) == [(f"spin/{case}", "FAILED", "sanitizer-memcheck") for case in "ab"]
+    assert "scale.cu:12 by thread (33,0,0)" in json.loads(done.stdout)["cases"][0]["sentence"]
+    assert [(s.tool, s.case, s.errors) for s in run.sanitized] == [
+        ("memcheck", "a", 130),
+        ("memcheck", "b", 130),
+        ("racecheck", "a", 0),
+        ("racecheck", "b", 0),
+    ]
+    assert run.measurements == ()
+    assert "racecheck: 2 cases clean" in json.loads(done.stdout)["headline"]
+
+
+def test_a_named_case_that_is_clean_passes(sanitized):
+    done = sanitized("--sanitize", "memcheck,synccheck", "spin/a")
+
+    assert (done.returncode, rows(done)) == (0, []), done.stderr
+    assert json.loads(done.stdout)["headline"] == "memcheck: 1 case clean, synccheck: 1 case clean"
+
+
+def test_a_tool_that_refuses_the_device_or_saw_nothing_is_no_pass(sanitized):
+    done = sanitized("--sanitize", "racecheck,memcheck", "spin/a", racecheck="device-refused", memcheck="nothing-seen")
+
+    assert done.returncode == 3
+    assert rows(done) == [("spin/a", "INCONCLUSIVE", "sanitizer-not-checked")] * 2
+    assert "refuses this device" in done.stdout
+
+
+def test_a_case_that_launches_no_kernel_is_no_pass(sanitized, tmp_path):
+    torch = tmp_path / "packages/torch.py"
+    torch.write_text(torch.read_text().replace('"cat": "kernel"', '"cat": "cpu_op"'))
+    done = sanitized("--sanitize", "memcheck", "spin/a")
+
+    assert (done.returncode, rows(done)) == (3, [("spin/a", "INCONCLUSIVE", "sanitizer-not-checked")])
+
+
+def test_a_launch_that_raises_is_a_failed_row(sanitized, machine):  # noqa: F811
+    broken = SPIN.replace("def launch(seconds):", "def launch(seconds):\n    raise RuntimeError('no such device')")
+    (machine[0] / "kernels/spin/kernel.py").write_text(broken)
+    done = sanitized("--sanitize", "memcheck", "spin/a")
+
+    assert (done.returncode, rows(done)) == (1, [("spin/a", "FAILED", "sanitizer-memcheck")])
+    assert "no such device" in done.stdout
+
+
+def test_without_the_tool_the_machine_is_to_blame(machine, tmp_path):  # noqa: F811
+    done = ci_perf(machine, "run", "--sanitize", "memcheck", CI_PERF_COMPUTE_SANITIZER=str(tmp_path / "gone"))
+
+    assert done.returncode == 3
+    assert "compute-sanitizer was asked for and cannot be used" in done.stderr
+    assert "CI_PERF_COMPUTE_SANITIZER" in done.stderr
