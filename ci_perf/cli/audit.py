@@ -31,10 +31,8 @@ from ci_perf.render.plot import render_plot
 
 FORMATS: dict[str, Callable[[AuditReport], str]] = {"markdown": render_audit_markdown, "json": render_audit_json}
 
-
 LADDER = "0,1%,2%,3%,3.5%,5%,10%"
 """Planted slowdowns on both sides of the default threshold; 0 is A/A."""
-
 SMALLEST_STEP = 0.01
 """One launch more for the 100 of a sample."""
 

@@ -38,10 +38,10 @@ def log_ratio(pair: Pair) -> float:
 def pair_interval(values: Sequence[float], confidence: float) -> Interval:
     """Return head / base with its interval, from the log ratios of the pairs.
 
-    Now and then a process is an odd one from its first launch to its last: on an H100 one pair in 40 of a kernel of
-    6 us was off by 10 to 30 % where the others agreed within 1 %. From eight pairs on the mean is therefore trimmed by
-    one value at each end, its error taken from the winsorised values (Tukey and McLaughlin, Sankhya A 25, 1963; Wilcox,
-    Introduction to Robust Estimation and Hypothesis Testing, 4.3).
+    Now and then a process is an odd one from its first launch to its last: on an H100 one pair in 100 of kernels of 6
+    and 8 us was off by 9 to 35 % where most others agreed within 1 %. From eight pairs on the mean is therefore trimmed
+    by one value at each end, its error taken from the winsorised values (Tukey and McLaughlin, Sankhya A 25, 1963;
+    Wilcox, Introduction to Robust Estimation and Hypothesis Testing, 4.3).
 
     >>> i = pair_interval([0.049, 0.050, 0.051, 0.0505, 0.0495], 0.99)
     >>> f"{i.low:.4f} {i.point:.4f} {i.high:.4f}"
