@@ -138,6 +138,19 @@ def test_a_named_case_that_is_clean_passes(sanitized):
     assert json.loads(done.stdout)["headline"] == "memcheck: 1 case clean, synccheck: 1 case clean"
 
 
+def test_a_kernel_leaves_out_tools_that_mean_nothing_for_it_and_the_report_says_so(sanitized, machine):  # noqa: F811
+    toml = machine[0] / "kernels/spin/kernel.toml"
+    toml.write_text('sanitize = ["memcheck"]\n' + toml.read_text())
+    done = sanitized("--sanitize", "memcheck,racecheck", "spin/a", racecheck="racecheck")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["headline"] == "memcheck: 1 case clean"
+    assert "spin: not run under racecheck" in (machine[0] / "ci-perf-run/report.md").read_text()
+
+    refused = sanitized("--sanitize", "racecheck", "spin/a")
+    assert (refused.returncode, "no case for --sanitize" in refused.stderr) == (2, True)
+
+
 def test_a_tool_that_refuses_the_device_or_saw_nothing_is_no_pass(sanitized):
     done = sanitized("--sanitize", "racecheck,memcheck", "spin/a", racecheck="device-refused", memcheck="nothing-seen")
 
