@@ -1,0 +1,193 @@
+"""What the processes of the benchmark do: hold one implementation of a case against its reference, then time it.
+
+The operations join those of ci-perf's worker, whose forks answer them; the timers are those of `ci-perf run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import os
+import signal
+import statistics
+import sys
+from typing import Any, Callable, NamedTuple
+
+from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory, run_module, torch_or_none
+from ci_perf.userside.timers import LADDER, CpuTimer, EventTimer, GraphTimer, choose_timer, warm_up
+from ci_perf.userside.verify import compare, leaves, poison
+
+SAMPLES = 20
+SAMPLE_S = 2e-3
+"""A sample lasts at least this long, or 500 launches."""
+WARM_UP_S = 0.06
+"""One implementation follows another, so the device is warm but for the last step of its clock."""
+BUDGET_S = 0.5
+"""Slow ones get fewer samples, never below 5, to stay within this time."""
+TIMEOUT_S = 180
+"""For one implementation, compiling included; then its process ends with SIGALRM."""
+
+COPY_BYTES = {"cuda": 1 << 30, "cpu": 64 << 20}
+MATMUL = {"cuda": (8192, "bfloat16"), "cpu": (512, "float32")}
+
+
+class Work:
+    """Something to launch that is no case of a kernel, as the timers take it."""
+
+    def __init__(self, device: str, launch: Callable[[], object]) -> None:
+        self.device = device
+        self.launch = launch
+        self.request: Request = {}
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        if self.device == "cuda":
+            torch_or_none().cuda.synchronize()
+
+
+def timed(work: Any, timer: Any = None) -> Answer:
+    """Return the median time of a launch in seconds, and how it was taken."""
+    timer = timer or choose_timer(work)
+    warm_up(timer, WARM_UP_S / 3)
+    one = timer.seconds(1)
+    count = min(c for c in LADDER if c * one >= SAMPLE_S or c >= timer.most)
+    timer.prepare(count)
+    warm_up(timer, WARM_UP_S, batches=True)
+    samples = max(5, min(SAMPLES, int(BUDGET_S / (count * one))))
+    return {"seconds": statistics.median(timer.samples(samples)) / count, "method": timer.method}
+
+
+# --- ceilings --------------------------------------------------------------------------------------------------------
+
+
+def ceilings(request: Request) -> Answer:
+    """Time a large copy, as a launch and as a node of a graph, and a large matrix product."""
+    torch = torch_or_none()
+    device = request["device"]
+    copying = copy_work(device, 2 * COPY_BYTES[device])
+    answer = {"copy_bytes": 2 * COPY_BYTES[device], "copy_launch": timed(copying, launched(copying))["seconds"]}
+    if device == "cuda":
+        graph = GraphTimer(copying)
+        graph.prepare(1)
+        answer["copy_graph"] = timed(copying, graph)["seconds"]
+    del copying
+    release_memory()
+    size, dtype = MATMUL[device]
+    left, right = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+    product = timed(Work(device, lambda: left @ right))["seconds"]
+    return {**answer, "matmul_size": size, "matmul_dtype": dtype, "matmul_flop": 2 * size**3, "matmul": product}
+
+
+def launched(work: Work) -> Any:
+    """Return the timer of plain launches."""
+    return CpuTimer(work) if work.device == "cpu" else EventTimer(work)
+
+
+def copy_work(device: str, moved: int) -> Work:
+    """Return a copy that moves so many bytes: it reads half of them and writes the other half."""
+    torch = torch_or_none()
+    source = torch.zeros(max(1, moved // 2), dtype=torch.uint8, device=device)
+    into = torch.empty_like(source)
+    return Work(device, lambda: into.copy_(source))
+
+
+# --- cases -----------------------------------------------------------------------------------------------------------
+
+
+class Prepared(NamedTuple):
+    """A case with its inputs, which nothing works on, and what its reference makes of them."""
+
+    case: Case
+    reference: Any
+    alternatives: dict[str, Callable[[Any], object]]
+
+
+READY: dict[str, Prepared] = {}
+"""The case of this moment, by its label."""
+
+
+def prepare(request: Request) -> Prepared:
+    """Return the case that a request names: the one before, or made anew in its place."""
+    label = request["label"]
+    if label not in READY:
+        READY.clear()
+        release_memory()
+        forget_compiled()
+        case = Case(request)
+        reference = case.module.reference(copy.deepcopy(case.inputs))
+        if not all(leaf.isfinite().all() for leaf in leaves(reference)):
+            raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
+        READY[label] = Prepared(case, reference, load_alternatives(os.path.dirname(request["entry"])))
+    return READY[label]
+
+
+def forget_compiled() -> None:
+    """Let torch.compile begin anew: of the second shape it would make code for any shape, which is slower."""
+    if "torch._dynamo" in sys.modules:
+        torch_or_none().compiler.reset()
+
+
+def load_alternatives(folder: str) -> dict[str, Callable[[Any], object]]:
+    """Return what alternatives.py of a kernel offers; nothing where there is no such file."""
+    path = os.path.join(folder, "alternatives.py")
+    if not os.path.isfile(path):
+        return {}
+    sys.path.insert(0, folder)
+    try:
+        found = run_module(importlib.util.spec_from_file_location("alternatives", path)).ALTERNATIVES
+    finally:
+        sys.path.remove(folder)
+    return dict(found)
+
+
+def describe(request: Request) -> Answer:
+    """Return the names of a case's alternatives, its cost, and the time of a copy of the same bytes."""
+    ready = prepare(request)
+    cost = ready.case.cost()
+    copied = timed(copy_work(request["device"], int(cost["bytes"]))) if cost and cost["bytes"] else None
+    return {"alternatives": list(ready.alternatives), "cost": cost, "copy": copied}
+
+
+def implementation(request: Request) -> Answer:
+    """Hold one implementation against the reference, then time it: an alternative by its `name`, or launch."""
+    ready = prepare(request)
+    case = copy.copy(ready.case)
+    if request["name"] is not None:
+        case.function = ready.alternatives[request["name"]]
+    error, tolerance = check(case, ready)
+    case.inputs = copy.deepcopy(ready.case.inputs)
+    return {"error": error, "tolerance": tolerance, **timed(case)}
+
+
+def check(case: Case, ready: Prepared) -> tuple[float, float]:
+    """Return the largest error of an implementation and what is allowed; a larger one is Wrong."""
+    request = case.request
+    case.inputs = copy.deepcopy(ready.case.inputs)
+    poison(case.launch(), case.inputs)
+    case.inputs = copy.deepcopy(ready.case.inputs)
+    output = case.launch()
+    case.synchronize()
+    error, tolerance = compare(output, ready.reference, request["tolerance"], request["params"].get("dtype"))
+    if not error <= tolerance:
+        raise Wrong("wrong-output", f"largest error against the reference is {error:.3g}, allowed is {tolerance:.3g}")
+    return error, tolerance
+
+
+def limited(operation: Callable[[Request], Answer]) -> Callable[[Request], Answer]:
+    """Return the operation with an end: a kernel that hangs takes its process with it, and nothing else."""
+
+    def within_time(request: Request) -> Answer:
+        signal.alarm(request.get("timeout_s", TIMEOUT_S))
+        with contextlib.ExitStack() as stack:
+            stack.callback(signal.alarm, 0)
+            return operation(request)
+
+    return within_time
+
+
+OPERATIONS = {
+    "ceilings": limited(ceilings),
+    "describe": limited(describe),
+    "implementation": limited(implementation),
+}

@@ -1,0 +1,140 @@
+"""The benchmark's JSON as Markdown: where it was measured, the goals, and a table of all implementations."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kernel_bench.goals import OURS, Measured, judge, label, seconds_of
+
+Document = dict[str, Any]
+STATES = {True: "met", False: "**missed**", None: "not judged"}
+FLOAT8_SPEED = 2
+"""The tensor cores multiply float8 at twice the rate of bfloat16, which is what was measured."""
+
+
+class Floor(NamedTuple):
+    """The least time that a case can take where its data come from the memory."""
+
+    seconds: float
+    bound: str
+    """`memory` or `compute`."""
+
+
+def render(document: Document, goals: list[dict[str, Any]]) -> str:
+    """Return the whole page."""
+    cases = document["cases"]
+    parts = ["# Kernels beside their alternatives", _provenance(document), goal_table(cases, goals), _legend(document)]
+    return "\n\n".join([*parts, _table(document)]) + "\n"
+
+
+def goal_table(cases: list[Measured], goals: list[dict[str, Any]]) -> str:
+    """Return the goals as a table."""
+    judged = [row for goal in goals for row in judge(goal, cases)]
+    rows = [(row.case, row.goal, row.reached, STATES[row.met]) for row in judged]
+    return _markdown(("case", "goal", "reached", ""), rows)
+
+
+def floor_of(case: Measured, ceilings: dict[str, Any]) -> Floor | None:
+    """Return bytes over the best copy bandwidth or FLOP over the matmul's rate, whichever takes longer."""
+    cost = case.get("cost")
+    if not cost or "failure" in ceilings:
+        return None
+    rate = flop_rate(ceilings) * (FLOAT8_SPEED if str(cost["dtype"]).startswith("float8") else 1)
+    memory, compute = cost["bytes"] / bandwidth(ceilings), cost["flop"] / rate
+    return Floor(memory, "memory") if memory >= compute else Floor(compute, "compute")
+
+
+def bandwidth(ceilings: dict[str, Any]) -> float:
+    """Return the best bandwidth that a copy reached, bytes read and written per second."""
+    return float(ceilings["copy_bytes"]) / min(ceilings["copy_launch"], ceilings.get("copy_graph", float("inf")))
+
+
+def flop_rate(ceilings: dict[str, Any]) -> float:
+    """Return the rate that the matrix product reached."""
+    return float(ceilings["matmul_flop"]) / float(ceilings["matmul"])
+
+
+def _provenance(document: Document) -> str:
+    return "\n".join(f"- {key}: {value}" for key, value in document["provenance"].items())
+
+
+def _legend(document: Document) -> str:
+    ceilings = document["ceilings"]
+    if "failure" in ceilings:
+        return f"No ceilings, no floors: {ceilings['failure']}."
+    copied = f"a copy of 1 GiB at {ceilings['copy_bytes'] / ceilings['copy_launch'] / 1e12:.2f} TB/s as a launch"
+    copied = copied.replace("1 GiB", f"{ceilings['copy_bytes'] >> 21} MiB")
+    if "copy_graph" in ceilings:
+        copied += f", {ceilings['copy_bytes'] / ceilings['copy_graph'] / 1e12:.2f} TB/s as a node of a graph"
+    size = ceilings["matmul_size"]
+    product = f"a {size}^3 product in {ceilings['matmul_dtype']} at {flop_rate(ceilings) / 1e12:.3g} TFLOP/s"
+    return (
+        f"Ceilings: {copied} (read and written); {product}. The floor of a case is its bytes over the faster copy or its "
+        "FLOP over that product's rate, whichever takes longer, and `roofline` the floor as a part of the time: above "
+        "100 % where data stay in the L2 cache, which the copy of the same bytes shows too. `x ours` is how many times as "
+        "long as ours it takes. Times are medians of launches in a CUDA graph with a warm L2, unless another way is named; "
+        "each implementation was held against the float64 reference first."
+    )
+
+
+def _table(document: Document) -> str:
+    rows = [row for case in document["cases"] for row in _rows(case, document["ceilings"])]
+    head = ("case", "implementation", "time", "x ours", "rate", "roofline", "")
+    return _markdown(head, rows, right=(2, 3, 4, 5))
+
+
+def _rows(case: Measured, ceilings: dict[str, Any]) -> list[tuple[str, ...]]:
+    floor, ours = floor_of(case, ceilings), seconds_of(case, OURS)
+    times = [row["seconds"] for row in case["rows"] if row.get("seconds")]
+    rows = [_row(case, row, ours, floor, fastest=row.get("seconds") == min(times, default=None)) for row in case["rows"]]
+    if case.get("copy"):
+        copied = case["copy"]["seconds"]
+        ratio = f"{copied / ours:.2f}" if ours else ""
+        rows.append(("copy of the same bytes", _time(copied), ratio, _rate(case["cost"]["bytes"], copied), "", ""))
+    if floor:
+        ratio = f"{floor.seconds / ours:.2f}" if ours else ""
+        rows.append((f"floor ({floor.bound})", _time(floor.seconds), ratio, "", "", ""))
+    return [(label(case) if i == 0 else "", *row) for i, row in enumerate(rows)]
+
+
+def _row(case: Measured, row: dict[str, Any], ours: float | None, floor: Floor | None, *, fastest: bool) -> tuple[str, ...]:
+    seconds = row.get("seconds")
+    if not seconds:
+        return row["name"], "", "", "", "", _cell(row["failure"])
+    name = f"**{row['name']}**" if fastest else row["name"]
+    ratio = f"{seconds / ours:.2f}" if ours and row["name"] != OURS else ""
+    share = f"{floor.seconds / seconds:.0%}".replace("%", " %") if floor else ""
+    rate = ""
+    if floor:
+        rate = _rate(case["cost"]["bytes"], seconds) if floor.bound == "memory" else _flops(case["cost"]["flop"], seconds)
+    way = "" if row["method"] == "cuda-graph" else f"timed by {row['method']}"
+    return name, _time(seconds), ratio, rate, share, way
+
+
+def _time(seconds: float) -> str:
+    """Write a time with three digits.
+
+    >>> _time(3.456e-6), _time(0.0123456)
+    ('3.46 us', '12.3 ms')
+    """
+    value, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+
+
+def _rate(moved: float, seconds: float) -> str:
+    return f"{moved / seconds / 1e12:.3g} TB/s"
+
+
+def _flops(flop: float, seconds: float) -> str:
+    return f"{flop / seconds / 1e12:.3g} TFLOP/s"
+
+
+def _cell(text: str) -> str:
+    """Keep a message within its cell."""
+    return " ".join(text.split()).replace("|", "\\|")[:200]
+
+
+def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
+    rule = [" --: " if i in right else " :-- " for i in range(len(head))]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
