@@ -3,21 +3,28 @@
 import bisect
 import ctypes
 import importlib.util
+import itertools
 import math
 import operator
+import os
+import shutil
+import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 import pytest
 
 from ci_perf import cuda
+from ci_perf.edge import store
 
 torch = pytest.importorskip("torch")
 
 KERNELS = Path(__file__).parents[1] / "kernels"
-NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.toml"))
-SOURCES = sorted(KERNELS.glob("*/*.cu"))
+NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.py"))
+SOURCES = sorted(path for path in KERNELS.glob("*/*.cu") if path.parent.name in NAMES)
+PROGRAM = KERNELS / "pipeline"
 
 
 def load_kernel(name):
@@ -31,6 +38,18 @@ def load_kernel(name):
 
 def read_toml(name):
     return tomllib.loads((KERNELS / name / "kernel.toml").read_text())
+
+
+def cases_of(described):
+    return {name: {**described.get("defaults", {}), **case} for name, case in described["cases"].items()}
+
+
+def load_alternatives(name):
+    spec = importlib.util.spec_from_file_location(f"alternatives_{name}", KERNELS / name / "alternatives.py")
+    module = importlib.util.module_from_spec(spec)
+    with warnings.catch_warnings(action="ignore"):  # torch.compile deprecates parts of torch
+        spec.loader.exec_module(module)
+    return module.ALTERNATIVES
 
 
 def worst_error(out, expected):
@@ -61,7 +80,7 @@ def compiler():
 def test_every_case_has_a_tolerance_and_a_cost(name):
     described, kernel = read_toml(name), load_kernel(name)
     assert set(described["cpu_cases"]) <= set(described["cases"])
-    for case in described["cases"].values():
+    for case in cases_of(described).values():
         assert case["dtype"] in described["tolerance"]
         assert min(kernel.cost(**case).values()) > 0
 
@@ -69,7 +88,7 @@ def test_every_case_has_a_tolerance_and_a_cost(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_launch_meets_the_tolerance_on_a_cpu(name):
     described, kernel = read_toml(name), load_kernel(name)
-    for case in (described["cases"][case] for case in described["cpu_cases"]):
+    for case in (cases_of(described)[case] for case in described["cpu_cases"]):
         inputs = kernel.make_inputs(rng(), "cpu", **case)
         expected = kernel.reference(inputs)
         assert expected.dtype == torch.float64
@@ -139,6 +158,115 @@ def test_attention_agrees_with_a_plain_loop():
         for d in range(4):
             expected[batch, head, row, d] = sum(w * v[d] for w, v in zip(weights, values, strict=True)) / sum(weights)
     torch.testing.assert_close(kernel.reference(inputs), expected)
+
+
+def test_every_size_of_attention_has_a_case_for_each_backend():
+    sizes = {case["seq"] for case in read_toml("sdpa")["cases"].values()}
+    described = read_toml("sdpa_backends")
+    cases = {(case["seq"], case["backend"]) for case in cases_of(described).values()}
+
+    assert cases == set(itertools.product(sizes, load_alternatives("sdpa")))
+    assert all(name.endswith(f"-{case['backend']}") for name, case in described["cases"].items())
+
+
+@pytest.mark.parametrize("backend", ["flash", "math"])  # a CPU has no others
+def test_a_backend_of_attention_is_the_one_that_is_named(backend):
+    kernel = load_kernel("sdpa_backends")
+    shape = {"batch": 2, "heads": 2, "seq": 33, "dim": 8, "dtype": "float16"}
+    inputs = kernel.make_inputs(rng(), "cpu", backend=backend, **shape)
+    with torch.profiler.profile() as profiler:
+        out = kernel.launch(inputs)
+    ran = {event.key for event in profiler.key_averages()}
+
+    assert worst_error(out, kernel.reference(inputs)) < read_toml("sdpa_backends")["tolerance"]["float16"]
+    assert any(backend in name for name in ran if name.startswith("aten::_scaled_dot_product"))
+
+
+def test_the_27_shapes_of_attention_are_a_folder_of_their_own():
+    (spec,) = store.read_kernels(KERNELS / "sdpa", KERNELS.parent)
+    shapes = {(case["seq"], case["batch"], case["heads"]) for case in spec.cases.values()}
+
+    assert shapes >= set(itertools.product((448, 512, 640), (16, 32, 48), (4, 8, 16)))
+    assert (len(shapes), spec.cpu_cases) == (28, ("smallest",))
+    assert (KERNELS / "sdpa/shapes/kernel.py").samefile(KERNELS / "sdpa/kernel.py")
+
+
+@pytest.mark.parametrize("name", ["PyTorch"])
+@pytest.mark.parametrize("case", ["b8-s250", "ragged"])
+def test_an_alternative_to_resampling_gives_the_same(name, case):
+    kernel, described = load_kernel("trajectory_resample"), read_toml("trajectory_resample")
+    inputs = kernel.make_inputs(rng(), "cpu", **described["cases"][case])
+    out = load_alternatives("trajectory_resample")[name](inputs)
+
+    assert worst_error(out, kernel.reference(inputs)) < described["tolerance"]["bfloat16"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build the program once and return the cache that holds it."""
+    if not shutil.which("nvcc") and not Path("/usr/local/cuda/bin/nvcc").is_file():
+        pytest.skip("no nvcc")
+    folder = tmp_path_factory.mktemp("cache")
+    done = run_program(PROGRAM, folder, "--build")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
+
+
+def run_program(folder, cache, *arguments):
+    argv = [sys.executable, str(folder / "run.py"), *arguments]
+    environ = {**os.environ, "CI_PERF_CACHE": str(cache)}
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_program_compiles_once_for_an_l4_and_an_h100_and_again_when_its_source_changes(built, tmp_path):
+    (program,) = built.glob("programs/*")
+    assert all(f"-gencode=arch=compute_{n},code=sm_{n}" in load_program().FLAGS for n in (89, 90))
+
+    before = program.stat().st_mtime_ns
+    run_program(PROGRAM, built, "--build")
+    assert program.stat().st_mtime_ns == before
+
+    shutil.copytree(PROGRAM, tmp_path / "pipeline")
+    with (tmp_path / "pipeline/pipeline.cu").open("a") as source:
+        source.write("int broken(\n")
+    broken = run_program(tmp_path / "pipeline", built, "--build")
+    assert broken.returncode == 3
+    assert "pipeline.cu: does not compile: nvcc ended with exit status" in broken.stderr
+    assert "error: " in broken.stdout
+    assert list(built.glob("programs/*")) == [program]
+
+
+@pytest.mark.parametrize("argument", ["--rows=0", "--rows=", "--rows=3x", "--row=3", "3"])
+def test_the_program_refuses_arguments_that_make_no_sense(built, argument):
+    done = run_program(PROGRAM, built, argument)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"pipeline: {argument}: expected --rows=N")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="there is a GPU")
+def test_the_program_fails_where_cuda_does(built):
+    done = run_program(PROGRAM, built)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("pipeline: cudaMallocHost(")
+
+
+def test_without_nvcc_the_program_says_what_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+
+    with pytest.raises(SystemExit) as ended:
+        load_program().find_nvcc()
+
+    assert ended.value.code == 3
+    assert "put that of a CUDA toolkit on the PATH, or name the toolkit with CUDA_HOME" in capsys.readouterr().err
+
+
+def load_program():
+    spec = importlib.util.spec_from_file_location("run_pipeline", PROGRAM / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize("arch", ["sm_89", "sm_90"])

@@ -3,8 +3,8 @@
 usage: run.py [ARGUMENT]...     arguments go to the program
        run.py --build           builds only
 
-Programs lie in $CI_PERF_CACHE, else the cache folder of XDG, under a hash of all that makes them: the trees of a base and
-of a head have one each, and nothing is written beside the source.
+Programs lie in $CI_PERF_CACHE, else the cache folder of XDG, under a hash of all that makes them: the trees of a base
+and of a head have one each, and nothing is written beside the source.
 """
 
 from __future__ import annotations
@@ -72,4 +72,4 @@ if __name__ == "__main__":
     arguments = sys.argv[1:]
     program = str(build(find_nvcc()))
     if arguments != ["--build"]:
-        os.execv(program, [SOURCE.stem, *arguments])
+        os.execv(program, [SOURCE.stem, *arguments])  # noqa: S606 # no shell is wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 FILE = Path(__file__).with_name("goals.toml")
 OURS = "ours"
@@ -19,8 +19,16 @@ class Judged(NamedTuple):
     case: str
     goal: str
     reached: str
-    met: Optional[bool]
+    met: bool | None
     """None where there is nothing to judge."""
+
+
+def judge_all(document: dict[str, Any], goals: dict[str, Any]) -> list[Judged]:
+    """Hold all goals against a benchmark; on another device than theirs they are shown and not judged."""
+    rows = [row for goal in goals["goal"] for row in judge(goal, document["cases"])]
+    if fnmatchcase(document["provenance"]["device"], goals["device"]):
+        return rows
+    return [row._replace(met=None) for row in rows]
 
 
 def judge(goal: dict[str, Any], cases: list[Measured]) -> list[Judged]:
@@ -131,5 +139,5 @@ _KINDS: dict[str, Any] = {
     "least_tflop_per_s": (lambda goal: f">= {goal['least_tflop_per_s']:g} TFLOP/s", _tflop),
     "least_speedup": (lambda goal: f">= {goal['least_speedup']:g} x {_over(goal)}", _speedup),
     "faster_than": (lambda goal: f"faster than {_over(goal)}", _speedup),
-    "fastest_named": (lambda goal: "every backend, the fastest named", None),
+    "fastest_named": (lambda _: "every backend, the fastest named", None),
 }

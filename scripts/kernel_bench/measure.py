@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib.util
-import os
 import signal
 import statistics
 import sys
+from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory, run_module, torch_or_none
@@ -25,8 +25,6 @@ WARM_UP_S = 0.06
 """One implementation follows another, so the device is warm but for the last step of its clock."""
 BUDGET_S = 0.5
 """Slow ones get fewer samples, never below 5, to stay within this time."""
-TIMEOUT_S = 180
-"""For one implementation, compiling included; then its process ends with SIGALRM."""
 
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 64 << 20}
 MATMUL = {"cuda": (8192, "bfloat16"), "cpu": (512, "float32")}
@@ -118,7 +116,7 @@ def prepare(request: Request) -> Prepared:
         reference = case.module.reference(copy.deepcopy(case.inputs))
         if not all(leaf.isfinite().all() for leaf in leaves(reference)):
             raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
-        READY[label] = Prepared(case, reference, load_alternatives(os.path.dirname(request["entry"])))
+        READY[label] = Prepared(case, reference, load_alternatives(Path(request["entry"]).parent))
     return READY[label]
 
 
@@ -128,16 +126,16 @@ def forget_compiled() -> None:
         torch_or_none().compiler.reset()
 
 
-def load_alternatives(folder: str) -> dict[str, Callable[[Any], object]]:
+def load_alternatives(folder: Path) -> dict[str, Callable[[Any], object]]:
     """Return what alternatives.py of a kernel offers; nothing where there is no such file."""
-    path = os.path.join(folder, "alternatives.py")
-    if not os.path.isfile(path):
+    path = folder / "alternatives.py"
+    if not path.is_file():
         return {}
-    sys.path.insert(0, folder)
+    sys.path.insert(0, str(folder))
     try:
         found = run_module(importlib.util.spec_from_file_location("alternatives", path)).ALTERNATIVES
     finally:
-        sys.path.remove(folder)
+        sys.path.remove(str(folder))
     return dict(found)
 
 
@@ -157,7 +155,10 @@ def implementation(request: Request) -> Answer:
         case.function = ready.alternatives[request["name"]]
     error, tolerance = check(case, ready)
     case.inputs = copy.deepcopy(ready.case.inputs)
-    return {"error": error, "tolerance": tolerance, **timed(case)}
+    times = timed(case)
+    if case.function is getattr(case.module, "reference", None):
+        times["method"] += "/reference"
+    return {"error": error, "tolerance": tolerance, **times}
 
 
 def check(case: Case, ready: Prepared) -> tuple[float, float]:
@@ -175,10 +176,10 @@ def check(case: Case, ready: Prepared) -> tuple[float, float]:
 
 
 def limited(operation: Callable[[Request], Answer]) -> Callable[[Request], Answer]:
-    """Return the operation with an end: a kernel that hangs takes its process with it, and nothing else."""
+    """Return the operation with an end, a SIGALRM: a kernel that hangs takes its process with it, and nothing else."""
 
     def within_time(request: Request) -> Answer:
-        signal.alarm(request.get("timeout_s", TIMEOUT_S))
+        signal.alarm(request["timeout_s"])
         with contextlib.ExitStack() as stack:
             stack.callback(signal.alarm, 0)
             return operation(request)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kernel_bench.goals import OURS, Measured, judge, label, seconds_of
+from kernel_bench.goals import OURS, Measured, judge_all, label, seconds_of
 
 Document = dict[str, Any]
 STATES = {True: "met", False: "**missed**", None: "not judged"}
 FLOAT8_SPEED = 2
 """The tensor cores multiply float8 at twice the rate of bfloat16, which is what was measured."""
+
+LEGEND = """\
+The floor of a case is its bytes over the faster copy or its FLOP over that product's rate, whichever takes longer;
+`roofline` is the floor as a part of the time: above 100 % where data stay in the L2 cache, as they do in the copy of
+the same bytes. `x ours`: how many times as long as ours it takes. Times are medians of launches in a CUDA graph with a
+warm L2, unless another way is named. Each implementation was held against the float64 reference first. The fastest is
+bold.\
+"""
 
 
 class Floor(NamedTuple):
@@ -20,17 +28,16 @@ class Floor(NamedTuple):
     """`memory` or `compute`."""
 
 
-def render(document: Document, goals: list[dict[str, Any]]) -> str:
+def render(document: Document, goals: dict[str, Any]) -> str:
     """Return the whole page."""
-    cases = document["cases"]
-    parts = ["# Kernels beside their alternatives", _provenance(document), goal_table(cases, goals), _legend(document)]
-    return "\n\n".join([*parts, _table(document)]) + "\n"
+    title = "# Kernels beside their alternatives"
+    parts = [title, _provenance(document), goal_table(document, goals), _legend(document), _table(document)]
+    return "\n\n".join(parts) + "\n"
 
 
-def goal_table(cases: list[Measured], goals: list[dict[str, Any]]) -> str:
+def goal_table(document: Document, goals: dict[str, Any]) -> str:
     """Return the goals as a table."""
-    judged = [row for goal in goals for row in judge(goal, cases)]
-    rows = [(row.case, row.goal, row.reached, STATES[row.met]) for row in judged]
+    rows = [(row.case, row.goal, row.reached, STATES[row.met]) for row in judge_all(document, goals)]
     return _markdown(("case", "goal", "reached", ""), rows)
 
 
@@ -55,7 +62,7 @@ def flop_rate(ceilings: dict[str, Any]) -> float:
 
 
 def _provenance(document: Document) -> str:
-    return "\n".join(f"- {key}: {value}" for key, value in document["provenance"].items())
+    return "\n".join(f"- {key}: {value}" for key, value in document["provenance"].items() if value is not None)
 
 
 def _legend(document: Document) -> str:
@@ -68,13 +75,7 @@ def _legend(document: Document) -> str:
         copied += f", {ceilings['copy_bytes'] / ceilings['copy_graph'] / 1e12:.2f} TB/s as a node of a graph"
     size = ceilings["matmul_size"]
     product = f"a {size}^3 product in {ceilings['matmul_dtype']} at {flop_rate(ceilings) / 1e12:.3g} TFLOP/s"
-    return (
-        f"Ceilings: {copied} (read and written); {product}. The floor of a case is its bytes over the faster copy or its "
-        "FLOP over that product's rate, whichever takes longer, and `roofline` the floor as a part of the time: above "
-        "100 % where data stay in the L2 cache, which the copy of the same bytes shows too. `x ours` is how many times as "
-        "long as ours it takes. Times are medians of launches in a CUDA graph with a warm L2, unless another way is named; "
-        "each implementation was held against the float64 reference first."
-    )
+    return f"Ceilings: {copied} (read and written); {product}.\n\n{LEGEND}"
 
 
 def _table(document: Document) -> str:
@@ -86,7 +87,9 @@ def _table(document: Document) -> str:
 def _rows(case: Measured, ceilings: dict[str, Any]) -> list[tuple[str, ...]]:
     floor, ours = floor_of(case, ceilings), seconds_of(case, OURS)
     times = [row["seconds"] for row in case["rows"] if row.get("seconds")]
-    rows = [_row(case, row, ours, floor, fastest=row.get("seconds") == min(times, default=None)) for row in case["rows"]]
+    rows = [
+        _row(case, row, ours, floor, fastest=row.get("seconds") == min(times, default=None)) for row in case["rows"]
+    ]
     if case.get("copy"):
         copied = case["copy"]["seconds"]
         ratio = f"{copied / ours:.2f}" if ours else ""
@@ -97,7 +100,9 @@ def _rows(case: Measured, ceilings: dict[str, Any]) -> list[tuple[str, ...]]:
     return [(label(case) if i == 0 else "", *row) for i, row in enumerate(rows)]
 
 
-def _row(case: Measured, row: dict[str, Any], ours: float | None, floor: Floor | None, *, fastest: bool) -> tuple[str, ...]:
+def _row(
+    case: Measured, row: dict[str, Any], ours: float | None, floor: Floor | None, *, fastest: bool
+) -> tuple[str, ...]:
     seconds = row.get("seconds")
     if not seconds:
         return row["name"], "", "", "", "", _cell(row["failure"])
@@ -106,7 +111,9 @@ def _row(case: Measured, row: dict[str, Any], ours: float | None, floor: Floor |
     share = f"{floor.seconds / seconds:.0%}".replace("%", " %") if floor else ""
     rate = ""
     if floor:
-        rate = _rate(case["cost"]["bytes"], seconds) if floor.bound == "memory" else _flops(case["cost"]["flop"], seconds)
+        rate = (
+            _rate(case["cost"]["bytes"], seconds) if floor.bound == "memory" else _flops(case["cost"]["flop"], seconds)
+        )
     way = "" if row["method"] == "cuda-graph" else f"timed by {row['method']}"
     return name, _time(seconds), ratio, rate, share, way
 
