@@ -85,11 +85,15 @@ def bench(*arguments):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kernels")
-    for name, kernel in {"double": KERNEL, "broken": KERNEL.replace("x * 2\n\ndef ref", "x * 3\n\ndef ref")}.items():
+    for name, kernel, alternatives in (
+        ("double", KERNEL, ALTERNATIVES),
+        ("broken", KERNEL.replace("x * 2\n\ndef ref", "x * 3\n\ndef ref"), "ALTERNATIVES = {}"),
+        ("lonely", KERNEL, "import nowhere"),
+    ):
         (folder / name).mkdir()
         (folder / name / "kernel.toml").write_text(TOML)
         (folder / name / "kernel.py").write_text(kernel)
-        (folder / name / "alternatives.py").write_text(ALTERNATIVES if name == "double" else "ALTERNATIVES = {}")
+        (folder / name / "alternatives.py").write_text(alternatives)
     return folder
 
 
@@ -139,12 +143,28 @@ def test_a_kernel_of_ours_that_is_wrong_ends_with_1(folder):
     assert "| broken/large | ours |  |  |  |  | wrong-output: largest error against the reference" in ran.stdout
 
 
+def test_every_backend_of_attention_stands_beside_it():
+    ran = bench("--device", "cpu", "--kernels", "sdpa")
+
+    assert ran.returncode == 0
+    for backend in ("flash", "efficient", "cudnn", "math"):
+        assert re.search(rf"^\|  \| (\*\*)?{backend}(\*\*)? \|", ran.stdout, re.MULTILINE)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() > 0, reason="there is a GPU")
 def test_without_a_gpu_it_says_so_and_what_can_be_done():
     ran = bench()
 
     assert (ran.returncode, ran.stdout) == (3, "")
     assert ran.stderr.startswith("bench-kernels: torch sees no GPU here; --device cpu times")
+
+
+def test_alternatives_that_cannot_be_imported_are_a_row_and_ours_is_timed_all_the_same(folder):
+    ran = bench("--device", "cpu", "--folder", folder, "--kernels", "lonely")
+
+    assert ran.returncode == 0
+    assert re.search(r"^\| lonely/small \| \*\*ours\*\* \| [\d.]+ us \|", ran.stdout, re.MULTILINE)
+    assert "|  | alternatives.py |  |  |  |  | raised: ModuleNotFoundError: No module named 'nowhere' |" in ran.stdout
 
 
 def test_a_pattern_that_matches_nothing_is_an_error(folder):

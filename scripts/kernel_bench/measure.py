@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib.util
 import signal
 import statistics
@@ -16,7 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory, run_module, torch_or_none
 from ci_perf.userside.timers import LADDER, CpuTimer, EventTimer, GraphTimer, choose_timer, warm_up
-from ci_perf.userside.verify import compare, leaves, poison
+from ci_perf.userside.verify import compare, float_error, leaves, poison
 
 SAMPLES = 20
 SAMPLE_S = 2e-3
@@ -98,7 +99,6 @@ class Prepared(NamedTuple):
 
     case: Case
     reference: Any
-    alternatives: dict[str, Callable[[Any], object]]
 
 
 READY: dict[str, Prepared] = {}
@@ -114,9 +114,9 @@ def prepare(request: Request) -> Prepared:
         forget_compiled()
         case = Case(request)
         reference = case.module.reference(copy.deepcopy(case.inputs))
-        if not all(leaf.isfinite().all() for leaf in leaves(reference)):
+        if any(float_error(leaf, leaf) != 0.0 for leaf in leaves(reference)):
             raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
-        READY[label] = Prepared(case, reference, load_alternatives(Path(request["entry"]).parent))
+        READY[label] = Prepared(case, reference)
     return READY[label]
 
 
@@ -126,25 +126,27 @@ def forget_compiled() -> None:
         torch_or_none().compiler.reset()
 
 
+@functools.cache
 def load_alternatives(folder: Path) -> dict[str, Callable[[Any], object]]:
-    """Return what alternatives.py of a kernel offers; nothing where there is no such file."""
-    path = folder / "alternatives.py"
-    if not path.is_file():
-        return {}
+    """Return what alternatives.py of a kernel offers."""
     sys.path.insert(0, str(folder))
     try:
-        found = run_module(importlib.util.spec_from_file_location("alternatives", path)).ALTERNATIVES
+        spec = importlib.util.spec_from_file_location("alternatives", folder / "alternatives.py")
+        return dict(run_module(spec).ALTERNATIVES)
     finally:
         sys.path.remove(str(folder))
-    return dict(found)
 
 
-def describe(request: Request) -> Answer:
-    """Return the names of a case's alternatives, its cost, and the time of a copy of the same bytes."""
-    ready = prepare(request)
-    cost = ready.case.cost()
+def alternatives(request: Request) -> Answer:
+    """Return the names of a kernel's alternatives."""
+    return {"names": list(load_alternatives(Path(request["entry"]).parent))}
+
+
+def bound(request: Request) -> Answer:
+    """Return the cost of a case, and the time of a copy of the same bytes."""
+    cost = prepare(request).case.cost()
     copied = timed(copy_work(request["device"], int(cost["bytes"]))) if cost and cost["bytes"] else None
-    return {"alternatives": list(ready.alternatives), "cost": cost, "copy": copied}
+    return {"cost": cost, "copy": copied}
 
 
 def implementation(request: Request) -> Answer:
@@ -152,7 +154,7 @@ def implementation(request: Request) -> Answer:
     ready = prepare(request)
     case = copy.copy(ready.case)
     if request["name"] is not None:
-        case.function = ready.alternatives[request["name"]]
+        case.function = load_alternatives(Path(request["entry"]).parent)[request["name"]]
     error, tolerance = check(case, ready)
     case.inputs = copy.deepcopy(ready.case.inputs)
     times = timed(case)
@@ -189,6 +191,7 @@ def limited(operation: Callable[[Request], Answer]) -> Callable[[Request], Answe
 
 OPERATIONS = {
     "ceilings": limited(ceilings),
-    "describe": limited(describe),
+    "alternatives": limited(alternatives),
+    "bound": limited(bound),
     "implementation": limited(implementation),
 }

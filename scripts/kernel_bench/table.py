@@ -69,10 +69,10 @@ def _legend(document: Document) -> str:
     ceilings = document["ceilings"]
     if "failure" in ceilings:
         return f"No ceilings, no floors: {ceilings['failure']}."
-    copied = f"a copy of 1 GiB at {ceilings['copy_bytes'] / ceilings['copy_launch'] / 1e12:.2f} TB/s as a launch"
-    copied = copied.replace("1 GiB", f"{ceilings['copy_bytes'] >> 21} MiB")
+    moved = ceilings["copy_bytes"]
+    copied = f"a copy of {moved >> 21} MiB at {moved / ceilings['copy_launch'] / 1e12:.2f} TB/s as a launch"
     if "copy_graph" in ceilings:
-        copied += f", {ceilings['copy_bytes'] / ceilings['copy_graph'] / 1e12:.2f} TB/s as a node of a graph"
+        copied += f", {moved / ceilings['copy_graph'] / 1e12:.2f} TB/s as a node of a graph"
     size = ceilings["matmul_size"]
     product = f"a {size}^3 product in {ceilings['matmul_dtype']} at {flop_rate(ceilings) / 1e12:.3g} TFLOP/s"
     return f"Ceilings: {copied} (read and written); {product}.\n\n{LEGEND}"
@@ -86,10 +86,10 @@ def _table(document: Document) -> str:
 
 def _rows(case: Measured, ceilings: dict[str, Any]) -> list[tuple[str, ...]]:
     floor, ours = floor_of(case, ceilings), seconds_of(case, OURS)
-    times = [row["seconds"] for row in case["rows"] if row.get("seconds")]
-    rows = [
-        _row(case, row, ours, floor, fastest=row.get("seconds") == min(times, default=None)) for row in case["rows"]
-    ]
+    least = min((row["seconds"] for row in case["rows"] if row.get("seconds")), default=None)
+    rows = [_row(case, row, ours, floor, bold=row.get("seconds") == least) for row in case["rows"]]
+    if "failure" in case:
+        rows.append(("copy of the same bytes", "", "", "", "", _cell(case["failure"])))
     if case.get("copy"):
         copied = case["copy"]["seconds"]
         ratio = f"{copied / ours:.2f}" if ours else ""
@@ -101,19 +101,17 @@ def _rows(case: Measured, ceilings: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _row(
-    case: Measured, row: dict[str, Any], ours: float | None, floor: Floor | None, *, fastest: bool
+    case: Measured, row: dict[str, Any], ours: float | None, floor: Floor | None, *, bold: bool
 ) -> tuple[str, ...]:
     seconds = row.get("seconds")
     if not seconds:
         return row["name"], "", "", "", "", _cell(row["failure"])
-    name = f"**{row['name']}**" if fastest else row["name"]
+    name = f"**{row['name']}**" if bold else row["name"]
     ratio = f"{seconds / ours:.2f}" if ours and row["name"] != OURS else ""
     share = f"{floor.seconds / seconds:.0%}".replace("%", " %") if floor else ""
-    rate = ""
+    cost, rate = case["cost"], ""
     if floor:
-        rate = (
-            _rate(case["cost"]["bytes"], seconds) if floor.bound == "memory" else _flops(case["cost"]["flop"], seconds)
-        )
+        rate = _rate(cost["bytes"], seconds) if floor.bound == "memory" else _flops(cost["flop"], seconds)
     way = "" if row["method"] == "cuda-graph" else f"timed by {row['method']}"
     return name, _time(seconds), ratio, rate, share, way
 
