@@ -148,6 +148,18 @@ def test_resampling_cost_counts_each_byte_once():
     assert load_kernel("trajectory_resample").cost(**case)["bytes"] == times + values
 
 
+def test_three_quarters_of_the_bytes_that_resampling_counts_are_moved():
+    kernel, case = load_kernel("trajectory_resample"), read_toml("trajectory_resample")["cases"]["b32-s500"]
+    x, time, target = kernel.make_inputs(rng(), "cpu", **case)
+    count = torch.searchsorted(time, target, right=True)
+    read = torch.zeros_like(time, dtype=torch.bool)
+    read.scatter_(1, (count - 1).clamp(min=0), 1).scatter_(1, count.clamp(max=time.shape[1] - 1), 1)
+    moved = (int(read.sum()) + target.numel()) * x.shape[2] * x.element_size() + 4 * (time.numel() + target.numel())
+
+    assert read.double().mean() == pytest.approx(0.62, abs=0.01)
+    assert moved / kernel.cost(**case)["bytes"] == pytest.approx(0.75, abs=0.01)
+
+
 def test_attention_agrees_with_a_plain_loop():
     kernel = load_kernel("sdpa")
     inputs = kernel.make_inputs(rng(), "cpu", batch=2, heads=2, seq=5, dim=4, dtype="float16")

@@ -10,13 +10,16 @@ Document = dict[str, Any]
 STATES = {True: "met", False: "**missed**", None: "not judged"}
 FLOAT8_SPEED = 2
 """The tensor cores multiply float8 at twice the rate of bfloat16, which is what was measured."""
+COPIES = {"copy_launch": "as a launch", "copy_graph": "as a node of a graph", "copy_kernel": "by a kernel in a graph"}
+"""The paths by which the large copy is timed."""
 
 LEGEND = """\
-The floor of a case is its bytes over the faster copy or its FLOP over that product's rate, whichever takes longer;
-`roofline` is the floor as a part of the time: above 100 % where data stay in the L2 cache, as they do in the copy of
-the same bytes. `x ours`: how many times as long as ours it takes. Times are medians of launches in a CUDA graph with a
-warm L2, unless another way is named. Each implementation was held against the float64 reference first. The fastest is
-bold.\
+The floor of a case is its bytes over the fastest copy or its FLOP over that product's rate, whichever takes longer;
+`roofline` is the floor as a part of the time. Bytes are what `cost()` says: all of each input once, each output once.
+So more than 100 % means that data stay in the L2 cache, or that part of an input is never read, as of the samples of
+`trajectory_resample` those beside no target. A copy of the same bytes is the faster one of a memcpy and a kernel.
+`x ours`: how many times as long as ours it takes. Times are medians of launches in a CUDA graph with a warm L2, unless
+another way is named. Each implementation was held against the float64 reference first. The fastest is bold.\
 """
 
 
@@ -53,7 +56,7 @@ def floor_of(case: Measured, ceilings: dict[str, Any]) -> Floor | None:
 
 def bandwidth(ceilings: dict[str, Any]) -> float:
     """Return the best bandwidth that a copy reached, bytes read and written per second."""
-    return float(ceilings["copy_bytes"]) / min(ceilings["copy_launch"], ceilings.get("copy_graph", float("inf")))
+    return float(ceilings["copy_bytes"]) / min(ceilings[path] for path in COPIES if path in ceilings)
 
 
 def flop_rate(ceilings: dict[str, Any]) -> float:
@@ -70,9 +73,8 @@ def _legend(document: Document) -> str:
     if "failure" in ceilings:
         return f"No ceilings, no floors: {ceilings['failure']}."
     moved = ceilings["copy_bytes"]
-    copied = f"a copy of {moved >> 21} MiB at {moved / ceilings['copy_launch'] / 1e12:.2f} TB/s as a launch"
-    if "copy_graph" in ceilings:
-        copied += f", {moved / ceilings['copy_graph'] / 1e12:.2f} TB/s as a node of a graph"
+    rates = [f"{moved / ceilings[path] / 1e12:.2f} TB/s {how}" for path, how in COPIES.items() if path in ceilings]
+    copied = f"a copy of {moved >> 21} MiB at {', '.join(rates)}"
     size = ceilings["matmul_size"]
     product = f"a {size}^3 product in {ceilings['matmul_dtype']} at {flop_rate(ceilings) / 1e12:.3g} TFLOP/s"
     return f"Ceilings: {copied} (read and written); {product}.\n\n{LEGEND}"
