@@ -27,9 +27,9 @@ SOURCES = sorted(path for path in KERNELS.glob("*/*.cu") if path.parent.name in 
 PROGRAM = KERNELS / "pipeline"
 
 
-def load_kernel(name):
-    """Import a kernel.py as the worker does: by path, under a name of its own."""
-    spec = importlib.util.spec_from_file_location(f"kernel_{name}", KERNELS / name / "kernel.py")
+def load_kernel(name, file="kernel.py"):
+    """Import a kernel.py (or its neighbour) as the worker does: by path, under a name of its own."""
+    spec = importlib.util.spec_from_file_location(f"{Path(file).stem}_{name}", KERNELS / name / file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -158,6 +158,100 @@ def test_three_quarters_of_the_bytes_that_resampling_counts_are_moved():
 
     assert read.double().mean() == pytest.approx(0.62, abs=0.01)
     assert moved / kernel.cost(**case)["bytes"] == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.parametrize("layout", ["ascending", "shuffled", "repeated"])
+def test_fusion_puts_interpolated_streams_side_by_side(layout):
+    kernel = load_kernel("multimodal_fusion")
+    sizes = {"samples1": 5, "dim1": 3, "samples2": 40, "dim2": 2, "samples3": 1, "dim3": 4}
+    inputs = kernel.make_inputs(rng(), "cpu", batch=2, targets=9, layout=layout, dtype="float32", **sizes)
+    expected = []
+    for batch in (0, 1):
+        targets = inputs.target[batch].tolist()
+        streams = [resample_slowly(x[batch].tolist(), time[batch].tolist(), targets) for x, time in inputs.streams]
+        expected.append([first + second + third for first, second, third in zip(*streams, strict=True)])
+    torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_fusion_inputs_are_what_their_layout_says():
+    case = {**read_toml("multimodal_fusion")["cases"]["b4-t50"], "targets": 500}
+    kernel = load_kernel("multimodal_fusion")
+    ascending, shuffled, repeated = (
+        kernel.make_inputs(rng(), "cpu", **{**case, "layout": layout})
+        for layout in ("ascending", "shuffled", "repeated")
+    )
+    assert (ascending.target.diff() >= 0).all()
+    assert (ascending.target < ascending.streams[0].time[:, :1]).any()
+    assert (ascending.target > 1).any()
+    assert (shuffled.target.diff() < 0).any()
+    assert all((stream.time.diff() > 0).all() for stream in shuffled.streams)
+    assert all((stream.time.diff() >= 0).all() and (stream.time.diff() == 0).any() for stream in repeated.streams)
+    assert torch.isin(repeated.target, repeated.streams[2].time).any()
+
+
+def voxelize_slowly(inputs):
+    """Reduce with dictionaries and Python floats, which are float64."""
+    mode, points, features, (shape, origin, size) = inputs
+    found = {}
+    for point, row in zip(points.tolist(), features.tolist(), strict=True):
+        index = [(p - origin) / size for p in point]
+        if all(0 <= i < n for i, n in zip(index, shape, strict=True)):
+            found.setdefault(tuple(map(math.floor, index)), []).append(row)
+    if mode in {"occupancy", "count"}:
+        grid = torch.zeros(*shape, dtype=torch.float64)
+        for cell, rows in found.items():
+            grid[cell] = 1 if mode == "occupancy" else len(rows)
+        return grid
+    grid = torch.zeros(*shape, features.shape[1], dtype=torch.float64)
+    for cell, rows in found.items():
+        columns = list(zip(*rows, strict=True))
+        grid[cell] = torch.tensor([sum(c) / len(c) if mode == "mean" else max(c) for c in columns], dtype=torch.float64)
+    return grid
+
+
+VOXELS = {"points": 300, "x": 7, "y": 4, "z": 5, "origin": -0.7, "size": 0.1, "features": 2, "dtype": "float32"}
+
+
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
+@pytest.mark.parametrize("layout", ["uniform", "clustered", "scan", "borders", "outside"])
+def test_voxels_agree_with_a_plain_loop(mode, layout):
+    kernel = load_kernel("voxelize")
+    inputs = kernel.make_inputs(rng(), "cpu", mode=mode, layout=layout, **VOXELS)
+    expected = voxelize_slowly(inputs)
+    assert expected.any()
+    torch.testing.assert_close(kernel.reference(inputs), expected)
+
+
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
+def test_voxels_of_no_point_are_zero(mode):
+    kernel = load_kernel("voxelize")
+    inputs = kernel.make_inputs(rng(), "cpu", mode=mode, layout="uniform", **{**VOXELS, "points": 0})
+    assert not kernel.reference(inputs).any()
+
+
+def test_points_of_the_layout_borders_lie_on_both_sides_of_them():
+    kernel = load_kernel("voxelize")
+    inputs = kernel.make_inputs(rng(), "cpu", mode="count", layout="borders", **{**VOXELS, "points": 3000})
+    offset = (inputs.points.double() + 0.7) / 0.1
+    near = offset - offset.round()
+    assert near.abs().max() < 1e-5
+    assert (near < 0).any()
+    assert (near >= 0).any()
+
+
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
+def test_scatter_puts_points_into_the_same_voxels(mode):
+    inputs = load_kernel("voxelize").make_inputs(rng(), "cpu", mode=mode, layout="borders", **VOXELS)
+    scatter = load_kernel("voxelize", "alternatives.py").ALTERNATIVES["PyTorch scatter"]
+    torch.testing.assert_close(scatter(inputs).double(), load_kernel("voxelize").reference(inputs))
+
+
+def test_fusion_in_pytorch_meets_the_tolerance():
+    described, kernel = read_toml("multimodal_fusion"), load_kernel("multimodal_fusion")
+    for case in (described["cases"][case] for case in described["cpu_cases"]):
+        inputs = kernel.make_inputs(rng(), "cpu", **case)
+        out = load_kernel("multimodal_fusion", "alternatives.py").ALTERNATIVES["PyTorch"](inputs)
+        assert worst_error(out, kernel.reference(inputs)) < described["tolerance"][case["dtype"]]
 
 
 def test_attention_agrees_with_a_plain_loop():
