@@ -12,7 +12,7 @@ import torch
 from ci_perf.cuda import CudaSource
 
 SOURCE = CudaSource(Path(__file__).with_name("voxelize.cu"))
-BLOCK, POINTS, PACKET = 256, 4, 4  # threads of a block, kPoints of the source, elements of a packet
+BLOCK = 256
 CLUSTERS = 64
 SPREAD = 2.0
 """Standard deviation of a cluster's points, in cells."""
@@ -97,15 +97,13 @@ def launch(inputs: Inputs) -> torch.Tensor:
     grid = points.new_zeros(*lattice.cells, width)
     if not grid.numel():
         return grid
-    packed = width % PACKET == 0 and features.data_ptr() % (4 * PACKET) == 0
-    kind, packets = ("packets", width // PACKET) if packed else ("elements", width)
     if mode == "mean":
         fours = -(-cells // 4)
         counts = torch.zeros(fours, 4, dtype=torch.int32, device=points.device)
-        _scatter(f"voxelize_sum_{kind}", inputs, (features, packets, grid, counts))
+        _scatter("voxelize_sum", inputs, (features, width, grid, counts))
         SOURCE.launch("voxelize_divide", -(-fours // BLOCK), BLOCK, (counts, grid, width, fours))
     else:
-        _scatter(f"voxelize_max_{kind}", inputs, (features, packets, grid))
+        _scatter("voxelize_max", inputs, (features, width, grid))
         fours = -(-grid.numel() // 4)
         SOURCE.launch("voxelize_decode", -(-fours // BLOCK), BLOCK, (grid, ctypes.c_int64(grid.numel())))
     return grid
@@ -114,11 +112,11 @@ def launch(inputs: Inputs) -> torch.Tensor:
 def _scatter(name: str, inputs: Inputs, args: tuple[object, ...]) -> None:
     points, (cells, origin, size) = inputs.points, inputs.lattice
     if len(points):
-        # Three roundings, each of at most 2^-24 of the size or the distance of the origin in cells; four times as much.
-        margin = 2.0**-22 * (abs(origin) / size + max(cells))
+        # Three roundings err by 2^-24 of at most twice the distances of the origin and of the far corner, in cells.
+        margin = 1.5 * 2.0**-23 * (abs(origin) / size + max(cells))
         estimate = (ctypes.c_float(value) for value in (1 / size, -origin / size, margin))
         lattice = (*cells, ctypes.c_double(origin), ctypes.c_double(size), *estimate)
-        SOURCE.launch(name, -(-len(points) // (BLOCK * POINTS)), BLOCK, (points, len(points), *lattice, *args))
+        SOURCE.launch(name, -(-len(points) // BLOCK), BLOCK, (points, len(points), *lattice, *args))
 
 
 def reference(inputs: Inputs) -> torch.Tensor:
