@@ -1,12 +1,18 @@
 """out = A b for A in blocks (BSR) of 64 x 64 or 128 x 128, on Hopper.
 
-PLACEHOLDER
+Two floors of one height: at 8192^3 with 6.25 % of the blocks, reading b and writing the output, 268 MB, takes 90 us at
+3.0 TB/s, and 68.7 GFLOP take 87 us at the 790 TFLOP/s that an H100 holds.  A value of the output is a sum of only some
+512 products, so what happens once a tile counts as much as they do: finding the blocks, filling the pipeline, storing.
+Hence three roles, each in warps of its own, so that none waits for what another does:
 
-Three roles, each in warps of its own, so that none waits for what another does:
+- `draw`, one warp, takes tiles from a counter and looks up what they need in the indices, ahead of the others.  Rows
+  differ in length, and the longest come first, so that multiprocessors end together.
+- `load`, one warp, brings blocks and the rows of b that they meet through TMA, ahead by the stages of a ring, across
+  tiles.
+- `multiply`, eight warps, sums tiles of 256 columns with wgmma, then rounds and stores them through TMA beside the next
+  tile's products.
 
-- `draw`, one warp, takes tiles from a counter and looks up what they need in the indices, one or two tiles ahead.
-- `load`, one warp, brings blocks and the rows of b that they meet through TMA, ahead by the ring of stages, across tiles.
-- `multiply`, eight warps, sums with wgmma, then rounds and stores through TMA beside the next tile's products.
+A tile's neighbours in time are other rows of the same columns: b is read from memory once and found in L2 after that.
 """
 
 from __future__ import annotations
