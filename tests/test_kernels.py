@@ -375,6 +375,66 @@ def load_program():
     return module
 
 
+def sparse_inputs(kernel, **changes):
+    case = {"rows": 3, "columns": 4, "n": 5, "block": 2, "density": 0.5, "dtype": "float16"}
+    return kernel.make_inputs(rng(), "cpu", **case | changes)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.2, 0.5, 1.0])
+def test_a_sparse_product_agrees_with_a_plain_loop(density):
+    kernel = load_kernel("bsr_gemm")
+    inputs = sparse_inputs(kernel, density=density)
+    expected = [[0.0] * 5 for _ in range(3 * 2)]
+    crow, col, values, dense = (tensor.tolist() for tensor in inputs[:4])
+    for row in range(3):
+        for at in range(crow[row], crow[row + 1]):
+            for i, j, n in itertools.product(range(2), range(2), range(5)):
+                expected[row * 2 + i][n] += values[at][i][j] * dense[col[at] * 2 + j][n]
+    torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_blocks_are_as_many_as_stated_and_their_columns_ascend():
+    kernel = load_kernel("bsr_gemm")
+    inputs = sparse_inputs(kernel, rows=40, columns=30, density=0.25)
+    assert len(inputs.values) == len(inputs.col_indices) == inputs.crow_indices[-1] == 300
+    rows = [inputs.col_indices[a:b] for a, b in itertools.pairwise(inputs.crow_indices.tolist())]
+    assert all((row.diff() > 0).all() for row in rows)
+    assert len({len(row) for row in rows}) > 1
+
+
+def test_sparse_cost_counts_what_is_stored():
+    cost = load_kernel("bsr_gemm").cost(**read_toml("bsr_gemm")["cases"]["n8192-6"])
+    assert cost["flop"] == 2 * 256 * 128 * 128 * 8192
+    assert cost["bytes"] == (256 * 128 * 128 + 2 * 8192 * 8192) * 2 + (65 + 256) * 4
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_a_dense_product_agrees_with_a_plain_loop(dtype):
+    kernel = load_kernel("matmul")
+    inputs = kernel.make_inputs(rng(), "cpu", m=3, k=4, n=2, dtype=dtype, backend="gluon")
+    a, b = ((inputs.a.double() * inputs.a_scale).tolist(), (inputs.b.double() * inputs.b_scale).tolist())
+    expected = [[sum(a[m][k] * b[k][n] for k in range(4)) for n in range(2)] for m in range(3)]
+    torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_fp8_matrices_use_the_range_of_the_format():
+    kernel = load_kernel("matmul")
+    inputs = kernel.make_inputs(rng(), "cpu", m=64, k=64, n=64, dtype="float8_e4m3fn", backend="cublas")
+    assert inputs.a.double().abs().max() == inputs.b.double().abs().max() == torch.finfo(kernel.FP8).max
+    assert inputs.b.stride(0) == 1
+    assert 0.9 < (inputs.a.double() * inputs.a_scale).std() < 1.1
+
+
+@pytest.mark.parametrize("name", ["bsr_gemm", "matmul"])
+def test_alternatives_agree_with_the_reference(name):
+    alternatives, described, kernel = load_kernel(name, "alternatives.py"), read_toml(name), load_kernel(name)
+    case = described["cases"][described["cpu_cases"][0]]
+    inputs = kernel.make_inputs(rng(), "cpu", **case)
+    plain = {"bsr_gemm": "dense (cuBLAS)", "matmul": "torch"}[name]
+    out = alternatives.ALTERNATIVES[plain](inputs)
+    assert worst_error(out, kernel.reference(inputs)) < described["tolerance"][case["dtype"]]
+
+
 @pytest.mark.parametrize("arch", ["sm_89", "sm_90"])
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_a_source_compiles_once(path, arch, compiler, monkeypatch):

@@ -1,0 +1,108 @@
+"""Block-sparse (BSR) matrix [M, K] times dense matrix [K, N] -> [M, N], summed in float32."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+DRAWN = (1 << 22) + 3
+"""At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
+
+
+class Inputs(NamedTuple):
+    crow_indices: torch.Tensor
+    """[R + 1] int32: where each block row starts in the two below."""
+    col_indices: torch.Tensor
+    """[blocks] int32: the block column of each, ascending within a row."""
+    values: torch.Tensor
+    """[blocks, size, size], size a power of two from 16 to 128."""
+    dense: torch.Tensor
+    """[K, N], row-major."""
+    workspace: torch.Tensor
+    """[2] int32 zeros, which a launch leaves as it found them: two at a time need one each."""
+
+
+def make_inputs(
+    rng: torch.Generator, device: str, *, rows: int, columns: int, n: int, block: int, density: float, dtype: str
+) -> Inputs:
+    """Return `rows` x `columns` blocks of which a share of `density` is there, anywhere: rows differ in length."""
+    here = torch.randperm(rows * columns, generator=rng)[: stored_blocks(rows, columns, density)].sort().values
+    crow = torch.bincount(here // columns, minlength=rows).cumsum(0)
+    values = _drawn(rng, device, (len(here), block, block), dtype)
+    return Inputs(
+        torch.cat([crow.new_zeros(1), crow]).to(device, torch.int32),
+        (here % columns).to(device, torch.int32),
+        values,
+        _drawn(rng, device, (columns * block, n), dtype),
+        torch.zeros(2, dtype=torch.int32, device=device),
+    )
+
+
+def stored_blocks(rows: int, columns: int, density: float) -> int:
+    return round(rows * columns * density)
+
+
+def _drawn(rng: torch.Generator, device: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    size = torch.Size(shape).numel()
+    drawn = torch.randn(min(size, DRAWN), generator=rng).to(device, getattr(torch, dtype))
+    return drawn.repeat(-(-size // DRAWN))[:size].view(shape)
+
+
+def launch(inputs: Inputs) -> torch.Tensor:
+    values, dense = inputs.values, inputs.dense
+    rows, block, n = len(inputs.crow_indices) - 1, values.shape[1], dense.shape[1]
+    out = dense.new_empty(rows * block, n)
+    if not len(values) or not out.numel():
+        return out.zero_()
+    if has_tma(values, dense):
+        _module("bsr_gemm_sm90").launch(*inputs, out)
+    else:
+        _module("bsr_gemm_any").launch(*inputs[:-1], out)
+    return out
+
+
+def has_tma(values: torch.Tensor, dense: torch.Tensor) -> bool:
+    """Return whether the kernel for Hopper takes these: large blocks, and rows that TMA can address."""
+    aligned = not (dense.shape[1] * dense.itemsize % 16 or dense.data_ptr() % 16 or values.data_ptr() % 16)
+    return values.shape[1] >= 64 and aligned and torch.cuda.get_device_capability(dense.device)[0] == 9
+
+
+@functools.cache
+def _module(name: str) -> Any:
+    """Import a kernel only where it is launched: torch for the CPU brings no Triton."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def reference(inputs: Inputs) -> torch.Tensor:
+    """Multiply in float64, a block row at a time: its blocks side by side, times the rows of the dense matrix."""
+    crow, col, values, dense, _ = inputs
+    size = values.shape[1]
+    out = dense.new_zeros(((len(crow) - 1) * size, dense.shape[1]), dtype=torch.float64)
+    bands = dense.unflatten(0, (-1, size))
+    ends = crow.tolist()
+    for row, (first, last) in enumerate(zip(ends, ends[1:])):
+        if last > first:
+            blocks = values[first:last].double().transpose(0, 1).flatten(1)
+            out[row * size : (row + 1) * size] = blocks @ bands[col[first:last].long()].double().flatten(0, 1)
+    return out
+
+
+def cost(*, rows: int, columns: int, n: int, block: int, density: float, dtype: str) -> dict[str, int]:
+    """Count a multiplication and an addition per stored value and column; every value, index and output once."""
+    stored = stored_blocks(rows, columns, density)
+    size = getattr(torch, dtype).itemsize
+    return {
+        "flop": 2 * stored * block**2 * n,
+        "bytes": (stored * block**2 + (columns + rows) * block * n) * size + (rows + 1 + stored) * 4,
+    }

@@ -1,0 +1,102 @@
+"""Dense matrix product [M, K] x [K, N] -> [M, N] in bfloat16, or of float8_e4m3fn with a scale for each matrix."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+DRAWN = (1 << 22) + 3
+"""At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
+FP8 = torch.float8_e4m3fn
+
+
+class Inputs(NamedTuple):
+    a: torch.Tensor
+    """[M, K], row-major."""
+    b: torch.Tensor
+    """[K, N]: row-major in bfloat16, column-major in fp8, the only order that the tensor cores take it in."""
+    a_scale: torch.Tensor
+    """A float32: what a stands for, divided by what it holds."""
+    b_scale: torch.Tensor
+    own: bool
+    """Whether the kernel beside this file multiplies, else the library."""
+
+
+def make_inputs(rng: torch.Generator, device: str, *, m: int, k: int, n: int, dtype: str, backend: str) -> Inputs:
+    """Return normally distributed matrices; in fp8 they are scaled so that the largest value is the format's."""
+    a, a_scale = _drawn(rng, device, (m, k), getattr(torch, dtype))
+    if getattr(torch, dtype) == FP8:
+        b, b_scale = _drawn(rng, device, (n, k), FP8)
+        b = b.t()
+    else:
+        b, b_scale = _drawn(rng, device, (k, n), getattr(torch, dtype))
+    return Inputs(a, b, a_scale, b_scale, {"cublas": False, "gluon": True}[backend])
+
+
+def _drawn(
+    rng: torch.Generator, device: str, shape: tuple[int, int], dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    size = shape[0] * shape[1]
+    drawn = torch.randn(min(size, DRAWN), generator=rng)
+    scale = drawn.abs().max() / torch.finfo(FP8).max if dtype == FP8 and size else torch.ones(())
+    values = (drawn / scale).to(dtype).to(device)
+    if size > DRAWN:
+        values = values.view(torch.uint8 if dtype == FP8 else dtype).repeat(-(-size // DRAWN))[:size].view(dtype)
+    return values.view(shape), scale.to(device)
+
+
+def launch(inputs: Inputs) -> torch.Tensor:
+    a, b, a_scale, b_scale, own = inputs
+    if own and has_own(a, b):
+        return _own().matmul(a, b, a_scale, b_scale)
+    if a.dtype != FP8:
+        return a @ b
+    if has_fp8(a, b):
+        return torch._scaled_mm(a, b, a_scale, b_scale, out_dtype=torch.bfloat16, use_fast_accum=True)
+    # Without fp8 in the tensor cores: bfloat16 holds each of its values.
+    return (a.bfloat16() @ b.bfloat16() * (a_scale * b_scale)).bfloat16()
+
+
+def has_own(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether the kernel beside this file takes these: Hopper, and rows that TMA can address."""
+    rows = (a.stride(0), b.stride(1 if a.dtype == FP8 else 0), b.shape[1] * 2 // a.itemsize)
+    aligned = all(row * a.itemsize % 16 == 0 for row in rows) and a.numel() and b.numel()
+    return bool(aligned) and torch.cuda.get_device_capability(a.device)[0] == 9
+
+
+def has_fp8(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether cuBLAS takes these: Ada or later, and sizes in multiples of 16."""
+    sizes = (a.shape[1], b.shape[1])
+    return (
+        min(*sizes, len(a)) > 0
+        and not any(size % 16 for size in sizes)
+        and (torch.cuda.get_device_capability(a.device) >= (8, 9))
+    )
+
+
+@functools.cache
+def _own() -> Any:
+    """Import the kernel only where it is launched: torch for the CPU brings no Triton."""
+    spec = importlib.util.spec_from_file_location("matmul_sm90", Path(__file__).with_name("matmul_sm90.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def reference(inputs: Inputs) -> torch.Tensor:
+    """Multiply in float64, where the inputs are: 4096^3 takes a CPU half a minute."""
+    scale = inputs.a_scale.double() * inputs.b_scale.double()
+    return inputs.a.double() @ inputs.b.double() * scale
+
+
+def cost(*, m: int, k: int, n: int, dtype: str, backend: str) -> dict[str, int]:  # noqa: ARG001
+    """Count a multiplication and an addition per product; both matrices once, the output in bfloat16 once."""
+    return {"flop": 2 * m * k * n, "bytes": (m * k + k * n) * getattr(torch, dtype).itemsize + m * n * 2}
