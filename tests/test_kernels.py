@@ -25,6 +25,7 @@ KERNELS = Path(__file__).parents[1] / "kernels"
 NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.py"))
 SOURCES = sorted(path for path in KERNELS.glob("*/*.cu") if path.parent.name in NAMES)
 PROGRAM = KERNELS / "pipeline"
+NO_TRITON = "needs Triton, a wheel of 180 MB, which is no dependency"
 
 
 def load_kernel(name, file="kernel.py"):
@@ -266,66 +267,6 @@ def test_attention_agrees_with_a_plain_loop():
     torch.testing.assert_close(kernel.reference(inputs), expected)
 
 
-def sparse_inputs(kernel, **changes):
-    case = {"rows": 3, "columns": 4, "n": 5, "block": 2, "density": 0.5, "dtype": "float16"}
-    return kernel.make_inputs(rng(), "cpu", **case | changes)
-
-
-@pytest.mark.parametrize("density", [0.0, 0.2, 0.5, 1.0])
-def test_a_sparse_product_agrees_with_a_plain_loop(density):
-    kernel = load_kernel("bsr_gemm")
-    inputs = sparse_inputs(kernel, density=density)
-    expected = [[0.0] * 5 for _ in range(3 * 2)]
-    crow, col, values, dense = (tensor.tolist() for tensor in inputs[:4])
-    for row in range(3):
-        for at in range(crow[row], crow[row + 1]):
-            for i, j, n in itertools.product(range(2), range(2), range(5)):
-                expected[row * 2 + i][n] += values[at][i][j] * dense[col[at] * 2 + j][n]
-    torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
-
-
-def test_blocks_are_as_many_as_stated_and_their_columns_ascend():
-    kernel = load_kernel("bsr_gemm")
-    inputs = sparse_inputs(kernel, rows=40, columns=30, density=0.25)
-    assert len(inputs.values) == len(inputs.col_indices) == inputs.crow_indices[-1] == 300
-    rows = [inputs.col_indices[a:b] for a, b in itertools.pairwise(inputs.crow_indices.tolist())]
-    assert all((row.diff() > 0).all() for row in rows)
-    assert len({len(row) for row in rows}) > 1
-
-
-def test_sparse_cost_counts_what_is_stored():
-    cost = load_kernel("bsr_gemm").cost(**read_toml("bsr_gemm")["cases"]["n8192-6"])
-    assert cost["flop"] == 2 * 256 * 128 * 128 * 8192
-    assert cost["bytes"] == (256 * 128 * 128 + 2 * 8192 * 8192) * 2 + (65 + 256) * 4
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
-def test_a_dense_product_agrees_with_a_plain_loop(dtype):
-    kernel = load_kernel("matmul")
-    inputs = kernel.make_inputs(rng(), "cpu", m=3, k=4, n=2, dtype=dtype, backend="gluon")
-    a, b = ((inputs.a.double() * inputs.a_scale).tolist(), (inputs.b.double() * inputs.b_scale).tolist())
-    expected = [[sum(a[m][k] * b[k][n] for k in range(4)) for n in range(2)] for m in range(3)]
-    torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
-
-
-def test_fp8_matrices_use_the_range_of_the_format():
-    kernel = load_kernel("matmul")
-    inputs = kernel.make_inputs(rng(), "cpu", m=64, k=64, n=64, dtype="float8_e4m3fn", backend="cublas")
-    assert inputs.a.double().abs().max() == inputs.b.double().abs().max() == torch.finfo(kernel.FP8).max
-    assert inputs.b.stride(0) == 1
-    assert 0.9 < (inputs.a.double() * inputs.a_scale).std() < 1.1
-
-
-@pytest.mark.parametrize("name", ["bsr_gemm", "matmul"])
-def test_alternatives_agree_with_the_reference(name):
-    described, kernel = read_toml(name), load_kernel(name)
-    case = described["cases"][described["cpu_cases"][0]]
-    inputs = kernel.make_inputs(rng(), "cpu", **case)
-    plain = {"bsr_gemm": "dense (cuBLAS)", "matmul": "torch"}[name]
-    out = load_alternatives(name)[plain](inputs)
-    assert worst_error(out, kernel.reference(inputs)) < described["tolerance"][case["dtype"]]
-
-
 def test_every_size_of_attention_has_a_case_for_each_backend():
     sizes = {case["seq"] for case in read_toml("sdpa")["cases"].values()}
     described = read_toml("sdpa_backends")
@@ -435,9 +376,69 @@ def load_program():
     return module
 
 
+def sparse_inputs(kernel, **changes):
+    case = {"rows": 3, "columns": 4, "n": 5, "block": 2, "density": 0.5, "dtype": "float16"}
+    return kernel.make_inputs(rng(), "cpu", **case | changes)
+
+
+@pytest.mark.parametrize("density", [0.0, 0.2, 0.5, 1.0])
+def test_a_sparse_product_agrees_with_a_plain_loop(density):
+    kernel = load_kernel("bsr_gemm")
+    inputs = sparse_inputs(kernel, density=density)
+    expected = [[0.0] * 5 for _ in range(3 * 2)]
+    crow, col, values, dense = (tensor.tolist() for tensor in inputs[:4])
+    for row in range(3):
+        for at in range(crow[row], crow[row + 1]):
+            for i, j, n in itertools.product(range(2), range(2), range(5)):
+                expected[row * 2 + i][n] += values[at][i][j] * dense[col[at] * 2 + j][n]
+    torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_blocks_are_as_many_as_stated_and_their_columns_ascend():
+    kernel = load_kernel("bsr_gemm")
+    inputs = sparse_inputs(kernel, rows=40, columns=30, density=0.25)
+    assert len(inputs.values) == len(inputs.col_indices) == inputs.crow_indices[-1] == 300
+    rows = [inputs.col_indices[a:b] for a, b in itertools.pairwise(inputs.crow_indices.tolist())]
+    assert all((row.diff() > 0).all() for row in rows)
+    assert len({len(row) for row in rows}) > 1
+
+
+def test_sparse_cost_counts_what_is_stored():
+    cost = load_kernel("bsr_gemm").cost(**read_toml("bsr_gemm")["cases"]["n8192-6"])
+    assert cost["flop"] == 2 * 256 * 128 * 128 * 8192
+    assert cost["bytes"] == (256 * 128 * 128 + 2 * 8192 * 8192) * 2 + (65 + 256) * 4
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_a_dense_product_agrees_with_a_plain_loop(dtype):
+    kernel = load_kernel("matmul")
+    inputs = kernel.make_inputs(rng(), "cpu", m=3, k=4, n=2, dtype=dtype, backend="gluon")
+    a, b = ((inputs.a.double() * inputs.a_scale).tolist(), (inputs.b.double() * inputs.b_scale).tolist())
+    expected = [[sum(a[m][k] * b[k][n] for k in range(4)) for n in range(2)] for m in range(3)]
+    torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_fp8_matrices_use_the_range_of_the_format():
+    kernel = load_kernel("matmul")
+    inputs = kernel.make_inputs(rng(), "cpu", m=64, k=64, n=64, dtype="float8_e4m3fn", backend="cublas")
+    assert inputs.a.double().abs().max() == inputs.b.double().abs().max() == torch.finfo(kernel.FP8).max
+    assert inputs.b.stride(0) == 1
+    assert 0.9 < (inputs.a.double() * inputs.a_scale).std() < 1.1
+
+
+@pytest.mark.parametrize("name", ["bsr_gemm", "matmul"])
+def test_alternatives_agree_with_the_reference(name):
+    alternatives, described, kernel = load_kernel(name, "alternatives.py"), read_toml(name), load_kernel(name)
+    case = described["cases"][described["cpu_cases"][0]]
+    inputs = kernel.make_inputs(rng(), "cpu", **case)
+    plain = {"bsr_gemm": "dense (cuBLAS)", "matmul": "torch"}[name]
+    out = alternatives.ALTERNATIVES[plain](inputs)
+    assert worst_error(out, kernel.reference(inputs)) < described["tolerance"][case["dtype"]]
+
+
 def triton_code(source, arch, **options):
     """Compile for a GPU that need not be here, and return the assembly."""
-    compiler = pytest.importorskip("triton.backends.compiler", reason="needs Triton, 180 MB, which is no dependency")
+    compiler = pytest.importorskip("triton.backends.compiler", reason=NO_TRITON)
     import triton
 
     return triton.compile(source, target=compiler.GPUTarget("cuda", arch, 32), options=options).asm["ptx"]
@@ -447,7 +448,7 @@ def triton_code(source, arch, **options):
 @pytest.mark.parametrize("size", [16, 32, 64, 128])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, arch):
-    compiler = pytest.importorskip("triton.compiler", reason="needs Triton, 180 MB, which is no dependency")
+    compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
     kernel = load_kernel("bsr_gemm", "bsr_gemm_any.py")
     types = {"crow": "*i32", "col": "*i32", "values": f"*{dtype}", "dense": f"*{dtype}", "out": f"*{dtype}", "n": "i32"}
     sizes = {"SIZE": size, "BLOCK_N": kernel.BLOCK_N, "BLOCK_K": kernel.BLOCK_K}
@@ -456,7 +457,7 @@ def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, arch):
 
 
 def gluon_source(kernel, function, types, matrices, sizes):
-    runtime = pytest.importorskip("triton.experimental.gluon._runtime", reason="needs Triton")
+    runtime = pytest.importorskip("triton.experimental.gluon._runtime", reason=NO_TRITON)
     names = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8e4nv"}
     for name, (dtype, block) in matrices.items():
         layout = kernel.gl.NVMMASharedLayout.get_default_for(block, kernel.TYPES[getattr(torch, dtype)])
@@ -467,7 +468,7 @@ def gluon_source(kernel, function, types, matrices, sizes):
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_the_sparse_kernel_for_hopper_compiles(dtype, size):
-    pytest.importorskip("triton.experimental.gluon", reason="needs Triton, 180 MB, which is no dependency")
+    pytest.importorskip("triton.experimental.gluon", reason=NO_TRITON)
     kernel = load_kernel("bsr_gemm", "bsr_gemm_sm90.py")
     blocks = {
         "values": [size, kernel.BLOCK_K],
@@ -482,19 +483,32 @@ def test_the_sparse_kernel_for_hopper_compiles(dtype, size):
     assert "wgmma" in triton_code(source, 90, num_warps=kernel.WARPS)
 
 
+def test_the_sparse_kernel_for_short_rows_compiles():
+    compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
+    kernel = load_kernel("bsr_gemm", "bsr_gemm_tma.py")
+    size, n, k = 128, kernel.BLOCK_N, kernel.BLOCK_K
+    types = {"crow": "*i32", "col": "*i32", "rows": "i32", "panels": "i32", "values": f"tensordesc<bf16[{size}, {k}]>"}
+    types |= {"dense": f"tensordesc<bf16[{k}, {n}]>", "out": f"tensordesc<bf16[{size}, {n}]>"}
+    sizes = {"SIZE": size, "BLOCK_N": n, "BLOCK_K": k, "GROUP": kernel.GROUP}
+    source = compiler.ASTSource(kernel.bsr_gemm_tma, types | dict.fromkeys(sizes, "constexpr"), sizes)
+    code = triton_code(source, 90, num_warps=kernel.WARPS, num_stages=kernel.STAGES)
+    assert "wgmma" in code
+    assert "cp.async.bulk.tensor" in code
+
+
+@pytest.mark.parametrize("tile", ["LARGE", "SMALL"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
-def test_the_dense_kernel_for_hopper_compiles(dtype):
-    pytest.importorskip("triton.experimental.gluon", reason="needs Triton, 180 MB, which is no dependency")
+def test_the_dense_kernel_for_hopper_compiles(dtype, tile):
+    pytest.importorskip("triton.experimental.gluon", reason=NO_TRITON)
     kernel = load_kernel("matmul", "matmul_sm90.py")
+    tile = getattr(kernel, tile)
     transposed, block_k = dtype != "bfloat16", kernel.BLOCK_K_BYTES // getattr(torch, dtype).itemsize
-    b = [kernel.BLOCK_N, block_k] if transposed else [block_k, kernel.BLOCK_N]
-    matrices = {"a": (dtype, [kernel.BLOCK_M, block_k]), "b": (dtype, b)}
-    matrices |= {"c": ("bfloat16", [kernel.BLOCK_M, kernel.BLOCK_N])}
+    b = [tile.n, block_k] if transposed else [block_k, tile.n]
+    matrices = {"a": (dtype, [tile.m, block_k]), "b": (dtype, b), "c": ("bfloat16", [tile.m, tile.n])}
     types = {"a_scale": "*fp32", "b_scale": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
-    sizes = {name: getattr(kernel, name) for name in ("BLOCK_M", "BLOCK_N", "STAGES", "GROUP")}
-    sizes |= {"BLOCK_K": block_k, "TRANSPOSED": transposed}
-    source = gluon_source(kernel, kernel.matmul_sm90, types, matrices, sizes)
-    assert "wgmma" in triton_code(source, 90, num_warps=kernel.WARPS)
+    sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": block_k, "STAGES": tile.stages, "GROUP": kernel.GROUP}
+    source = gluon_source(kernel, kernel.matmul_sm90, types, matrices, sizes | {"TRANSPOSED": transposed})
+    assert "wgmma" in triton_code(source, 90, num_warps=tile.warps)
 
 
 @pytest.mark.parametrize("arch", ["sm_89", "sm_90"])
