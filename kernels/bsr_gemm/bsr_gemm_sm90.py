@@ -15,6 +15,8 @@ products of another one in the same program, in three roles with warps of their 
 A tile's neighbours in time are other rows of the same columns: b is read from memory once and found in L2 after that.
 Blocks of 64 x 64 ask L2 for 320 values for each 64 x 256 products, 1.34 GB at 4096^3 with half of the blocks; in the
 168 us that it takes these are 8 TB/s, which seems to be what bounds it (128 x 128: 805 MB, 115 us).
+
+Written for Triton 3.6, whose Gluon may still change.
 """
 
 from __future__ import annotations
