@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ci_perf.cli import program
 from ci_perf.core.event import Event
-from ci_perf.core.model import Failure, Gate, Note, Verdict
+from ci_perf.core.model import Against, Failure, Gate, Note, Verdict
 from ci_perf.core.patch import baseline_patch
 from ci_perf.core.publish import (
     MOST_ANNOTATIONS,
@@ -89,6 +89,14 @@ def test_the_first_change_makes_a_comment(change):
     effects = decided(change())
 
     assert (effects.action, effects.state) == (Action.CREATE, State.FLAGGED)
+
+
+def test_a_job_that_turns_red_for_want_of_a_comparison_makes_a_comment():
+    """Without a row that is flagged: the base could not be run."""
+    run = a_run(a_measurement(unpaired="it crashed", replicates=()), against=Against("base", "b" * 40))
+
+    assert build_report(run).exit_status == 1
+    assert decided(run).action is Action.CREATE
 
 
 @pytest.mark.parametrize("quiet", [steady, noisy, a_run, lambda: steady(finished=False)])
@@ -271,6 +279,14 @@ def test_flagged_rows_beyond_a_count_are_counted():
     assert f"and {300 - rows} more" in comment
     assert all(set(shape) == {shape[0]} for shape in tables(comment))
     assert tables(comment)[0] == [6] * (1 + rows)
+
+
+def test_a_base_that_took_turns_is_in_the_command_to_paste_unless_a_fork_names_it():
+    """Git fetches any commit of any fork by its hash, and ci-perf runs it."""
+    report = build_report(slower(against=Against("base", "b" * 40)))
+
+    assert f"ci-perf run --against {'b' * 40}\n" in render_comment(report)
+    assert "ci-perf run --against merge-base:origin/HEAD\n" in render_comment(report, Frame(foreign=True))
 
 
 def test_the_comment_says_what_it_is_about(golden):

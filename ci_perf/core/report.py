@@ -82,6 +82,8 @@ class Report:
     patterns: tuple[str, ...]
     trace: Mapping[str, Reading]
     """The metrics of the timeline over all that was traced."""
+    base: str = ""
+    """The commit that took turns with this one; empty: none did."""
     check_flags: tuple[str, ...] = ()
     """What makes `ci-perf run` check in place of measuring, as this run did."""
 
@@ -123,6 +125,7 @@ def build_report(run: Run) -> Report:
         planted=run.planted,
         patterns=run.selection,
         trace=run.trace,
+        base=run.against.commit if run.against else "",
         check_flags=check_flags(run),
     )
 

@@ -203,14 +203,21 @@ def held_against(report: Report) -> str:
     return f"{devices}: {cases} compared with {' and '.join(report.agreed)}."
 
 
-def reproduce(report: Report) -> str:
-    """Return the command that measures the flagged cases again, or all where none is flagged.
+def reproduce(report: Report, *, foreign: bool = False) -> str:
+    """Return the command that measures the flagged cases again, or all where none is flagged, against the same base.
 
     Of many cases it names the kernels, of many kernels none. People paste it into a shell, so a character that no
-    ordinary name holds becomes a wildcard.
+    ordinary name holds becomes a wildcard, and no name is a flag. A base that a `foreign` run names is not repeated:
+    git would fetch any commit of any fork, and ci-perf run it.
     """
     flagged = [row.finding for row in report.rows if row.flagged]
     of = ({finding.id for finding in flagged}, {finding.kernel for finding in flagged})
     cases = next((sorted(names) for names in of if 0 < len(names) <= MOST_NAMED), report.patterns)
     flags = () if any("/fuzz-" in case for case in cases) else report.check_flags
-    return shlex.join(["ci-perf", "run", *flags, *(re.sub(r"[^A-Za-z0-9_./*?!\[\]-]", "?", case) for case in cases)])
+    base = "merge-base:origin/HEAD" if foreign else report.base
+    against = ("--against", base) if report.base else ()
+    return shlex.join(["ci-perf", "run", *flags, *against, *map(_harmless_word, cases)])
+
+
+def _harmless_word(case: str) -> str:
+    return re.sub(r"^-|[^A-Za-z0-9_./*?!\[\]-]", "?", case)

@@ -119,7 +119,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "GPU kernels of each case": _kernels(report.rows, most),
         "Timeline": _timeline(report, most),
         "Environment": _environment(report, frame.cost_per_hour),
-        "How to reproduce": f"```sh\n{cells.reproduce(report)}\n```",
+        "How to reproduce": f"```sh\n{cells.reproduce(report, foreign=frame.foreign)}\n```",
         "Accept this run as the baseline": f"```sh\n{frame.patch_command}\n```" if frame.patch_command else "",
     }
     shown = {name: _folded(name, body) for name, body in folded.items()}
@@ -226,7 +226,7 @@ def _failures(report: Report, most: int | None) -> str:
 def _side_by_side(report: Report, most: int | None) -> str:
     """Put the devices of a run next to each other, case by case."""
     lines = cells.side_by_side(report)
-    header = ["case", *(device.name for device in report.devices), "CPU / GPU"]
+    header = ["case", *(prose(device.name) for device in report.devices), "CPU / GPU"]
     shown = [[code(first), *rest] for first, *rest in lines[:most]]
     return table(header, shown, header[1:]) + _more(lines, most) if lines else ""
 
