@@ -132,7 +132,8 @@ def build_report(run: Run) -> Report:
 
 def _agreed(run: Run) -> tuple[str, ...]:
     if run.sessions:
-        return tuple(sorted({line for session in sessions_of(run) for line in _agreed(session)}))
+        held = [s for s in sessions_of(run) if run.against is None or any(m.pairs for m in s.measurements)]
+        return tuple(sorted({line for session in held for line in _agreed(session)}))
     if run.against is not None:
         return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns; {_control(run.against)}",)
     judged = {(m.kernel, m.device) for m in run.measurements}
