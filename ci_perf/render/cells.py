@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 
 from ci_perf.core.gates import GateFinding
-from ci_perf.core.model import GateState, Reading
+from ci_perf.core.model import GateState, Reading, Verdict
 from ci_perf.core.quantity import amount, amounts, duration, number, percent, rate
 from ci_perf.core.report import Report, Row
 from ci_perf.core.stats import Interval
@@ -217,6 +217,19 @@ def reproduce(report: Report, *, foreign: bool = False) -> str:
     base = "merge-base:origin/HEAD" if foreign else report.base
     against = ("--against", base) if report.base else ()
     return shlex.join(["ci-perf", "run", *flags, *against, *map(_harmless_word, cases)])
+
+
+def accept(report: Report) -> str:
+    """Return the command that makes a baseline of what is new or changed in a run in turns; empty: nothing is.
+
+    Such a run has no patch: its times were taken beside the base's, and in other places of memory than alone.
+    """
+    changed = (Verdict.REGRESSION, Verdict.SPEEDUP, Verdict.NEW)
+    kernels = sorted({row.finding.kernel for row in report.of(*changed)})
+    if not report.base or not kernels:
+        return ""
+    words = " ".join(["", *map(_harmless_word, kernels)]) if len(kernels) <= MOST_NAMED else ""
+    return f"ci-perf run{words} &&\n  ci-perf baseline accept ci-perf-run{words}"
 
 
 def _harmless_word(case: str) -> str:

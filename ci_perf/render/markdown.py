@@ -121,6 +121,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "Environment": _environment(report, frame.cost_per_hour),
         "How to reproduce": f"```sh\n{cells.reproduce(report, foreign=frame.foreign)}\n```",
         "Accept this run as the baseline": f"```sh\n{frame.patch_command}\n```" if frame.patch_command else "",
+        "Make a baseline of it": "" if frame.foreign else _make_baseline(report),
     }
     shown = {name: _folded(name, body) for name, body in folded.items()}
     return {
@@ -133,6 +134,15 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "Not done": _notes(report, most),
         **shown,
     }
+
+
+def _make_baseline(report: Report) -> str:
+    command = cells.accept(report)
+    said = (
+        "Times that were taken in turns with the base are no baseline. On this GPU this makes one; after the merge, a"
+        " run on the default branch offers it as a patch."
+    )
+    return f"{said}\n\n```sh\n{command}\n```" if command else ""
 
 
 def _without_padding(text: str) -> str:
