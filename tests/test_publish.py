@@ -551,6 +551,15 @@ def test_without_a_token_the_step_says_how_to_give_one(job, monkeypatch):
     assert "no comment: GITHUB_TOKEN is not set: `env: GITHUB_TOKEN: ${{ github.token }}`" in done.output
 
 
+def test_without_an_artifact_the_comment_leads_to_the_summary(job, github):
+    job(replace(slower(), baselines=()), "--comment", "always", "--no-artifact")
+    [comment] = github.bodies(7)
+
+    assert "The report is in the summary of the [workflow run]" in comment
+    assert "artifact" not in comment
+    assert "baseline.patch" not in comment
+
+
 def test_a_push_has_no_comment(job, github, tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_EVENT_NAME", "push")
     done = job(slower())

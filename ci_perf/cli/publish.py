@@ -62,8 +62,9 @@ class Target:
     is_flag=True,
     help="In a workflow_run job: RUN comes from a fork. Thresholds, gates and baselines are this repository's.",
 )
+@click.option("--no-artifact", is_flag=True, help="The workflow keeps no artifact: the comment leads to none.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done as JSON; GitHub is only read, with a token.")
-def publish(run_file: Path, from_workflow_run: bool, dry_run: bool, **flags: object) -> None:
+def publish(run_file: Path, from_workflow_run: bool, no_artifact: bool, dry_run: bool, **flags: object) -> None:
     """Comment on the pull request of RUN (a run.json, its folder, or a zip), and set summary, annotations and outputs.
 
     To be called in a step of a GitHub workflow, with the token in GITHUB_TOKEN (or CI_PERF_GITHUB_TOKEN). The comment
@@ -82,7 +83,8 @@ def publish(run_file: Path, from_workflow_run: bool, dry_run: bool, **flags: obj
         key=settings["comment-key"],
         state=effects.state,
         run_url=event.run_url,
-        patch_command=apply_command(event, settings["artifact-name"]) if found.patch else "",
+        patch_command=apply_command(event, settings["artifact-name"]) if found.patch and not no_artifact else "",
+        artifact=not no_artifact,
         foreign=found.foreign,
         cost_per_hour=settings["cost-per-hour"],
     )

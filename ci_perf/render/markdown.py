@@ -37,7 +37,9 @@ class Frame:
     state: State | None = None
     """None: as in a first comment."""
     run_url: str = ""
-    """The page where the artifact with the full report is."""
+    """The page where the full report is: in an artifact, and in the summary."""
+    artifact: bool = True
+    """Whether there is one."""
     patch_command: str = ""
     """What accepts the run as the baseline, to be pasted into a shell; empty: nothing to accept."""
     foreign: bool = False
@@ -101,9 +103,11 @@ _FOREIGN = (
 def _where(frame: Frame, left_out: str) -> str:
     """Say where the whole report is."""
     link = f"[workflow run]({frame.run_url})" if frame.run_url else "workflow run"
+    file, place = ("`report.md`", "artifact") if frame.artifact else ("the longer one", "summary")
     if left_out:
-        return f"Left out for length: {left_out}. The full report is `report.md` in the artifact of the {link}."
-    return f"Report, numbers and profiles are in the artifact of the {link}." if frame.run_url else ""
+        return f"Left out for length: {left_out}. The full report is {file} in the {place} of the {link}."
+    what = "Report, numbers and profiles are" if frame.artifact else "The report is"
+    return f"{what} in the {place} of the {link}." if frame.run_url else ""
 
 
 def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, str]:
