@@ -3,26 +3,33 @@
 import bisect
 import ctypes
 import importlib.util
+import itertools
 import math
 import operator
+import os
+import shutil
+import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 import pytest
 
 from ci_perf import cuda
+from ci_perf.edge import store
 
 torch = pytest.importorskip("torch")
 
 KERNELS = Path(__file__).parents[1] / "kernels"
-NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.toml"))
-SOURCES = sorted(KERNELS.glob("*/*.cu"))
+NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.py"))
+SOURCES = sorted(path for path in KERNELS.glob("*/*.cu") if path.parent.name in NAMES)
+PROGRAM = KERNELS / "pipeline"
 
 
-def load_kernel(name):
-    """Import a kernel.py as the worker does: by path, under a name of its own."""
-    spec = importlib.util.spec_from_file_location(f"kernel_{name}", KERNELS / name / "kernel.py")
+def load_kernel(name, file="kernel.py"):
+    """Import a kernel.py (or its neighbour) as the worker does: by path, under a name of its own."""
+    spec = importlib.util.spec_from_file_location(f"{Path(file).stem}_{name}", KERNELS / name / file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -31,6 +38,18 @@ def load_kernel(name):
 
 def read_toml(name):
     return tomllib.loads((KERNELS / name / "kernel.toml").read_text())
+
+
+def cases_of(described):
+    return {name: {**described.get("defaults", {}), **case} for name, case in described["cases"].items()}
+
+
+def load_alternatives(name):
+    spec = importlib.util.spec_from_file_location(f"alternatives_{name}", KERNELS / name / "alternatives.py")
+    module = importlib.util.module_from_spec(spec)
+    with warnings.catch_warnings(action="ignore"):  # torch.compile deprecates parts of torch
+        spec.loader.exec_module(module)
+    return module.ALTERNATIVES
 
 
 def worst_error(out, expected):
@@ -61,7 +80,7 @@ def compiler():
 def test_every_case_has_a_tolerance_and_a_cost(name):
     described, kernel = read_toml(name), load_kernel(name)
     assert set(described["cpu_cases"]) <= set(described["cases"])
-    for case in described["cases"].values():
+    for case in cases_of(described).values():
         assert case["dtype"] in described["tolerance"]
         assert min(kernel.cost(**case).values()) > 0
 
@@ -69,7 +88,7 @@ def test_every_case_has_a_tolerance_and_a_cost(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_launch_meets_the_tolerance_on_a_cpu(name):
     described, kernel = read_toml(name), load_kernel(name)
-    for case in (described["cases"][case] for case in described["cpu_cases"]):
+    for case in (cases_of(described)[case] for case in described["cpu_cases"]):
         inputs = kernel.make_inputs(rng(), "cpu", **case)
         expected = kernel.reference(inputs)
         assert expected.dtype == torch.float64
@@ -129,6 +148,112 @@ def test_resampling_cost_counts_each_byte_once():
     assert load_kernel("trajectory_resample").cost(**case)["bytes"] == times + values
 
 
+def test_three_quarters_of_the_bytes_that_resampling_counts_are_moved():
+    kernel, case = load_kernel("trajectory_resample"), read_toml("trajectory_resample")["cases"]["b32-s500"]
+    x, time, target = kernel.make_inputs(rng(), "cpu", **case)
+    count = torch.searchsorted(time, target, right=True)
+    read = torch.zeros_like(time, dtype=torch.bool)
+    read.scatter_(1, (count - 1).clamp(min=0), 1).scatter_(1, count.clamp(max=time.shape[1] - 1), 1)
+    moved = (int(read.sum()) + target.numel()) * x.shape[2] * x.element_size() + 4 * (time.numel() + target.numel())
+
+    assert read.double().mean() == pytest.approx(0.62, abs=0.01)
+    assert moved / kernel.cost(**case)["bytes"] == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.parametrize("layout", ["ascending", "shuffled", "repeated"])
+def test_fusion_puts_interpolated_streams_side_by_side(layout):
+    kernel = load_kernel("multimodal_fusion")
+    sizes = {"samples1": 5, "dim1": 3, "samples2": 40, "dim2": 2, "samples3": 1, "dim3": 4}
+    inputs = kernel.make_inputs(rng(), "cpu", batch=2, targets=9, layout=layout, dtype="float32", **sizes)
+    expected = []
+    for batch in (0, 1):
+        targets = inputs.target[batch].tolist()
+        streams = [resample_slowly(x[batch].tolist(), time[batch].tolist(), targets) for x, time in inputs.streams]
+        expected.append([first + second + third for first, second, third in zip(*streams, strict=True)])
+    torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_fusion_inputs_are_what_their_layout_says():
+    case = {**read_toml("multimodal_fusion")["cases"]["b4-t50"], "targets": 500}
+    kernel = load_kernel("multimodal_fusion")
+    ascending, shuffled, repeated = (
+        kernel.make_inputs(rng(), "cpu", **{**case, "layout": layout})
+        for layout in ("ascending", "shuffled", "repeated")
+    )
+    assert (ascending.target.diff() >= 0).all()
+    assert (ascending.target < ascending.streams[0].time[:, :1]).any()
+    assert (ascending.target > 1).any()
+    assert (shuffled.target.diff() < 0).any()
+    assert all((stream.time.diff() > 0).all() for stream in shuffled.streams)
+    assert all((stream.time.diff() >= 0).all() and (stream.time.diff() == 0).any() for stream in repeated.streams)
+    assert torch.isin(repeated.target, repeated.streams[2].time).any()
+
+
+def voxelize_slowly(inputs):
+    """Reduce with dictionaries and Python floats, which are float64."""
+    mode, points, features, (shape, origin, size) = inputs
+    found = {}
+    for point, row in zip(points.tolist(), features.tolist(), strict=True):
+        index = [(p - origin) / size for p in point]
+        if all(0 <= i < n for i, n in zip(index, shape, strict=True)):
+            found.setdefault(tuple(map(math.floor, index)), []).append(row)
+    if mode in {"occupancy", "count"}:
+        grid = torch.zeros(*shape, dtype=torch.float64)
+        for cell, rows in found.items():
+            grid[cell] = 1 if mode == "occupancy" else len(rows)
+        return grid
+    grid = torch.zeros(*shape, features.shape[1], dtype=torch.float64)
+    for cell, rows in found.items():
+        columns = list(zip(*rows, strict=True))
+        grid[cell] = torch.tensor([sum(c) / len(c) if mode == "mean" else max(c) for c in columns], dtype=torch.float64)
+    return grid
+
+
+VOXELS = {"points": 300, "x": 7, "y": 4, "z": 5, "origin": -0.7, "size": 0.1, "features": 2, "dtype": "float32"}
+
+
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
+@pytest.mark.parametrize("layout", ["uniform", "clustered", "scan", "borders", "outside"])
+def test_voxels_agree_with_a_plain_loop(mode, layout):
+    kernel = load_kernel("voxelize")
+    inputs = kernel.make_inputs(rng(), "cpu", mode=mode, layout=layout, **VOXELS)
+    expected = voxelize_slowly(inputs)
+    assert expected.any()
+    torch.testing.assert_close(kernel.reference(inputs), expected)
+
+
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
+def test_voxels_of_no_point_are_zero(mode):
+    kernel = load_kernel("voxelize")
+    inputs = kernel.make_inputs(rng(), "cpu", mode=mode, layout="uniform", **{**VOXELS, "points": 0})
+    assert not kernel.reference(inputs).any()
+
+
+def test_points_of_the_layout_borders_lie_on_both_sides_of_them():
+    kernel = load_kernel("voxelize")
+    inputs = kernel.make_inputs(rng(), "cpu", mode="count", layout="borders", **{**VOXELS, "points": 3000})
+    offset = (inputs.points.double() + 0.7) / 0.1
+    near = offset - offset.round()
+    assert near.abs().max() < 1e-5
+    assert (near < 0).any()
+    assert (near >= 0).any()
+
+
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
+def test_scatter_puts_points_into_the_same_voxels(mode):
+    inputs = load_kernel("voxelize").make_inputs(rng(), "cpu", mode=mode, layout="borders", **VOXELS)
+    scatter = load_kernel("voxelize", "alternatives.py").ALTERNATIVES["PyTorch scatter"]
+    torch.testing.assert_close(scatter(inputs).double(), load_kernel("voxelize").reference(inputs))
+
+
+def test_fusion_in_pytorch_meets_the_tolerance():
+    described, kernel = read_toml("multimodal_fusion"), load_kernel("multimodal_fusion")
+    for case in (described["cases"][case] for case in described["cpu_cases"]):
+        inputs = kernel.make_inputs(rng(), "cpu", **case)
+        out = load_kernel("multimodal_fusion", "alternatives.py").ALTERNATIVES["PyTorch"](inputs)
+        assert worst_error(out, kernel.reference(inputs)) < described["tolerance"][case["dtype"]]
+
+
 def test_attention_agrees_with_a_plain_loop():
     kernel = load_kernel("sdpa")
     inputs = kernel.make_inputs(rng(), "cpu", batch=2, heads=2, seq=5, dim=4, dtype="float16")
@@ -139,6 +264,115 @@ def test_attention_agrees_with_a_plain_loop():
         for d in range(4):
             expected[batch, head, row, d] = sum(w * v[d] for w, v in zip(weights, values, strict=True)) / sum(weights)
     torch.testing.assert_close(kernel.reference(inputs), expected)
+
+
+def test_every_size_of_attention_has_a_case_for_each_backend():
+    sizes = {case["seq"] for case in read_toml("sdpa")["cases"].values()}
+    described = read_toml("sdpa_backends")
+    cases = {(case["seq"], case["backend"]) for case in cases_of(described).values()}
+
+    assert cases == set(itertools.product(sizes, load_alternatives("sdpa")))
+    assert all(name.endswith(f"-{case['backend']}") for name, case in described["cases"].items())
+
+
+@pytest.mark.parametrize("backend", ["flash", "math"])  # a CPU has no others
+def test_a_backend_of_attention_is_the_one_that_is_named(backend):
+    kernel = load_kernel("sdpa_backends")
+    shape = {"batch": 2, "heads": 2, "seq": 33, "dim": 8, "dtype": "float16"}
+    inputs = kernel.make_inputs(rng(), "cpu", backend=backend, **shape)
+    with torch.profiler.profile() as profiler:
+        out = kernel.launch(inputs)
+    ran = {event.key for event in profiler.key_averages()}
+
+    assert worst_error(out, kernel.reference(inputs)) < read_toml("sdpa_backends")["tolerance"]["float16"]
+    assert any(backend in name for name in ran if name.startswith("aten::_scaled_dot_product"))
+
+
+def test_the_27_shapes_of_attention_are_a_folder_of_their_own():
+    (spec,) = store.read_kernels(KERNELS / "sdpa", KERNELS.parent)
+    shapes = {(case["seq"], case["batch"], case["heads"]) for case in spec.cases.values()}
+
+    assert shapes >= set(itertools.product((448, 512, 640), (16, 32, 48), (4, 8, 16)))
+    assert (len(shapes), spec.cpu_cases) == (28, ("smallest",))
+    assert (KERNELS / "sdpa/shapes/kernel.py").samefile(KERNELS / "sdpa/kernel.py")
+
+
+@pytest.mark.parametrize("name", ["PyTorch"])
+@pytest.mark.parametrize("case", ["b8-s250", "ragged"])
+def test_an_alternative_to_resampling_gives_the_same(name, case):
+    kernel, described = load_kernel("trajectory_resample"), read_toml("trajectory_resample")
+    inputs = kernel.make_inputs(rng(), "cpu", **described["cases"][case])
+    out = load_alternatives("trajectory_resample")[name](inputs)
+
+    assert worst_error(out, kernel.reference(inputs)) < described["tolerance"]["bfloat16"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build the program once and return the cache that holds it."""
+    if not shutil.which("nvcc") and not Path("/usr/local/cuda/bin/nvcc").is_file():
+        pytest.skip("no nvcc")
+    folder = tmp_path_factory.mktemp("cache")
+    done = run_program(PROGRAM, folder, "--build")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
+
+
+def run_program(folder, cache, *arguments):
+    argv = [sys.executable, str(folder / "run.py"), *arguments]
+    environ = {**os.environ, "CI_PERF_CACHE": str(cache)}
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_program_compiles_once_for_an_l4_and_an_h100_and_again_when_its_source_changes(built, tmp_path):
+    (program,) = built.glob("programs/*")
+    assert all(f"-gencode=arch=compute_{n},code=sm_{n}" in load_program().FLAGS for n in (89, 90))
+
+    before = program.stat().st_mtime_ns
+    run_program(PROGRAM, built, "--build")
+    assert program.stat().st_mtime_ns == before
+
+    shutil.copytree(PROGRAM, tmp_path / "pipeline")
+    with (tmp_path / "pipeline/pipeline.cu").open("a") as source:
+        source.write("int broken(\n")
+    broken = run_program(tmp_path / "pipeline", built, "--build")
+    assert broken.returncode == 3
+    assert "pipeline.cu: does not compile: nvcc ended with exit status" in broken.stderr
+    assert "error: " in broken.stdout
+    assert list(built.glob("programs/*")) == [program]
+
+
+@pytest.mark.parametrize("argument", ["--rows=0", "--rows=", "--rows=3x", "--row=3", "3"])
+def test_the_program_refuses_arguments_that_make_no_sense(built, argument):
+    done = run_program(PROGRAM, built, argument)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"pipeline: {argument}: expected --rows=N")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 0, reason="there is a GPU")
+def test_the_program_fails_where_cuda_does(built):
+    done = run_program(PROGRAM, built)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("pipeline: cudaMallocHost(")
+
+
+def test_without_nvcc_the_program_says_what_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+
+    with pytest.raises(SystemExit) as ended:
+        load_program().find_nvcc()
+
+    assert ended.value.code == 3
+    assert "put that of a CUDA toolkit on the PATH, or name the toolkit with CUDA_HOME" in capsys.readouterr().err
+
+
+def load_program():
+    spec = importlib.util.spec_from_file_location("run_pipeline", PROGRAM / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize("arch", ["sm_89", "sm_90"])

@@ -98,12 +98,13 @@ def test_the_files_and_exit_statuses_that_the_readme_names_exist():
 
 
 def test_the_tables_of_the_readme_are_what_the_command_above_them_prints():
-    ((command, shown),) = re.findall(r"<!-- from: (.+?) -->\n(.*?)<!-- end -->", README, re.DOTALL)
+    blocks = re.findall(r"<!-- from: (.+?) -->\n(.*?)<!-- end -->", README, re.DOTALL)
 
-    tables, printed = _tables(shown), _tables(shell(command, ROOT).stdout)
-
-    assert len(tables) == 2
-    assert [table for table in tables if table not in printed] == []
+    for command, shown in blocks:
+        tables, printed = _tables(shown), _tables(shell(command, ROOT).stdout)
+        assert len(tables) == (2 if command.startswith("ci-perf audit") else 1)
+        assert [table for table in tables if table not in printed] == []
+    assert any(command.startswith("ci-perf audit") for command, _ in blocks)
 
 
 def _tables(text):

@@ -66,6 +66,43 @@ def found(name):
                 "by thread (16,0,0) of block (0,0,0)"
             ],
         ),
+        (
+            "h100-memcheck",
+            1,
+            [
+                "Invalid __global__ write of size 4 bytes in out_of_bounds at bad.cu:3 "
+                "by thread (255,0,0) of block (3,0,0)"
+            ],
+        ),
+        (
+            "h100-racecheck",
+            1,
+            ["Race reported between Write access and Read access at bad.cu:9 in race at bad.cu:8"],
+        ),
+        (
+            "h100-racecheck-cudnn",
+            2,
+            [
+                "Race reported between Read access in cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_"
+                "knob_7_64x128x64_4x1x1_cga1x1x1_kernel0_0, 2 times"
+            ],
+        ),
+        (
+            "h100-initcheck",
+            1024,
+            [
+                "Uninitialized __global__ memory read of size 4 bytes in uninitialised at bad.cu:14 "
+                "by thread (96,0,0) of block (0,0,0), 3 times"
+            ],
+        ),
+        (
+            "h100-synccheck",
+            512,
+            [
+                "Barrier error detected. Invalid arguments in divergent at bad.cu:20 "
+                "by thread (32,0,0) of block (0,0,0), 3 times"
+            ],
+        ),
         ("nothing-seen", None, []),
         ("device-refused", 2, []),
     ],
@@ -79,6 +116,7 @@ def test_findings_have_kernel_line_and_thread_one_for_each_place(name, errors, l
     [
         ((DATA / "nothing-seen.txt").read_text(), "nothing-seen"),
         ((DATA / "device-refused.txt").read_text(), "device-refused"),
+        ((DATA / "h100-synccheck-cudnn.txt").read_text(), "barriers-overflow"),
         ("========= Unable to find injection library libsanitizer-collection.so", "incomplete"),
         ("unrecognised option '--show-backtrace'", "bad-option"),
         ("========= Error: something new", "other"),
@@ -88,7 +126,7 @@ def test_a_tool_that_checked_nothing_says_why(output, code):
     assert sanitizer.diagnose(output).code == code
 
 
-@pytest.mark.parametrize("name", ["clean", "memcheck", "racecheck"])
+@pytest.mark.parametrize("name", ["clean", "memcheck", "h100-racecheck-cudnn", "racecheck"])
 def test_findings_are_no_trouble_of_the_tool(name):
     assert sanitizer.diagnose((DATA / f"{name}.txt").read_text()) is None
 
@@ -136,6 +174,19 @@ def test_a_named_case_that_is_clean_passes(sanitized):
 
     assert (done.returncode, rows(done)) == (0, []), done.stderr
     assert json.loads(done.stdout)["headline"] == "memcheck: 1 case clean, synccheck: 1 case clean"
+
+
+def test_a_kernel_leaves_out_tools_that_mean_nothing_for_it_and_the_report_says_so(sanitized, machine):  # noqa: F811
+    toml = machine[0] / "kernels/spin/kernel.toml"
+    toml.write_text('sanitize = ["memcheck"]\n' + toml.read_text())
+    done = sanitized("--sanitize", "memcheck,racecheck", "spin/a", racecheck="racecheck")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["headline"] == "memcheck: 1 case clean"
+    assert "spin: not run under racecheck" in (machine[0] / "ci-perf-run/report.md").read_text()
+
+    refused = sanitized("--sanitize", "racecheck", "spin/a")
+    assert (refused.returncode, "no case for --sanitize" in refused.stderr) == (2, True)
 
 
 def test_a_tool_that_refuses_the_device_or_saw_nothing_is_no_pass(sanitized):

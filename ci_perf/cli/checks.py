@@ -10,6 +10,7 @@ import click
 
 from ci_perf.checking import fuzz, sanitize
 from ci_perf.cli.output import Bars
+from ci_perf.core.checks import applies
 from ci_perf.core.errors import ConfigError, MachineError
 from ci_perf.core.fuzz import fuzz_jobs, named_case
 from ci_perf.core.model import KernelSpec, Note, Run
@@ -75,8 +76,9 @@ def _plan(
         return fuzz_jobs(specs, patterns, devices, seed=settings["seed"], count=settings["fuzz"] or 0)
     entries = [spec for spec in specs if spec.program is None]
     small = make_plan(entries, patterns, devices, all_cases=settings["all-cases"], small=True)
-    if not small:
-        raise ConfigError("there is no case for --sanitize", hint="programs have none; name a case, or --all-cases")
+    if not any(applies(job.spec, tool) for job in small for tool in settings["sanitize"]):
+        hint = "programs have none, and `sanitize` in a kernel.toml may leave tools out; name a case, or --all-cases"
+        raise ConfigError("there is no case for --sanitize", hint=hint)
     return small
 
 

@@ -2,10 +2,22 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ci_perf.core.finding import Finding
-from ci_perf.core.model import Defect, Device, Fuzzed, FuzzFailure, Params, Run, Sanitized, Verdict
+from ci_perf.core.model import (
+    Defect,
+    Device,
+    Fuzzed,
+    FuzzFailure,
+    KernelSpec,
+    Note,
+    Params,
+    Run,
+    Sanitized,
+    Verdict,
+)
+from ci_perf.core.plan import Job
 
 UNCHECKED = "sanitizer-not-checked"
 """The reason code of a case of which a sanitizer can say nothing."""
@@ -85,6 +97,20 @@ def summary_of_checks(run: Run) -> list[str]:
     clean = Counter(found.tool for found in run.sanitized if not _sanitizer_sentence(found))
     words += [f"{tool}: {count} case{'s' if count != 1 else ''} clean" for tool, count in clean.items()]
     return words
+
+
+def applies(spec: KernelSpec, tool: str) -> bool:
+    """Say whether a kernel is to be run under a tool of compute-sanitizer."""
+    return spec.sanitize is None or tool in spec.sanitize
+
+
+def left_out(jobs: Iterable[Job], tools: Iterable[str]) -> Iterator[Note]:
+    """Yield a note for each kernel that leaves out tools which were asked for."""
+    tools = list(tools)
+    for spec in {job.spec.name: job.spec for job in jobs}.values():
+        if skipped := " and ".join(tool for tool in tools if not applies(spec, tool)):
+            message = f"{spec.name}: not run under {skipped}, which `sanitize` in its kernel.toml leaves out"
+            yield Note("sanitizer-left-out", message)
 
 
 def could_not_check(run: Run) -> bool:

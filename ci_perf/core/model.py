@@ -116,6 +116,8 @@ class KernelSpec:
     cases: Mapping[str, Params] = field(default_factory=dict)
     cpu_cases: tuple[str, ...] | None = None
     """The cases that run on a CPU by default; None: all."""
+    sanitize: tuple[str, ...] | None = None
+    """The tools of compute-sanitizer that mean something for it; None: all."""
     tolerance: Mapping[str, float] = field(default_factory=dict)
     regression: float | None = None
     speedup: float | None = None

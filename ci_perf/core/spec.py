@@ -48,6 +48,7 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         l2=document.get("l2", "warm"),
         cases=cases,
         cpu_cases=_cpu_cases(document, cases, source),
+        sanitize=tuple(document["sanitize"]) if "sanitize" in document else None,
         tolerance=document.get("tolerance", {}),
         regression=_optional_fraction(policy, "regression", source),
         speedup=_optional_fraction(policy, "speedup", source),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ci_perf.core.checks import applies, left_out
 from ci_perf.core.model import Failure, Note, Sanitized
 from ci_perf.core.plan import Job
 from ci_perf.edge import proc
@@ -47,8 +48,9 @@ class SanitizerSession:
         traced = self.trace(jobs)
         self._gpu_seconds += time.monotonic() - started
         yield from (note for note in traced.notes if note.code != "torch-trace")
+        yield from left_out(jobs, tools)
         for tool in tools:
-            for job in jobs:
+            for job in (job for job in jobs if applies(job.spec, tool)):
                 timeline = traced.timelines.get(job.label)
                 started = time.monotonic()
                 found = self._run(job, tool, launches=bool(timeline and timeline.kernels))

@@ -26,9 +26,16 @@ class Findings:
 
 def command(sanitizer: str, tool: str, target: Sequence[str]) -> tuple[str, ...]:
     """Return the invocation that runs `target` under a tool."""
-    # torch asks the driver for much that it may not have; a launch that fails is reported by torch itself.
-    own = ("--report-api-errors", "no") if tool == "memcheck" else ()
+    own = _OPTIONS.get(tool, ())
     return (sanitizer, "--tool", tool, "--show-backtrace", "device", *own, *target)
+
+
+_OPTIONS = {
+    # torch asks the driver for much that it may not have; a launch that fails is reported by torch itself.
+    "memcheck": ("--report-api-errors", "no"),
+    # Kernels with TMA have several mbarriers in each block, more than the tool tracks by default.
+    "synccheck": ("--num-cuda-barriers", "65536"),
+}
 
 
 def read(output: str) -> Findings:
@@ -111,6 +118,12 @@ def _where(found: re.Match[str] | None) -> tuple[str, str]:
 
 
 _SYMPTOMS = (
+    Symptom(
+        "barriers-overflow",
+        r"Detected overflow of tracked cuda::barrier structures",
+        "compute-sanitizer lost track of the kernel's barriers: {0}",
+        "the case has too many blocks for it: name a smaller one, or leave the tool out with `sanitize` in kernel.toml",
+    ),
     Symptom(
         "device-refused",
         r"Device not supported|Failed to initialize WDDM",

@@ -62,7 +62,11 @@ def reference(inputs: Inputs) -> torch.Tensor:
 
 
 def cost(*, batch: int, samples: int, targets: int, dim: int, dtype: str) -> dict[str, int]:
-    """Count a subtraction and a fused multiply-add per element; every sample and time once, every value once."""
+    """Count a subtraction and a fused multiply-add per element; every sample and time once, every value once.
+
+    That is more than is moved: of the cases' samples, about 38 % lie beside no target and are never read, which leaves
+    three quarters of these bytes.
+    """
     size = getattr(torch, dtype).itemsize
     return {
         "flop": 3 * batch * targets * dim,

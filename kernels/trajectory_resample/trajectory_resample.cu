@@ -9,79 +9,10 @@
 // ten; then they move the rows in 16-byte packets.  At 32 registers every warp slot is resident, which hides the
 // latency of that chain better than two or four targets a warp did.  Neighbouring targets lie in one block and find
 // the rows and times that they share in L1.
-//
-// No header is included: the wheels that torch depends on bring NVRTC, but not all that cuda_bf16.h needs.
 
-constexpr int kLanes = 32;
+#include "../common/interpolation.cuh"
+
 constexpr int kWarps = 4;
-
-// A format unpacks a 32-bit word into the two (or one) elements that it holds, and packs them again.
-struct BFloat16 {
-    using Element = unsigned short;
-
-    static __device__ float2 unpack(unsigned word) {
-        return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
-    }
-
-    static __device__ unsigned pack(float2 pair) {
-        unsigned word;
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(pair.y), "f"(pair.x));
-        return word;
-    }
-};
-
-struct Float16 {
-    using Element = unsigned short;
-
-    static __device__ float2 unpack(unsigned word) {
-        float2 pair;
-        asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
-            : "=f"(pair.x), "=f"(pair.y)
-            : "r"(word));
-        return pair;
-    }
-
-    static __device__ unsigned pack(float2 pair) {
-        unsigned word;
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(pair.y), "f"(pair.x));
-        return word;
-    }
-};
-
-struct Float32 {
-    using Element = unsigned;
-
-    static __device__ float2 unpack(unsigned word) { return {__uint_as_float(word), 0.0f}; }
-
-    static __device__ unsigned pack(float2 pair) { return __float_as_uint(pair.x); }
-};
-
-template <class Format>
-__device__ unsigned lerp(unsigned from, unsigned to, float weight) {
-    const float2 a = Format::unpack(from), b = Format::unpack(to);
-    return Format::pack({fmaf(weight, b.x - a.x, a.x), fmaf(weight, b.y - a.y, a.y)});
-}
-
-template <class Format>
-__device__ uint4 lerp(uint4 from, uint4 to, float weight) {
-    return {lerp<Format>(from.x, to.x, weight), lerp<Format>(from.y, to.y, weight),
-            lerp<Format>(from.z, to.z, weight), lerp<Format>(from.w, to.w, weight)};
-}
-
-// Counts the times that are <= target.  The count lies in [low, low + width]; a ballot over 32 evenly spaced probes
-// leaves less than a 32nd of the width.
-__device__ int count_until(const float* __restrict__ time, int samples, float target, int lane) {
-    int low = 0;
-    for (int width = samples; width > 0;) {
-        const int step = (width - 1) / kLanes + 1;
-        const int ahead = step * (lane + 1);
-        const bool passed = ahead <= width && time[low + ahead - 1] <= target;
-        const int skipped = step * __popc(__ballot_sync(0xffffffffu, passed));
-        low += skipped;
-        width = min(step - 1, width - skipped);
-    }
-    return low;
-}
 
 // Writes one row of `size` packets or elements, a lane at every 32nd.
 template <class Format, class Packet>
@@ -107,8 +38,7 @@ __device__ void resample(const typename Format::Element* __restrict__ x, const f
     const int count = count_until(times, samples, at, lane);
     const int before = max(count - 1, 0);
     const int after = min(count, samples - 1);
-    // Equal only outside the samples: where they differ, times[before] <= at < times[after].
-    const float weight = before == after ? 0.0f : (at - times[before]) / (times[after] - times[before]);
+    const float weight = weight_between(times, before, after, at);
 
     const auto* from = x + (first + before) * dim;
     const auto* to = x + (first + after) * dim;

@@ -1,0 +1,1 @@
+"""The parts of scripts/bench-kernels: `measure` beside the kernels, `goals` and `table` on what was measured."""

@@ -1,0 +1,147 @@
+"""The benchmark's JSON as Markdown: where it was measured, the goals, and a table of all implementations."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kernel_bench.goals import OURS, Measured, judge_all, label, seconds_of
+
+Document = dict[str, Any]
+STATES = {True: "met", False: "**missed**", None: "not judged"}
+FLOAT8_SPEED = 2
+"""The tensor cores multiply float8 at twice the rate of bfloat16, which is what was measured."""
+COPIES = {"copy_launch": "as a launch", "copy_graph": "as a node of a graph", "copy_kernel": "by a kernel in a graph"}
+"""The paths by which the large copy is timed."""
+
+LEGEND = """\
+The floor of a case is its bytes over the fastest copy or its FLOP over that product's rate, whichever takes longer;
+`roofline` is the floor as a part of the time. Bytes are what `cost()` says: all of each input once, each output once.
+So more than 100 % means that data stay in the L2 cache, or that part of an input is never read, as of the samples of
+`trajectory_resample` those beside no target. A copy of the same bytes is the faster one of a memcpy and a kernel.
+`x ours`: how many times as long as ours it takes. Times are medians of launches in a CUDA graph with a warm L2, unless
+another way is named. Each implementation was held against the float64 reference first. The fastest is bold.\
+"""
+
+
+class Floor(NamedTuple):
+    """The least time that a case can take where its data come from the memory."""
+
+    seconds: float
+    bound: str
+    """`memory` or `compute`."""
+
+
+def render(document: Document, goals: dict[str, Any]) -> str:
+    """Return the whole page."""
+    title = "# Kernels beside their alternatives"
+    parts = [title, _provenance(document), goal_table(document, goals), _legend(document), _table(document)]
+    return "\n\n".join(parts) + "\n"
+
+
+def goal_table(document: Document, goals: dict[str, Any]) -> str:
+    """Return the goals as a table."""
+    rows = [(row.case, row.goal, row.reached, STATES[row.met]) for row in judge_all(document, goals)]
+    return _markdown(("case", "goal", "reached", ""), rows)
+
+
+def floor_of(case: Measured, ceilings: dict[str, Any]) -> Floor | None:
+    """Return bytes over the best copy bandwidth or FLOP over the matmul's rate, whichever takes longer."""
+    cost = case.get("cost")
+    if not cost or "failure" in ceilings:
+        return None
+    rate = flop_rate(ceilings) * (FLOAT8_SPEED if str(cost["dtype"]).startswith("float8") else 1)
+    memory, compute = cost["bytes"] / bandwidth(ceilings), cost["flop"] / rate
+    return Floor(memory, "memory") if memory >= compute else Floor(compute, "compute")
+
+
+def bandwidth(ceilings: dict[str, Any]) -> float:
+    """Return the best bandwidth that a copy reached, bytes read and written per second."""
+    return float(ceilings["copy_bytes"]) / min(ceilings[path] for path in COPIES if path in ceilings)
+
+
+def flop_rate(ceilings: dict[str, Any]) -> float:
+    """Return the rate that the matrix product reached."""
+    return float(ceilings["matmul_flop"]) / float(ceilings["matmul"])
+
+
+def _provenance(document: Document) -> str:
+    return "\n".join(f"- {key}: {value}" for key, value in document["provenance"].items() if value is not None)
+
+
+def _legend(document: Document) -> str:
+    ceilings = document["ceilings"]
+    if "failure" in ceilings:
+        return f"No ceilings, no floors: {ceilings['failure']}."
+    moved = ceilings["copy_bytes"]
+    rates = [f"{moved / ceilings[path] / 1e12:.2f} TB/s {how}" for path, how in COPIES.items() if path in ceilings]
+    copied = f"a copy of {moved >> 21} MiB at {', '.join(rates)}"
+    size = ceilings["matmul_size"]
+    product = f"a {size}^3 product in {ceilings['matmul_dtype']} at {flop_rate(ceilings) / 1e12:.3g} TFLOP/s"
+    return f"Ceilings: {copied} (read and written); {product}.\n\n{LEGEND}"
+
+
+def _table(document: Document) -> str:
+    rows = [row for case in document["cases"] for row in _rows(case, document["ceilings"])]
+    head = ("case", "implementation", "time", "x ours", "rate", "roofline", "")
+    return _markdown(head, rows, right=(2, 3, 4, 5))
+
+
+def _rows(case: Measured, ceilings: dict[str, Any]) -> list[tuple[str, ...]]:
+    floor, ours = floor_of(case, ceilings), seconds_of(case, OURS)
+    least = min((row["seconds"] for row in case["rows"] if row.get("seconds")), default=None)
+    rows = [_row(case, row, ours, floor, bold=row.get("seconds") == least) for row in case["rows"]]
+    if "failure" in case:
+        rows.append(("copy of the same bytes", "", "", "", "", _cell(case["failure"])))
+    if case.get("copy"):
+        copied = case["copy"]["seconds"]
+        ratio = f"{copied / ours:.2f}" if ours else ""
+        rows.append(("copy of the same bytes", _time(copied), ratio, _rate(case["cost"]["bytes"], copied), "", ""))
+    if floor:
+        ratio = f"{floor.seconds / ours:.2f}" if ours else ""
+        rows.append((f"floor ({floor.bound})", _time(floor.seconds), ratio, "", "", ""))
+    return [(label(case) if i == 0 else "", *row) for i, row in enumerate(rows)]
+
+
+def _row(
+    case: Measured, row: dict[str, Any], ours: float | None, floor: Floor | None, *, bold: bool
+) -> tuple[str, ...]:
+    seconds = row.get("seconds")
+    if not seconds:
+        return row["name"], "", "", "", "", _cell(row["failure"])
+    name = f"**{row['name']}**" if bold else row["name"]
+    ratio = f"{seconds / ours:.2f}" if ours and row["name"] != OURS else ""
+    share = f"{floor.seconds / seconds:.0%}".replace("%", " %") if floor else ""
+    cost, rate = case["cost"], ""
+    if floor:
+        rate = _rate(cost["bytes"], seconds) if floor.bound == "memory" else _flops(cost["flop"], seconds)
+    way = "" if row["method"] == "cuda-graph" else f"timed by {row['method']}"
+    return name, _time(seconds), ratio, rate, share, way
+
+
+def _time(seconds: float) -> str:
+    """Write a time with three digits.
+
+    >>> _time(3.456e-6), _time(0.0123456)
+    ('3.46 us', '12.3 ms')
+    """
+    value, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+
+
+def _rate(moved: float, seconds: float) -> str:
+    return f"{moved / seconds / 1e12:.3g} TB/s"
+
+
+def _flops(flop: float, seconds: float) -> str:
+    return f"{flop / seconds / 1e12:.3g} TFLOP/s"
+
+
+def _cell(text: str) -> str:
+    """Keep a message within its cell."""
+    return " ".join(text.split()).replace("|", "\\|")[:200]
+
+
+def _markdown(head: tuple[str, ...], rows: list[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
+    rule = [" --: " if i in right else " :-- " for i in range(len(head))]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
