@@ -105,6 +105,8 @@ class FakeGitHub:
         self.accounts = {"ghs_secret": Account()}
         self.pulls, self.comments, self.faults = {}, {}, []
         self.requests, self.problems = [], []
+        self.lag = False
+        """Whether its lists of comments are older than what was just written."""
         self.before = lambda *_: None
         """Called before each request is answered: a test may hold it here."""
         self._lock, self._next = threading.Lock(), 100
@@ -238,6 +240,7 @@ class FakeGitHub:
             return 200, {}, self.pulls[repository, number]
         if method == "GET":
             found = [c for _, (r, n, c) in sorted(self.comments.items()) if (r, n) == (repository, number)]
+            found = [] if self.lag else found
             return self._page(found, query, template, at)
         return self._write(method, repository, number, int(at.get("comment_id", 0)), document, account)
 

@@ -28,12 +28,14 @@ from ci_perf.core.report import build_report
 from ci_perf.core.serial import dump_run
 from ci_perf.core.settings import BY_NAME, variable
 from ci_perf.edge import store
+from tests.builders import a_baseline
 from tests.fake_github import FakeGitHub
 from tests.test_against import SLEEP, TOML
 from tests.test_foreign import HEAD, foreign, workflow_run
 from tests.test_project import ROOT
 from tests.test_publish import slower
 
+CHECKOUT = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1"
 ACT = Path(sys.executable).with_name("act")
 DOWNLOAD = "actions/download-artifact@3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c"
 UPLOAD = "actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f"
@@ -72,6 +74,20 @@ jobs:
 """
 
 
+MANY = """
+on: pull_request
+jobs:
+  perf:
+    uses: octo/ci-perf/.github/workflows/perf.yml@v1
+    with:
+      runners: self-hosted,gpu,h100 self-hosted,gpu,l4
+      shards: 2
+      planner: self-hosted
+      device: cpu
+      regression-threshold: 5%
+"""
+
+
 def loaded(path):
     return YAML(typ="safe").load((ROOT / path).read_text(encoding="utf-8"))
 
@@ -103,7 +119,7 @@ class Repository:
         self.tree, self.kept, self.artifacts = root / "tree", root / "kept", root / "artifacts"
         (self.tree / "kernels/nap").mkdir(parents=True)
         (self.tree / ".github/workflows").mkdir(parents=True)
-        for name, text in (("perf.yml", WORKFLOW), ("publish.yml", PUBLISH)):
+        for name, text in (("perf.yml", WORKFLOW), ("publish.yml", PUBLISH), ("many.yml", MANY)):
             (self.tree / ".github/workflows" / name).write_text(text)
         (self.tree / "kernels/nap/kernel.toml").write_text(TOML.format(microseconds=2500))
         self.git("init", "--quiet", "--initial-branch=main")
@@ -122,7 +138,7 @@ class Repository:
         self.git("commit", "--quiet", "--allow-empty", "--message", f"factor {factor}")
         return self.git("rev-parse", "HEAD")
 
-    def push(self, factor):
+    def push(self, factor, workflow="perf.yml"):
         """Push a commit to the pull request and run its workflow; return how the job ended and what it wrote."""
         head = self.commit(factor)
         self.github.open_pull(7, head)
@@ -131,7 +147,7 @@ class Repository:
             for name, sha in (("head", head), ("base", self.base))
         }
         event = {"number": 7, "pull_request": {"number": 7, "draft": False, **sides}}
-        return self.act("pull_request", "perf.yml", event)
+        return self.act("pull_request", workflow, event)
 
     def act(self, event, workflow, document):
         """Run a workflow for an event; return how the job ended and what it wrote."""
@@ -146,12 +162,14 @@ class Repository:
             "ARTIFACTS": self.artifacts,
             "KERNELS_PYTHON": self.python,
             "GITHUB_API_URL": self.github.url,
+            "ITSELF": self.root / "action",
         }
         command = [
             *(ACT, event, "--workflows", f".github/workflows/{workflow}", "--eventpath", self.root / "event.json"),
             *("--platform", "self-hosted=-self-hosted"),
             *("--action-offline-mode", "--action-cache-path", self.root / "act", "--no-cache-server"),
             *("--local-repository", f"octo/ci-perf@v1={self.root / 'action'}"),
+            *("--local-repository", f"{CHECKOUT}={ROOT / 'tests/data/github/checkout'}"),
             *("--local-repository", f"{UPLOAD}={ROOT / 'tests/data/github/upload-artifact'}"),
             *("--local-repository", f"{DOWNLOAD}={ROOT / 'tests/data/github/download-artifact'}"),
             *("--secret", "GITHUB_TOKEN=ghs_secret"),
@@ -159,6 +177,8 @@ class Repository:
         ]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_PERF_"))}
         environ |= {name: str(path) for name, path in own.items()}
+        # As on a machine whose user installs packages of their own: none of it concerns the action.
+        environ |= {"PIP_USER": "1", "PIP_TARGET": str(self.root / "theirs"), "PIP_PREFIX": str(self.root / "theirs")}
         return subprocess.run(
             [str(word) for word in command],
             cwd=self.tree,
@@ -204,7 +224,7 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
         "failed": "0",
     }
     assert outputs["comment-url"].endswith(f"/octo/kernels/pull/7#issuecomment-{outputs['comment-id']}")
-    assert (outputs["artifact-id"], outputs["artifact-url"]) == ("42", "https://github.com/octo/kernels/artifacts/42")
+    assert outputs["artifact-url"] == f"https://github.com/octo/kernels/artifacts/{outputs['artifact-id']}"
     assert Path(outputs["run-path"]).parent == Path(outputs["report-path"]).parent
     artifact = repository.kept / "ci-perf-run-1"
     run = store.read_run(artifact)
@@ -227,11 +247,57 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
     assert repository.outputs["verdict"] == "UNCHANGED"
     assert repository.git("status", "--porcelain") == ""
     assert repository.git("worktree", "list").count("\n") == 0
+    assert not (repository.root / "theirs").exists()
+
+
+@pytest.fixture
+def uv_alone(tmp_path, monkeypatch):
+    """A runner whose Python cannot make virtual environments, as Debian's without python3-venv; uv is there."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("python3", "python3.14", "python3.13", "python3.12", "python3.11"):
+        (tools / name).write_text(f'#!/bin/sh\ncase "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"\n')
+        (tools / name).chmod(0o755)
+    (tools / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    for name in ("NO_INDEX", "FIND_LINKS"):
+        if f"PIP_{name}" in os.environ:
+            monkeypatch.setenv(f"UV_{name}", os.environ[f"PIP_{name}"])
+
+
+@pytest.mark.usefixtures("uv_alone")
+def test_perf_yml_shares_a_pull_request_out_over_runners_and_shards_and_comments_once(repository):
+    """The whole workflow, 2 runners x 2 shards; all of act's runners are this machine, so the second is found out."""
+    kernel = repository.tree / "kernels/doze"
+    kernel.mkdir()
+    (kernel / "kernel.toml").write_text(TOML.format(microseconds=1000))
+    (kernel / "kernel.py").write_text(SLEEP.format(factor=1.0))
+
+    ran = repository.push(factor=1.3, workflow="many.yml")
+
+    assert ran.returncode == 1, ran.stdout
+    shards = [f"{runner}-{i}-of-2" for runner in ("h100", "l4") for i in (1, 2)]
+    kept = {f"ci-perf-run-{shard}-1{part}" for shard in shards for part in ("", "-shard")}
+    kept |= {"ci-perf-run-plan-1", "ci-perf-run-1", "ci-perf-run-1-numbers"}
+    assert {path.name for path in repository.kept.iterdir()} == kept
+    run = store.read_run(repository.kept / "ci-perf-run-1")
+    found = [(row.finding.id, row.finding.verdict, "runner" in row.finding.device) for row in build_report(run).rows]
+    assert sorted(found) == [
+        ("doze/one", Verdict.FAILED, True),
+        ("doze/one", Verdict.NEW, False),
+        ("nap/one", Verdict.FAILED, True),
+        ("nap/one", Verdict.REGRESSION, False),
+    ]
+    [comment] = repository.github.bodies(7)
+    assert read_marker(comment, "default") is State.FLAGGED
+    assert "shard l4-1-of-2 does not count: self-hosted, gpu, l4 led to" in comment
+    assert comment.count("measured in turns") == 1
 
 
 def test_a_fork_is_commented_for_by_a_workflow_run_from_the_archive_as_it_came(repository):
     repository.github.open_pull(8, HEAD, head="mallory/kernels")
     repository.artifacts.mkdir()
+    store.write_baseline(a_baseline(), repository.tree / "baselines")
     with zipfile.ZipFile(repository.artifacts / "ci-perf-run-1-numbers.zip", "w") as archive:
         archive.writestr("run.json", dump_run(foreign(slower())))
 
@@ -406,6 +472,14 @@ def test_a_cancelled_job_ends_the_measurement(installed):
     process.communicate(timeout=10)
 
     assert out.read_text() == "status=143\n"
+
+
+@pytest.mark.parametrize(("upload", "flags"), [("true", ""), ("false", "<--no-artifact>")])
+def test_a_comment_sends_nobody_to_an_artifact_that_is_not_uploaded(installed, upload, flags):
+    (installed / "run.json").write_text("{}")
+    ran, _ = script(installed, "publish", ACTION_RUN=str(installed), ACTION_UPLOAD=upload)
+
+    assert ran.stdout == f"<publish><{installed}>{flags}\n"
 
 
 def test_nothing_measured_is_nothing_to_publish(installed):

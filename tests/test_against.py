@@ -165,6 +165,44 @@ def test_the_base_of_a_pull_request_is_the_merge_base(repository, monkeypatch):
     assert json.loads((repository / "out/run.json").read_text())["against"]["commit"] == fork_point, ran.output
 
 
+@pytest.mark.parametrize("depth", ["full", "shallow"])
+def test_the_base_of_a_merge_commit_is_what_it_was_merged_into(repository, monkeypatch, tmp_path_factory, depth):
+    """The event names the base as it was: what others have merged since is not this pull request's doing."""
+    stale = git("rev-parse", "HEAD")
+    git("checkout", "--quiet", "-b", "topic")
+    write("other")
+    head = commit("on the topic")
+    git("checkout", "--quiet", "main")
+    write("nap", factor=1.3)
+    tip = commit("main got slower")
+    git("merge", "--quiet", "--no-ff", "--message", "as GitHub merges", "topic")
+    if depth == "shallow":
+        clone = tmp_path_factory.mktemp("clone")
+        git("config", "uploadpack.allowReachableSHA1InWant", "true")
+        git("clone", "--quiet", "--depth=1", f"file://{repository}", str(clone))
+        monkeypatch.chdir(clone)
+    event = Path("event.json")
+    event.write_text(json.dumps({"pull_request": {"base": {"sha": stale}, "head": {"sha": head}}}))
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(event.resolve()))
+
+    ran, cases = run("--against", "auto", "nap")
+
+    assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+    assert json.loads(Path("out/run.json").read_text())["against"]["commit"] == tip
+
+
+def test_a_checkout_without_the_pull_request_is_refused(repository, monkeypatch):
+    """As under `pull_request_target`, where the base would be compared with itself."""
+    event = {"pull_request": {"base": {"sha": git("rev-parse", "HEAD")}, "head": {"sha": "a" * 40}}}
+    (repository / "event.json").write_text(json.dumps(event))
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(repository / "event.json"))
+
+    ran, _ = run("--against", "auto")
+
+    assert ran.exit_code == 2
+    assert "nothing of the pull request is checked out" in ran.stderr
+
+
 @pytest.mark.parametrize("event", ["pull_request", "merge_group", "push"])
 def test_auto_is_the_base_of_the_event_where_it_has_one(repository, monkeypatch, event):
     base = git("rev-parse", "HEAD")

@@ -19,7 +19,7 @@ from ci_perf.core.anchor_shares import MOST_STORED, judge_anchors
 from ci_perf.core.anchors import RULES, Call, Setting, bootstrap_median, cliffs_delta
 from ci_perf.core.audit import AuditCase, AuditSession, judge_session, replay
 from ci_perf.core.audit_line import dump_session, load_sessions, merge
-from ci_perf.core.audit_report import build_audit
+from ci_perf.core.audit_report import Seconds, build_audit
 from ci_perf.core.errors import ConfigError, FormatError
 from ci_perf.core.model import Pair, Policy, Verdict
 from ci_perf.core.paired import log_ratio
@@ -295,11 +295,12 @@ def test_the_scatter_of_a_case_is_that_of_its_reported_ratios():
     assert (spread.positive, spread.sessions) == (2, 3)
 
 
-def test_the_wall_time_is_that_of_all_sessions_over_all_their_cases():
+def test_the_wall_time_is_that_of_unchanged_sessions_over_all_their_cases():
     failed = AuditCase("b", "s", "", 0, 0.0, failure="raised: no")
-    report = report_of(an_audit_session(1, an_audit_case(), failed, seconds=6.0), an_audit_session(2, seconds=3.0))
+    sessions = an_audit_session(1, an_audit_case(), failed, seconds=6.0), an_audit_session(2, seconds=4.0)
+    report = report_of(*sessions, an_audit_session(3, an_audit_case(planted=0.02), planted=0.02, seconds=9.0))
 
-    assert report.seconds_per_case == 3.0
+    assert report.seconds_per_case == Seconds(3.0, 3.5, 4.0)
     assert report.failed == 1
     assert report.unchanged.verdicts == 2
 

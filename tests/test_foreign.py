@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import stat
 import zipfile
 from dataclasses import replace
@@ -39,9 +40,12 @@ def github(monkeypatch):
 
 @pytest.fixture
 def root(tmp_path, monkeypatch, github):
-    """A `workflow_run` job of the base repository, whose default branch may be checked out."""
+    """A `workflow_run` job of the base repository, whose default branch is checked out: it has a baseline."""
     settle(monkeypatch, tmp_path, github, "workflow_run")
     (tmp_path / "event.json").write_text(json.dumps(workflow_run()))
+    path = tmp_path / "baselines/h100-80gb-hbm3/sdpa.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(dump_baseline(a_baseline()), encoding="utf-8")
     return tmp_path
 
 
@@ -70,7 +74,7 @@ def test_a_forks_run_is_commented_on_the_pull_request_of_its_commit(root, github
     assert github.bodies(7) == []
     (body,) = github.bodies(8)
     assert "ran the pull request's own code, which its author controls" in body
-    assert "git apply" not in body
+    assert "baseline.patch" not in body
     assert "[workflow run](https://github.com/octo/kernels/actions/runs/41)" in body
     assert "::error" not in done.output
     assert outputs(root)["baseline-patch-path"] == ""
@@ -187,22 +191,25 @@ def test_thresholds_gates_and_baselines_are_the_base_repositorys(root):
     lenient = replace(run.policy, regression=0.5, fail_on=())
     forged = a_baseline(times(1.2))
     run = foreign(run, policy=lenient, baselines=(forged,), kernels=(a_spec(regression=0.9),))
-    assert "0 regression" in outputs_of(root, run)
+    assert regressions(root, run) == "1"
 
     kernel = root / "kernels/sdpa"
     kernel.mkdir(parents=True)
-    (kernel / "kernel.toml").write_text('entry = "kernel.py"\n[cases.s128]\nseq = 128\ndtype = "float16"\n')
+    toml = 'entry = "kernel.py"\n[cases.s128]\nseq = 128\ndtype = "float16"\n[policy]\nregression = "50%"\n'
+    (kernel / "kernel.toml").write_text(toml)
     (kernel / "kernel.py").write_text("def launch(x):\n    return x\n")
-    path = root / "baselines/h100-80gb-hbm3/sdpa.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(dump_baseline(a_baseline()), encoding="utf-8")
-
-    assert "1 regression" in outputs_of(root, run)
+    assert regressions(root, run) == "0"
 
 
-def outputs_of(root, run):
+def test_a_baseline_that_a_fork_brings_never_stands_in_for_one_that_is_not_there(root):
+    shutil.rmtree(root / "baselines")
+
+    assert regressions(root, foreign(slower())) == "0"
+
+
+def regressions(root, run):
     assert publish(root, run).exit_code == 0
-    return f"{outputs(root)['regressions']} regression"
+    return outputs(root)["regressions"]
 
 
 # Archives

@@ -167,6 +167,13 @@ def test_a_comment_that_was_made_although_the_answer_was_an_error_is_not_made_tw
     assert github.bodies(7) == [f"{OURS}\nnew"]
 
 
+def test_a_comment_that_githubs_list_does_not_show_yet_is_ours_all_the_same(github):
+    github.lag = True
+
+    assert write(github, f"{OURS}\nnew").id in github.comments
+    assert github.bodies(7) == [f"{OURS}\nnew"]
+
+
 def test_retry_after_is_respected(github):
     github.faults.append(Fault("GET", 403, headers={"Retry-After": "1"}, message="secondary rate limit"))
     times = []

@@ -1,6 +1,7 @@
 """`ci-perf publish`: what a run does on GitHub, decided purely and done at a GitHub of our own."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,8 +12,8 @@ from click.testing import CliRunner
 
 from ci_perf.cli import program
 from ci_perf.core.event import Event
-from ci_perf.core.model import Failure, Gate, Note, Verdict
-from ci_perf.core.patch import baseline_patch
+from ci_perf.core.model import Against, Failure, Gate, Note, Verdict
+from ci_perf.core.patch import apply_command, baseline_patch
 from ci_perf.core.publish import (
     MOST_ANNOTATIONS,
     Action,
@@ -48,6 +49,7 @@ from tests.builders import (
 from tests.fake_github import Account, FakeGitHub, Fault
 from tests.test_github import QUICK, SHA, TOKEN
 from tests.test_render import tables
+from tests.test_shards import pairs
 
 HERE = Place("kernels/sdpa/kernel.py", 12)
 EVENT = Event("pull_request", "octo/kernels", SHA, run_id="42", pull_request=7)
@@ -89,6 +91,14 @@ def test_the_first_change_makes_a_comment(change):
     effects = decided(change())
 
     assert (effects.action, effects.state) == (Action.CREATE, State.FLAGGED)
+
+
+def test_a_job_that_turns_red_for_want_of_a_comparison_makes_a_comment():
+    """Without a row that is flagged: the base could not be run."""
+    run = a_run(a_measurement(unpaired="it crashed", replicates=()), against=Against("base", "b" * 40))
+
+    assert build_report(run).exit_status == 1
+    assert decided(run).action is Action.CREATE
 
 
 @pytest.mark.parametrize("quiet", [steady, noisy, a_run, lambda: steady(finished=False)])
@@ -273,6 +283,23 @@ def test_flagged_rows_beyond_a_count_are_counted():
     assert tables(comment)[0] == [6] * (1 + rows)
 
 
+def test_a_base_that_took_turns_is_in_the_command_to_paste_unless_a_fork_names_it():
+    """Git fetches any commit of any fork by its hash, and ci-perf runs it."""
+    report = build_report(slower(against=Against("base", "b" * 40)))
+
+    assert f"ci-perf run --against {'b' * 40}\n" in render_comment(report)
+    assert "ci-perf run --against merge-base:origin/HEAD\n" in render_comment(report, Frame(foreign=True))
+
+
+def test_a_run_in_turns_says_how_to_make_the_baseline_that_it_is_not():
+    slow = a_run(a_measurement(replicates=(), pairs=pairs(1.2)), against=Against("base", "b" * 40))
+    comment = render_comment(build_report(slow))
+
+    assert baseline_patch(slow, build_report(slow), "baselines") == ""
+    assert "\nci-perf run sdpa &&\n  ci-perf baseline accept ci-perf-run sdpa\n" in comment
+    assert "baseline accept" not in render_comment(build_report(slow), Frame(foreign=True))
+
+
 def test_the_comment_says_what_it_is_about(golden):
     provenance = a_provenance(commit="b" * 40, repository="octo/kernels", head=SHA)
     run = replace(slower(), gpu_seconds=184.0, provenance=provenance)
@@ -323,6 +350,24 @@ def test_the_patch_makes_what_accept_would_make(tmp_path, before):
     made, expected = (json.loads(p.read_text(encoding="utf-8")) for p in (path, accepted))
     assert made["cases"] == expected["cases"]
     assert made["provenance"] == {**expected["provenance"], "accepted_by": None}
+
+
+def test_the_command_to_paste_applies_the_patch_from_any_folder_of_the_repository(tmp_path):
+    """Git itself would pass over what lies outside of the folder, and call that a success."""
+    run = replace(slower(), baselines=())
+    path = repository_with(None, tmp_path / "clone")
+    folder = tmp_path / "clone/kernels/sdpa"
+    folder.mkdir(parents=True)
+    (tmp_path / "baseline.patch").write_text(baseline_patch(run, build_report(run), "baselines"), encoding="utf-8")
+    gh = tmp_path / "bin/gh"
+    gh.parent.mkdir()
+    gh.write_text(f'#!/bin/sh\nfor last; do :; done\nmkdir "$last" && cp {tmp_path}/baseline.patch "$last"\n')
+    gh.chmod(0o755)
+
+    command = apply_command(EVENT, "ci-perf-run-1")
+    subprocess.run(["sh", "-c", command], cwd=folder, env={"PATH": f"{gh.parent}:{os.environ['PATH']}"}, check=True)
+
+    assert path.is_file()
 
 
 def test_there_is_no_patch_without_something_to_accept():
@@ -504,6 +549,15 @@ def test_without_a_token_the_step_says_how_to_give_one(job, monkeypatch):
 
     assert done.exit_code == 0
     assert "no comment: GITHUB_TOKEN is not set: `env: GITHUB_TOKEN: ${{ github.token }}`" in done.output
+
+
+def test_without_an_artifact_the_comment_leads_to_the_summary(job, github):
+    job(replace(slower(), baselines=()), "--comment", "always", "--no-artifact")
+    [comment] = github.bodies(7)
+
+    assert "The report is in the summary of the [workflow run]" in comment
+    assert "artifact" not in comment
+    assert "baseline.patch" not in comment
 
 
 def test_a_push_has_no_comment(job, github, tmp_path, monkeypatch):

@@ -30,7 +30,18 @@ from ci_perf.render.junit import render_junit
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import COLUMNS, render_csv
 from ci_perf.render.terminal import render_terminal
-from tests.builders import STEADY, a_baseline, a_baseline_case, a_measurement, a_run, a_spec, a_toolchain, times
+from tests.builders import (
+    STEADY,
+    a_baseline,
+    a_baseline_case,
+    a_cpu,
+    a_device,
+    a_measurement,
+    a_run,
+    a_spec,
+    a_toolchain,
+    times,
+)
 
 NASTY = (
     "a|b\n| c | d |\n|---|---|",
@@ -162,6 +173,18 @@ def test_a_comment_keeps_its_shape_whatever_names_and_messages_hold(name, messag
     assert tags(comment) == tags(ORDINARY)
 
 
+@pytest.mark.parametrize("text", NASTY)
+def test_the_names_of_devices_side_by_side_are_no_markup(text):
+    def comment(name):
+        both = (a_measurement(STEADY), a_measurement(STEADY, device="cpu"))
+        return render_comment(build_report(a_run(*both, devices=(a_device(name=name), a_cpu(name=name)))))
+
+    named = comment(text.encode("utf-8", "replace").decode())
+
+    assert tables(named) == tables(comment("GPU"))
+    assert tags(named) == tags(comment("GPU"))
+
+
 def headings(markdown):
     """Return the text of each heading, and how often parts are folded."""
     tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
@@ -245,6 +268,12 @@ def test_a_command_to_paste_names_its_cases_and_runs_nothing_else(name, message)
     command = reproduce(build_report(a_hostile_run(name, message)))
 
     assert re.fullmatch(r"ci-perf run( [\w./-]+| '[\w./*?!\[\]-]+')+", command, re.ASCII)
+
+
+def test_a_command_to_paste_holds_no_flag_that_a_run_file_smuggles_in():
+    smuggled = a_run(selection=("--against", "HEAD", "--setup", "reboot"), baselines=(a_baseline(),))
+
+    assert reproduce(build_report(smuggled)) == "ci-perf run '?-against' HEAD '?-setup' reboot"
 
 
 def test_a_name_that_no_run_file_can_hold_never_gets_this_far():

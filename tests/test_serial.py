@@ -28,6 +28,7 @@ from ci_perf.core.model import (
 )
 from ci_perf.core.schema import validator
 from ci_perf.core.serial import canonical, dump_baseline, dump_run, load_baseline, load_run
+from ci_perf.core.settings import CAUSES
 from ci_perf.core.verdict import is_red, judge
 from tests.builders import (
     STEADY,
@@ -291,8 +292,9 @@ def test_a_run_consists_of_every_value_of_the_model():
 
 def test_the_causes_that_a_run_may_fail_on_are_those_that_are_judged():
     causes = SCHEMAS["urn:ci-perf:run:1"]["$defs"]["policy"]["properties"]["fail_on"]["items"]["enum"]
-    (finding,) = judge(a_run())
+    (finding,) = judge(a_run(baselines=(a_baseline(),)))
 
+    assert sorted(causes) == sorted(CAUSES)
     assert [is_red(finding, [cause]) for cause in causes] == [False] * len(causes)
     with pytest.raises(KeyError):
         is_red(finding, ["sheep"])

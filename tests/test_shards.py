@@ -161,6 +161,21 @@ def test_two_models_of_gpu_have_each_their_rows_and_their_baseline():
     assert [device.name for device in report.devices] == [H100.name, L4.name]
 
 
+def test_of_two_runners_with_one_model_of_gpu_the_first_counts_and_the_other_is_said():
+    """A wrong label must not cost the numbers that there are."""
+    plan = planned(1, [("gpu", "h100"), ("gpu", "l4")], specs=(a_spec(),))
+    slow = a_measurement(times(1.2), times(1.2))
+    runs = [shard_run(s, slow, kernels=(a_spec(),), baselines=(a_baseline(),)) for s in plan.shards]
+
+    report = build_report(merge_planned(found(*runs), plan, a_provenance()))
+
+    verdicts = {row.finding.device: row.finding.verdict for row in report.rows}
+    assert verdicts == {"h100-80gb-hbm3": Verdict.REGRESSION, "runner-gpu-l4": Verdict.FAILED}
+    assert [note.message for note in report.notes] == [
+        f"shard l4-1-of-1 does not count: gpu, l4 led to {H100.name}, as gpu, h100 did"
+    ]
+
+
 def test_a_shard_without_a_run_is_a_failed_row_for_each_of_its_cases(golden):
     plan = planned(2, [("self-hosted", "gpu", "h100"), ("self-hosted", "gpu", "l4")], specs=(SDPA,))
     present = [shard_run(plan.shards[0]), shard_run(plan.shards[2], devices=(L4,))]

@@ -62,8 +62,9 @@ class Target:
     is_flag=True,
     help="In a workflow_run job: RUN comes from a fork. Thresholds, gates and baselines are this repository's.",
 )
+@click.option("--no-artifact", is_flag=True, help="The workflow keeps no artifact: the comment leads to none.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done as JSON; GitHub is only read, with a token.")
-def publish(run_file: Path, from_workflow_run: bool, dry_run: bool, **flags: object) -> None:
+def publish(run_file: Path, from_workflow_run: bool, no_artifact: bool, dry_run: bool, **flags: object) -> None:
     """Comment on the pull request of RUN (a run.json, its folder, or a zip), and set summary, annotations and outputs.
 
     To be called in a step of a GitHub workflow, with the token in GITHUB_TOKEN (or CI_PERF_GITHUB_TOKEN). The comment
@@ -82,7 +83,8 @@ def publish(run_file: Path, from_workflow_run: bool, dry_run: bool, **flags: obj
         key=settings["comment-key"],
         state=effects.state,
         run_url=event.run_url,
-        patch_command=apply_command(event, settings["artifact-name"]) if found.patch else "",
+        patch_command=apply_command(event, settings["artifact-name"]) if found.patch and not no_artifact else "",
+        artifact=not no_artifact,
         foreign=found.foreign,
         cost_per_hour=settings["cost-per-hour"],
     )
@@ -119,7 +121,7 @@ def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) 
     check_run(run, json.loads(text), event, str(run_file))
     kernels, baselines = root / settings["kernels-dir"], root / settings["baselines"]
     specs = {spec.name: spec for spec in store.read_kernels(kernels, root)} if kernels.is_dir() else {}
-    own = store.read_baselines(baselines, dict.fromkeys(d.slug for d in run.devices)) if baselines.is_dir() else None
+    own = store.read_baselines(baselines, dict.fromkeys(d.slug for d in run.devices))
     report = judge_foreign(run, policy_from(settings), specs, own, str(run_file))
     return Found(report, patch="", foreign=True, places=None)
 

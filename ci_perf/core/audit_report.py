@@ -71,6 +71,15 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Seconds:
+    """Wall time of an A/A session over the number of its cases, the control and what failed included, in seconds."""
+
+    smallest: float
+    median: float
+    largest: float
+
+
+@dataclass(frozen=True, slots=True)
 class AuditReport:
     """All that the sessions tell."""
 
@@ -89,8 +98,7 @@ class AuditReport:
     """By duration class: the smallest change that an A/A row could have told from none, median and largest."""
     curve: tuple[Point, ...]
     """By class, all of them together last; by step within."""
-    seconds_per_case: float
-    """Wall time of all sessions over the number of their cases, the control and what failed included."""
+    seconds_per_case: Seconds
     rules: tuple[RuleShares, ...]
 
     @property
@@ -142,9 +150,14 @@ def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport
         spreads=_spreads(same),
         detectable=_detectable(same),
         curve=_curve(judged),
-        seconds_per_case=sum(session.seconds for session in sessions) / max(1, cases),
+        seconds_per_case=_seconds([s for s in sessions if s.planted == 0] or sessions),
         rules=judge_anchors(sessions),
     )
+
+
+def _seconds(sessions: Iterable[AuditSession]) -> Seconds:
+    each = sorted(session.seconds / max(1, len(session.cases)) for session in sessions)
+    return Seconds(each[0], statistics.median(each), each[-1])
 
 
 def _alarmed(found: Judged) -> bool:

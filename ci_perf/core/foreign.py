@@ -46,16 +46,16 @@ def check_run(run: Run, document: object, event: Event, source: str) -> None:
 
 
 def judge_foreign(
-    run: Run, policy: Policy, specs: Mapping[str, KernelSpec], baselines: Sequence[Baseline] | None, source: str
+    run: Run, policy: Policy, specs: Mapping[str, KernelSpec], baselines: Sequence[Baseline], source: str
 ) -> Report:
     """Judge a run by the rules of the base repository.
 
-    `specs` are its kernels, as far as they are known, and `baselines` its own; None leaves those that the run brought.
+    `specs` are its kernels, as far as they are known, and `baselines` its own. Those that the run brought count for
+    nothing; of a kernel that the base repository does not have, its gates do.
     """
     kernels = tuple(_by_own_rules(spec, specs.get(spec.name)) for spec in run.kernels)
-    known = run.baselines if baselines is None else tuple(baselines)
     try:
-        return build_report(replace(run, policy=policy, kernels=kernels, baselines=known))
+        return build_report(replace(run, policy=policy, kernels=kernels, baselines=tuple(baselines)))
     except (ArithmeticError, LookupError, ValueError) as error:
         raise FormatError(f"{source}: the numbers of this run cannot be judged: {error}") from None
 

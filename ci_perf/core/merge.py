@@ -55,17 +55,18 @@ def merge_runs(found: Found) -> Run:
 def merge_planned(found: Found, plan: Plan, provenance: Provenance) -> Run:
     """Make one run of the shards of a plan, in which each planned case has a row, measured or not.
 
-    Of several runs of one shard, as a repeated job leaves them, the latest counts. `provenance` is taken where no run
-    at all was found.
+    Of several runs of one shard, as a repeated job leaves them, the latest counts; of runners that turn out to have one
+    model of GPU, the first. `provenance` is taken where no run at all was found.
     """
     kept, notes = _latest(found, plan)
+    kept, twice = _first_of_each_model(kept, plan)
     merged = merge_runs(kept) if kept else Run(provenance, (), Policy(), (), (), Toolchain(), finished=True)
     sessions, measurements = list(merged.sessions), list(merged.measurements)
     for shard in plan.shards:
         index = next((i for i, session in enumerate(sessions) if session.name == shard.name), len(sessions))
         if index == len(sessions):
             sessions.append(_absent(shard, plan, merged.sessions))
-            notes.append(_absent_note(shard))
+            notes.append(twice.get(shard.name) or _absent_note(shard))
         measurements += _lost(shard, plan, sessions[index], index, measurements)
     names = {spec.name for spec in merged.kernels}
     return replace(
@@ -98,6 +99,27 @@ def _latest(found: Found, plan: Plan) -> tuple[dict[str, Run], list[Note]]:
     left = [source for source in found if source not in kept.values()]
     notes = [Note("earlier-run", f"{source} was left out: a later run of its shard is there") for source in left]
     return {kept[shard]: found[kept[shard]] for shard in planned if shard in kept}, notes
+
+
+def _first_of_each_model(found: Found, plan: Plan) -> tuple[dict[str, Run], dict[str, Note]]:
+    """Leave out the shards of a runner whose model of GPU an earlier runner of the plan has: it has its rows already.
+
+    The second value says so of each, by the name of the shard.
+    """
+    runners = {shard.name: ", ".join(shard.runner) for shard in plan.shards}
+    owners: dict[str, str] = {}
+    kept: dict[str, Run] = {}
+    left: dict[str, Note] = {}
+    for source, run in found.items():
+        shard = run.provenance.shard or ""
+        taken = next((d for d in run.devices if owners.get(d.slug, runners[shard]) != runners[shard]), None)
+        if taken is None:
+            kept[source] = run
+            owners |= {device.slug: runners[shard] for device in run.devices}
+            continue
+        message = f"shard {shard} does not count: {runners[shard]} led to {taken.name}, as {owners[taken.slug]} did"
+        left[shard] = Note("same-device", message, "give each model of GPU a label that no other runner has")
+    return kept, left
 
 
 def _check_alike(found: Found) -> None:

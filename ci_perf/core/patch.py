@@ -34,15 +34,19 @@ def baseline_patch(run: Run, report: Report, folder: str) -> str:
 
 
 def apply_command(event: Event, artifact: str) -> str:
-    """Return what a person pastes into a shell to fetch the patch from a workflow's artifact and apply it."""
+    """Return what a person pastes into a shell to fetch the patch from a workflow's artifact and apply it.
+
+    From any folder of the repository: below its top, git leaves out, without a word, whatever lies elsewhere.
+    """
+    apply = 'git -C "$(git rev-parse --show-toplevel)" apply "$PWD/{}"'
     if not event.run_id:
-        return f"git apply {PATCH}"
+        return apply.format(PATCH)
     host = event.server_url.partition("://")[2]
     repository = event.repository if host == "github.com" else f"{host}/{event.repository}"
     folder = f"ci-perf-run-{event.run_id}"
     options = ["--repo", repository, "--name", artifact, "--dir", folder]
     fetch = shlex.join(["gh", "run", "download", event.run_id, *options])
-    return f"{fetch} &&\n  git apply {folder}/{PATCH}"
+    return f"{fetch} &&\n  {apply.format(f'{folder}/{PATCH}')}"
 
 
 def _acceptable(run: Run, kernel: str) -> tuple[Baseline, ...]:

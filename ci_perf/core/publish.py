@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ci_perf.core.errors import EXIT_RED
 from ci_perf.core.event import Event
 from ci_perf.core.model import Verdict
 from ci_perf.core.report import ORDER, Report, Row
@@ -119,8 +120,8 @@ def decide(
 
 
 def next_state(report: Report, before: State | None) -> State:
-    """Return what a comment says of this report, given what it said before."""
-    if any(row.flagged for row in report.rows):
+    """Return what a comment says of this report, given what it said before; what fails a job is never kept quiet."""
+    if report.exit_status == EXIT_RED or any(row.flagged for row in report.rows):
         return State.FLAGGED
     if before in (None, State.CLEAN):
         return State.CLEAN
@@ -145,7 +146,7 @@ def _comment(state: State, event: Event, policy: str, thread: Thread) -> tuple[A
     if policy == "always":
         return Action.CREATE, "`comment` is `always`"
     if state is State.FLAGGED:
-        return Action.CREATE, "something got faster, slower or wrong"
+        return Action.CREATE, "something got faster, slower or wrong, or was compared with nothing"
     return Action.LEAVE, "there is nothing to say, and nothing was said before"
 
 

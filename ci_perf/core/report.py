@@ -82,6 +82,8 @@ class Report:
     patterns: tuple[str, ...]
     trace: Mapping[str, Reading]
     """The metrics of the timeline over all that was traced."""
+    base: str = ""
+    """The commit that took turns with this one; empty: none did."""
     check_flags: tuple[str, ...] = ()
     """What makes `ci-perf run` check in place of measuring, as this run did."""
 
@@ -123,13 +125,15 @@ def build_report(run: Run) -> Report:
         planted=run.planted,
         patterns=run.selection,
         trace=run.trace,
+        base=run.against.commit if run.against else "",
         check_flags=check_flags(run),
     )
 
 
 def _agreed(run: Run) -> tuple[str, ...]:
     if run.sessions:
-        return tuple(sorted({line for session in sessions_of(run) for line in _agreed(session)}))
+        held = [s for s in sessions_of(run) if run.against is None or any(m.pairs for m in s.measurements)]
+        return tuple(sorted({line for session in held for line in _agreed(session)}))
     if run.against is not None:
         return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns; {_control(run.against)}",)
     judged = {(m.kernel, m.device) for m in run.measurements}

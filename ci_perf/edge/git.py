@@ -37,14 +37,15 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
 
     What a shallow clone lacks is fetched from `origin`. A base that cannot be had is an error, never a silent pass.
     """
-    target = _event_base(environ) if ref == "base" else ref.removeprefix("merge-base:")
+    merged_into = _merged_into(root, environ) if ref == "base" else None
+    target = merged_into or (_event_base(environ) if ref == "base" else ref.removeprefix("merge-base:"))
     commit = _commit(root, target) or _fetch(root, target)
     if commit is None:
         raise MachineError(
             f"--against {ref}: git knows no commit `{target}` here, and origin does not have it",
             hint="check out with `fetch-depth: 0`, or name a commit that exists",
         )
-    if ref != "base" and not ref.startswith("merge-base:"):
+    if merged_into or (ref != "base" and not ref.startswith("merge-base:")):
         return commit
     merge_base = _git(root, "merge-base", "HEAD", commit)
     if merge_base is None and _git(root, "rev-parse", "--is-shallow-repository") == "true":
@@ -52,17 +53,40 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
         merge_base = _git(root, "merge-base", "HEAD", commit)
     if merge_base is None:
         raise MachineError(f"--against {ref}: HEAD and {target} have no common ancestor here")
+    if ref == "base" and merge_base == _commit(root, "HEAD"):
+        raise ConfigError(
+            f"--against {ref}: HEAD is part of the base {target[:8]}: nothing of the pull request is checked out",
+            hint="measure in a `pull_request` workflow; `pull_request_target` checks out the base branch",
+        )
     return merge_base
 
 
 def query_event_base(environ: Mapping[str, str]) -> str | None:
     """Return the base commit of the pull request or merge group that triggered this workflow run, if one did."""
+    return _event_text(environ, "merge_group", "base_sha") or _event_text(environ, "pull_request", "base", "sha")
+
+
+def _event_text(environ: Mapping[str, str], *keys: str) -> str | None:
+    """Return a text of the event that triggered this workflow run, or None where there is no such thing."""
     try:
-        event = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
-        group = event.get("merge_group")
-        return str(group["base_sha"] if group else event["pull_request"]["base"]["sha"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
+        for key in keys:
+            found = found[key]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+    return str(found)
+
+
+def _merged_into(root: Path, environ: Mapping[str, str]) -> str | None:
+    """Return what GitHub merged the pull request into, where its merge commit is checked out.
+
+    The base that the event names may be older: what the base branch got since would count as the pull request's. A
+    commit names its parents even where a shallow clone lacks them.
+    """
+    head = _event_text(environ, "pull_request", "head", "sha")
+    lines = (_git(root, "cat-file", "commit", "HEAD") or "").split("\n\n")[0].splitlines()
+    parents = [line.removeprefix("parent ") for line in lines if line.startswith("parent ")]
+    return parents[0] if len(parents) == 2 and parents[1] == head else None
 
 
 def _event_base(environ: Mapping[str, str]) -> str:

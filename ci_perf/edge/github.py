@@ -1,7 +1,7 @@
 """GitHub: the pull request of a commit, and the one comment that is ours. Through PyGithub, which pages and retries."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -205,8 +205,8 @@ class Conversation:
         with self._errors():
             ours = self._ours()
             if not ours:
-                self._pull.create_issue_comment(body)
-                ours = self._ours()
+                made = self._pull.create_issue_comment(body)
+                ours = self._ours() or self._of_key([made])  # GitHub's lists may lag behind what was just made.
             (kept, found), *younger = ours
             if found.body != body:
                 kept.edit(body)
@@ -216,11 +216,12 @@ class Conversation:
         return found
 
     def _ours(self) -> list[tuple[IssueComment, Comment]]:
-        return sorted(
-            (
-                (comment, Comment(comment.id, comment.html_url, comment.body, state))
-                for comment in self._pull.get_issue_comments()
-                if (state := read_marker(comment.body or "", self._key)) and self._is_ours(comment)
-            ),
-            key=lambda pair: pair[1].id,
-        )
+        found = self._of_key(self._pull.get_issue_comments())
+        return sorted((pair for pair in found if self._is_ours(pair[0])), key=lambda pair: pair[1].id)
+
+    def _of_key(self, comments: Iterable[IssueComment]) -> list[tuple[IssueComment, Comment]]:
+        return [
+            (comment, Comment(comment.id, comment.html_url, comment.body, state))
+            for comment in comments
+            if (state := read_marker(comment.body or "", self._key))
+        ]

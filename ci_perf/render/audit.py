@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_perf.core.anchor_shares import RuleShares
-from ci_perf.core.audit_report import ALL, CONFIDENCE, AuditReport, Counts, Point, Spread
+from ci_perf.core.audit_report import ALL, CONFIDENCE, AuditReport, Counts, Point, Seconds, Spread
 from ci_perf.core.quantity import duration, percent
 from ci_perf.render import markdown
 from ci_perf.render.escape import clean, code, prose
@@ -95,10 +95,16 @@ def _figures(report: AuditReport) -> _Section:
             "with the sides swapped",
             f"{swapped.red} REGRESSION, {swapped.green} SPEEDUP, {swapped.inconclusive} INCONCLUSIVE",
         ),
-        ("wall time per case", duration(report.seconds_per_case)),
+        ("wall time per case", _seconds(report.seconds_per_case)),
         ("cases without pairs", str(report.failed)),
     ]
     return _Section("Unchanged code", ("what", "figure"), tuple(lines))
+
+
+def _seconds(found: Seconds) -> str:
+    if found.smallest == found.largest:
+        return duration(found.median)
+    return f"{duration(found.median)} ({duration(found.smallest)} to {duration(found.largest)})"
 
 
 def _inconclusive(counts: Counts) -> str:
@@ -214,7 +220,7 @@ def render_audit_json(report: AuditReport) -> str:
         "unchanged": _counts(report.unchanged),
         "false_alarm_rate_upper": report.unchanged.alarm_bound,
         "swapped": _counts(report.swapped),
-        "seconds_per_case": report.seconds_per_case,
+        "seconds_per_case": asdict(report.seconds_per_case),
         "failed": report.failed,
         "cases": [asdict(spread) for spread in report.spreads],
         "classes": [_class_document(report, name) for name in report.classes],

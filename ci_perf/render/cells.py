@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 
 from ci_perf.core.gates import GateFinding
-from ci_perf.core.model import GateState, Reading
+from ci_perf.core.model import GateState, Reading, Verdict
 from ci_perf.core.quantity import amount, amounts, duration, number, percent, rate
 from ci_perf.core.report import Report, Row
 from ci_perf.core.stats import Interval
@@ -203,14 +203,34 @@ def held_against(report: Report) -> str:
     return f"{devices}: {cases} compared with {' and '.join(report.agreed)}."
 
 
-def reproduce(report: Report) -> str:
-    """Return the command that measures the flagged cases again, or all where none is flagged.
+def reproduce(report: Report, *, foreign: bool = False) -> str:
+    """Return the command that measures the flagged cases again, or all where none is flagged, against the same base.
 
     Of many cases it names the kernels, of many kernels none. People paste it into a shell, so a character that no
-    ordinary name holds becomes a wildcard.
+    ordinary name holds becomes a wildcard, and no name is a flag. A base that a `foreign` run names is not repeated:
+    git would fetch any commit of any fork, and ci-perf run it.
     """
     flagged = [row.finding for row in report.rows if row.flagged]
     of = ({finding.id for finding in flagged}, {finding.kernel for finding in flagged})
     cases = next((sorted(names) for names in of if 0 < len(names) <= MOST_NAMED), report.patterns)
     flags = () if any("/fuzz-" in case for case in cases) else report.check_flags
-    return shlex.join(["ci-perf", "run", *flags, *(re.sub(r"[^A-Za-z0-9_./*?!\[\]-]", "?", case) for case in cases)])
+    base = "merge-base:origin/HEAD" if foreign else report.base
+    against = ("--against", base) if report.base else ()
+    return shlex.join(["ci-perf", "run", *flags, *against, *map(_harmless_word, cases)])
+
+
+def accept(report: Report) -> str:
+    """Return the command that makes a baseline of what is new or changed in a run in turns; empty: nothing is.
+
+    Such a run has no patch: its times were taken beside the base's, and in other places of memory than alone.
+    """
+    changed = (Verdict.REGRESSION, Verdict.SPEEDUP, Verdict.NEW)
+    kernels = sorted({row.finding.kernel for row in report.of(*changed)})
+    if not report.base or not kernels:
+        return ""
+    words = " ".join(["", *map(_harmless_word, kernels)]) if len(kernels) <= MOST_NAMED else ""
+    return f"ci-perf run{words} &&\n  ci-perf baseline accept ci-perf-run{words}"
+
+
+def _harmless_word(case: str) -> str:
+    return re.sub(r"^-|[^A-Za-z0-9_./*?!\[\]-]", "?", case)

@@ -37,7 +37,9 @@ class Frame:
     state: State | None = None
     """None: as in a first comment."""
     run_url: str = ""
-    """The page where the artifact with the full report is."""
+    """The page where the full report is: in an artifact, and in the summary."""
+    artifact: bool = True
+    """Whether there is one."""
     patch_command: str = ""
     """What accepts the run as the baseline, to be pasted into a shell; empty: nothing to accept."""
     foreign: bool = False
@@ -101,9 +103,11 @@ _FOREIGN = (
 def _where(frame: Frame, left_out: str) -> str:
     """Say where the whole report is."""
     link = f"[workflow run]({frame.run_url})" if frame.run_url else "workflow run"
+    file, place = ("`report.md`", "artifact") if frame.artifact else ("the longer one", "summary")
     if left_out:
-        return f"Left out for length: {left_out}. The full report is `report.md` in the artifact of the {link}."
-    return f"Report, numbers and profiles are in the artifact of the {link}." if frame.run_url else ""
+        return f"Left out for length: {left_out}. The full report is {file} in the {place} of the {link}."
+    what = "Report, numbers and profiles are" if frame.artifact else "The report is"
+    return f"{what} in the {place} of the {link}." if frame.run_url else ""
 
 
 def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, str]:
@@ -119,8 +123,9 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "GPU kernels of each case": _kernels(report.rows, most),
         "Timeline": _timeline(report, most),
         "Environment": _environment(report, frame.cost_per_hour),
-        "How to reproduce": f"```sh\n{cells.reproduce(report)}\n```",
+        "How to reproduce": f"```sh\n{cells.reproduce(report, foreign=frame.foreign)}\n```",
         "Accept this run as the baseline": f"```sh\n{frame.patch_command}\n```" if frame.patch_command else "",
+        "Make a baseline of it": "" if frame.foreign else _make_baseline(report),
     }
     shown = {name: _folded(name, body) for name, body in folded.items()}
     return {
@@ -133,6 +138,15 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "Not done": _notes(report, most),
         **shown,
     }
+
+
+def _make_baseline(report: Report) -> str:
+    command = cells.accept(report)
+    said = (
+        "Times that were taken in turns with the base are no baseline. On this GPU this makes one; after the merge, a"
+        " run on the default branch offers it as a patch."
+    )
+    return f"{said}\n\n```sh\n{command}\n```" if command else ""
 
 
 def _without_padding(text: str) -> str:
@@ -226,7 +240,7 @@ def _failures(report: Report, most: int | None) -> str:
 def _side_by_side(report: Report, most: int | None) -> str:
     """Put the devices of a run next to each other, case by case."""
     lines = cells.side_by_side(report)
-    header = ["case", *(device.name for device in report.devices), "CPU / GPU"]
+    header = ["case", *(prose(device.name) for device in report.devices), "CPU / GPU"]
     shown = [[code(first), *rest] for first, *rest in lines[:most]]
     return table(header, shown, header[1:]) + _more(lines, most) if lines else ""
 

@@ -123,7 +123,9 @@ def reference(inputs: Inputs) -> torch.Tensor:
     """Find each point's cell and reduce, all in float64."""
     mode, points, features, lattice = inputs
     shape = torch.tensor(lattice.cells, device=points.device)
-    index = ((points.double() - lattice.origin) / lattice.size).floor()
+    # By a tensor: of a number torch takes the reciprocal on a GPU, and (0.5 + 0.7) / 0.1 is 12 there, 11.99... here.
+    size = torch.tensor(lattice.size, dtype=torch.float64, device=points.device)
+    index = ((points.double() - lattice.origin) / size).floor()
     inside = ((index >= 0) & (index < shape)).all(1)
     x, y, z = index[inside].long().unbind(1)
     cell = (x * shape[1] + y) * shape[2] + z
