@@ -25,6 +25,7 @@ KERNELS = Path(__file__).parents[1] / "kernels"
 NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.py"))
 SOURCES = sorted(path for path in KERNELS.glob("*/*.cu") if path.parent.name in NAMES)
 PROGRAM = KERNELS / "pipeline"
+NO_TRITON = "needs Triton, a wheel of 180 MB, which is no dependency"
 
 
 def load_kernel(name, file="kernel.py"):
@@ -433,6 +434,81 @@ def test_alternatives_agree_with_the_reference(name):
     plain = {"bsr_gemm": "dense (cuBLAS)", "matmul": "torch"}[name]
     out = alternatives.ALTERNATIVES[plain](inputs)
     assert worst_error(out, kernel.reference(inputs)) < described["tolerance"][case["dtype"]]
+
+
+def triton_code(source, arch, **options):
+    """Compile for a GPU that need not be here, and return the assembly."""
+    compiler = pytest.importorskip("triton.backends.compiler", reason=NO_TRITON)
+    import triton
+
+    return triton.compile(source, target=compiler.GPUTarget("cuda", arch, 32), options=options).asm["ptx"]
+
+
+@pytest.mark.parametrize("arch", [89, 90])
+@pytest.mark.parametrize("size", [16, 32, 64, 128])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, arch):
+    compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
+    kernel = load_kernel("bsr_gemm", "bsr_gemm_any.py")
+    types = {"crow": "*i32", "col": "*i32", "values": f"*{dtype}", "dense": f"*{dtype}", "out": f"*{dtype}", "n": "i32"}
+    sizes = {"SIZE": size, "BLOCK_N": kernel.BLOCK_N, "BLOCK_K": kernel.BLOCK_K}
+    source = compiler.ASTSource(kernel.bsr_gemm_any, types | dict.fromkeys(sizes, "constexpr"), sizes)
+    assert "mma" in triton_code(source, arch, num_warps=8)
+
+
+def gluon_source(kernel, function, types, matrices, sizes):
+    runtime = pytest.importorskip("triton.experimental.gluon._runtime", reason=NO_TRITON)
+    names = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8e4nv"}
+    for name, (dtype, block) in matrices.items():
+        layout = kernel.gl.NVMMASharedLayout.get_default_for(block, kernel.TYPES[getattr(torch, dtype)])
+        types |= {name: f"tensordesc<{names[dtype]}{block},{layout!r}>"}
+    return runtime.GluonASTSource(function, types | dict.fromkeys(sizes, "constexpr"), sizes)
+
+
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_sparse_kernel_for_hopper_compiles(dtype, size):
+    pytest.importorskip("triton.experimental.gluon", reason=NO_TRITON)
+    kernel = load_kernel("bsr_gemm", "bsr_gemm_sm90.py")
+    blocks = {
+        "values": [size, kernel.BLOCK_K],
+        "dense": [kernel.BLOCK_K, kernel.BLOCK_N],
+        "out": [size, kernel.BLOCK_N],
+    }
+    types = {"crow": "*i32", "col": "*i32", "workspace": "*i32", "rows": "i32", "panels": "i32"}
+    sizes = {"STAGES": kernel.STAGES[size], "GROUP": kernel.GROUP, "SORTED": 64}
+    source = gluon_source(
+        kernel, kernel.bsr_gemm_sm90, types, {name: (dtype, block) for name, block in blocks.items()}, sizes
+    )
+    assert "wgmma" in triton_code(source, 90, num_warps=kernel.WARPS)
+
+
+def test_the_sparse_kernel_for_short_rows_compiles():
+    compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
+    kernel = load_kernel("bsr_gemm", "bsr_gemm_tma.py")
+    size, n, k = 128, kernel.BLOCK_N, kernel.BLOCK_K
+    types = {"crow": "*i32", "col": "*i32", "rows": "i32", "panels": "i32", "values": f"tensordesc<bf16[{size}, {k}]>"}
+    types |= {"dense": f"tensordesc<bf16[{k}, {n}]>", "out": f"tensordesc<bf16[{size}, {n}]>"}
+    sizes = {"SIZE": size, "BLOCK_N": n, "BLOCK_K": k, "GROUP": kernel.GROUP}
+    source = compiler.ASTSource(kernel.bsr_gemm_tma, types | dict.fromkeys(sizes, "constexpr"), sizes)
+    code = triton_code(source, 90, num_warps=kernel.WARPS, num_stages=kernel.STAGES)
+    assert "wgmma" in code
+    assert "cp.async.bulk.tensor" in code
+
+
+@pytest.mark.parametrize("tile", ["LARGE", "SMALL"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_the_dense_kernel_for_hopper_compiles(dtype, tile):
+    pytest.importorskip("triton.experimental.gluon", reason=NO_TRITON)
+    kernel = load_kernel("matmul", "matmul_sm90.py")
+    tile = getattr(kernel, tile)
+    transposed, block_k = dtype != "bfloat16", kernel.BLOCK_K_BYTES // getattr(torch, dtype).itemsize
+    b = [tile.n, block_k] if transposed else [block_k, tile.n]
+    matrices = {"a": (dtype, [tile.m, block_k]), "b": (dtype, b), "c": ("bfloat16", [tile.m, tile.n])}
+    types = {"a_scale": "*fp32", "b_scale": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
+    sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": block_k, "STAGES": tile.stages, "GROUP": kernel.GROUP}
+    source = gluon_source(kernel, kernel.matmul_sm90, types, matrices, sizes | {"TRANSPOSED": transposed})
+    assert "wgmma" in triton_code(source, 90, num_warps=tile.warps)
 
 
 @pytest.mark.parametrize("arch", ["sm_89", "sm_90"])

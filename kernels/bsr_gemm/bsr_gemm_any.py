@@ -1,7 +1,7 @@
 """out = A b for A in blocks (BSR), on any GPU and of any size: what bsr_gemm_sm90.py does not take.
 
 Bound by the tensor cores where blocks are large, else by L2: a block of size s asks for s rows of b, for the sake of
-only s rows of the output.  A program makes one tile of a block row.  Its loop goes over all columns of the row's blocks,
+only s rows of the output.  A program makes one tile of a block row.  Its loop goes over all columns of its blocks,
 64 at a time, so that several small blocks fill one step of the tensor cores; which row of b a column meets is looked up
 for each.  Block rows come before tiles along them: programs that run at a time share columns of b in L2.
 """
