@@ -52,7 +52,11 @@ edge            one module for each kind of outside world
   git           commit and user
   proc          starts programs, with a time limit
 checking        the order of a run that checks in place of measuring: random cases, compute-sanitizer
-flow            the order of the main job: verify, time, confirm, profile
+flow            the order of the main job, whatever the machine is
+  main_job      verify, time, confirm, profile
+  turns         pairs until the verdict is clear, and the control
+  journal       the run as it grows
+  lab           what a machine must be able to do
 render          a report as text
   markdown      the pull request comment
   terminal      tables for people

@@ -7,7 +7,7 @@ from typing import Protocol
 from ci_perf.core.fuzz import MOST_TRIES, named_case, smaller
 from ci_perf.core.model import Cost, Failure, Fuzzed, FuzzFailure, Note, Params, Run, Sanitized, Verification
 from ci_perf.core.plan import Job
-from ci_perf.flow import Progress
+from ci_perf.flow.lab import Progress
 
 Verified = tuple[Job, tuple[Verification, Cost | None] | Failure]
 

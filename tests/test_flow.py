@@ -22,7 +22,9 @@ from ci_perf.core.plan import make_plan
 from ci_perf.core.report import build_report
 from ci_perf.core.serial import dump_run, load_run
 from ci_perf.core.verdict import judge
-from ci_perf.flow import SPARE_PAIRS, Budget, Profiled, execute
+from ci_perf.flow.lab import Budget, Profiled
+from ci_perf.flow.main_job import execute
+from ci_perf.flow.turns import SPARE_PAIRS
 from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_run, a_spec
 
 SOUND = (Verification(0.0, 0.01, "launch"), Cost(1e9, 2e6))

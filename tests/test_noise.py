@@ -16,7 +16,7 @@ from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs, log_ratio
 from ci_perf.core.plan import make_plan
 from ci_perf.core.report import build_report
 from ci_perf.core.stats import ratio_interval, spread
-from ci_perf.flow import execute
+from ci_perf.flow.main_job import execute
 from tests.builders import a_device, a_run, a_spec
 
 RECORDED = json.loads((Path(__file__).parent / "data/noise/turns-and-alone.json").read_text())

@@ -29,7 +29,8 @@ from ci_perf.edge.lock import gpu_lock
 from ci_perf.edge.preflight import Room, broken_memory, find_tracer, prepare, stranger_pids, strangers, wait_until_idle
 from ci_perf.edge.profile import ProfileSession
 from ci_perf.edge.program_counters import ProgramCounters
-from ci_perf.flow import Budget, execute
+from ci_perf.flow.lab import Budget
+from ci_perf.flow.main_job import execute
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
 

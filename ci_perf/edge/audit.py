@@ -17,7 +17,8 @@ from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.preflight import Room
 from ci_perf.edge.turns import Side
 from ci_perf.edge.worker_process import Worker
-from ci_perf.flow import Budget, Profiled, Progress, execute
+from ci_perf.flow.lab import Budget, Profiled, Progress
+from ci_perf.flow.main_job import execute
 
 PRECISION = 6
 """Digits of a recorded number."""

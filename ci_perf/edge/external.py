@@ -25,7 +25,7 @@ from ci_perf.core.plan import Job
 from ci_perf.core.program import command_line, fill
 from ci_perf.edge import proc
 from ci_perf.edge.program_counters import ProgramCounters, Traced
-from ci_perf.flow import Profiled
+from ci_perf.flow.lab import Profiled
 from ci_perf.profilers import activity, nsys, nsys_activity
 from ci_perf.profilers.attribution import program_launch_counters, program_timeline
 from ci_perf.profilers.program_trace import chosen_ranges, counted_kernels

@@ -17,7 +17,7 @@ from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.profile import Profiler
 from ci_perf.edge.turns import Side, SideFailure, Table
 from ci_perf.edge.worker_process import Worker
-from ci_perf.flow import Profiled
+from ci_perf.flow.lab import Profiled
 
 HELLO_TIMEOUT_S = 120.0
 Found = TypeVar("Found")

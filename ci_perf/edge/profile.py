@@ -14,7 +14,7 @@ from ci_perf.edge import proc
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.store import write_text
 from ci_perf.edge.worker_process import command as worker_command
-from ci_perf.flow import Profiled
+from ci_perf.flow.lab import Profiled
 from ci_perf.profilers import ncu, nsys, nsys_activity, nsys_scrub
 from ci_perf.profilers.attribution import case_counters, case_timeline, launch_counters
 from ci_perf.profilers.diagnosis import Diagnosis

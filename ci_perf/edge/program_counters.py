@@ -13,7 +13,7 @@ from ci_perf.edge import proc
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.profile import WAITING
 from ci_perf.edge.store import write_text
-from ci_perf.flow import Profiled
+from ci_perf.flow.lab import Profiled
 from ci_perf.profilers import ncu
 from ci_perf.profilers.attribution import program_counters
 from ci_perf.profilers.diagnosis import Diagnosis

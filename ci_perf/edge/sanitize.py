@@ -16,7 +16,7 @@ from ci_perf.core.plan import Job
 from ci_perf.edge import proc
 from ci_perf.edge.store import write_text
 from ci_perf.edge.worker_process import command as worker_command
-from ci_perf.flow import Profiled
+from ci_perf.flow.lab import Profiled
 from ci_perf.profilers import sanitizer
 
 SLOWER = 10

@@ -12,7 +12,7 @@ from ci_perf.core.plan import Job
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.profile import NSYS_LAUNCHES, ProfileSession, timelines_found
 from ci_perf.edge.worker_process import Worker
-from ci_perf.flow import Profiled
+from ci_perf.flow.lab import Profiled
 from ci_perf.profilers import activity, chrome_trace
 from ci_perf.profilers.attribution import case_timeline
 

@@ -1,0 +1,1 @@
+"""The order of a run, without anything that touches the machine."""

@@ -1,0 +1,73 @@
+"""The main job: verify, time, confirm, profile; the run is saved after every step.
+
+The order of the steps lives here and nowhere else. What touches the machine comes in as a `Lab`.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ci_perf.core.decision import confirming_processes
+from ci_perf.core.model import Failure, Run, Verdict
+from ci_perf.core.plan import Job
+from ci_perf.core.verdict import judge
+from ci_perf.flow.journal import Journal
+from ci_perf.flow.lab import UNBOUNDED, Budget, Lab, Progress
+from ci_perf.flow.turns import take_turns
+
+
+def execute(
+    run: Run,
+    jobs: Sequence[Job],
+    lab: Lab,
+    *,
+    processes: int,
+    save: Callable[[Run], object],
+    progress: Progress,
+    budget: Budget = UNBOUNDED,
+) -> Run:
+    """Measure all jobs and return the finished run; a failing job costs nothing but its own row."""
+    journal = Journal(run, jobs, lab, save)
+    progress.begin("verify", len(jobs))
+    for job, answer in lab.verify(jobs):
+        if isinstance(answer, Failure):
+            journal.update(job, failure=answer)
+        else:
+            journal.update(job, verification=answer[0], cost=answer[1])
+        progress.step(job.id)
+    if run.against is None:
+        _time(journal, lab, journal.sound(jobs), 0, processes, progress)
+        _confirm(journal, lab, jobs, processes, progress)
+    else:
+        take_turns(journal, lab, journal.sound(jobs), budget, progress)
+    profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
+    if profiled:
+        programs = sum(job.spec.program is not None for job in profiled)
+        progress.begin("profile", 2 + programs)
+    for found in lab.profile(profiled):
+        journal.add(profiled, found)
+        progress.step("profiler done")
+    return journal.finish()
+
+
+def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes: int, progress: Progress) -> None:
+    if not jobs:
+        return
+    progress.begin("time" if batch == 0 else "confirm", len(jobs) * processes)
+    for turn in range(processes):
+        for job, answer in lab.time(journal.sound(jobs), batch=batch, turn=turn):
+            if isinstance(answer, Failure):
+                journal.update(job, failure=answer)
+            else:
+                journal.append(job, answer)
+            progress.step(job.id)
+
+
+def _confirm(journal: Journal, lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
+    """Measure the cases again, in fresh processes, whose verdict that may decide."""
+    run = journal.run
+    devices = {device.slug: device.kind for device in run.devices}
+    findings = [f for f in judge(run) if f.change is not None]
+    undecided = {(f.kernel, f.case, devices[f.device]) for f in findings if f.verdict is Verdict.INCONCLUSIVE}
+    chosen = [job for job in journal.sound(jobs) if (job.spec.name, job.case, job.device) in undecided]
+    fewest = min((len(case.time.replicates) for b in run.baselines for case in b.cases.values()), default=processes)
+    needed = confirming_processes(fewest, processes, len(findings), run.policy.confidence, processes)
+    _time(journal, lab, chosen, 1, needed, progress)

@@ -1,0 +1,103 @@
+"""Pairs of base and head until each verdict is clear or the budget is spent, and the base against itself."""
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ci_perf.core.model import Failure, Pair
+from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS
+from ci_perf.core.plan import Job
+from ci_perf.core.verdict import judge
+from ci_perf.flow.journal import Journal
+from ci_perf.flow.lab import Budget, Lab, Progress
+
+SPARE_PAIRS = 3
+"""So many pairs that something disturbed are measured again for each case and look."""
+LONG_ENOUGH_S = 20e-6
+"""The control is a case that lasts at least so long, where there is one: shorter ones scatter more."""
+
+
+def take_turns(journal: Journal, lab: Lab, jobs: Sequence[Job], budget: Budget, progress: Progress) -> None:
+    """Measure pairs of every case until its verdict is clear or the budget is spent, then the control."""
+    if not jobs:
+        return
+    purse = _Purse(budget, lab.now)
+    before = 0
+    for look in LOOKS:
+        progress.begin(f"pairs to {look}", len(jobs) * (look - before))
+        for number in range(before, look + SPARE_PAIRS):
+            lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
+            for job, found in purse.spend(lab.pairs, lacking, number):
+                journal.add_pair(job, found)
+                progress.step(job.id)
+        _control(journal, lab, journal.paired(jobs), range(before, look if before == 0 else before + 1))
+        before = look
+        undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
+        jobs = [job for job in journal.paired(jobs) if job.id in undecided and purse.allows(job)]
+        if not jobs:
+            break
+
+
+class _Purse:
+    """What is left of the budget; a pair is started only where one like the last of its case still fits."""
+
+    def __init__(self, budget: Budget, now: Callable[[], float]) -> None:
+        self._budget = budget
+        self._now = now
+        self._started = now()
+        self._spent: dict[tuple[str, str], float] = {}
+        self._last: dict[tuple[str, str], float] = {}
+
+    def allows(self, job: Job, promised_s: float = 0.0) -> bool:
+        """Say whether another pair of the case fits, after others that take `promised_s`."""
+        case = (job.id, job.device)
+        next_s = self._last.get(case, 0.0)
+        of_all = self._now() - self._started + promised_s + next_s
+        of_case = self._spent.get(case, 0.0) + next_s
+        return of_all <= self._budget.total_s and of_case <= self._budget.case_s
+
+    def spend(
+        self,
+        measure: Callable[[Sequence[Job], int], Iterator[tuple[Job, Pair | str | Failure]]],
+        jobs: Sequence[Job],
+        number: int,
+    ) -> Iterator[tuple[Job, Pair | str | Failure]]:
+        """Measure a pair of each case that the budget allows, kernel by kernel."""
+        for kernel in dict.fromkeys((job.spec.name, job.device) for job in jobs):
+            allowed: list[Job] = []
+            for job in (job for job in jobs if (job.spec.name, job.device) == kernel):
+                if self.allows(job, sum(self._last.get((other.id, other.device), 0.0) for other in allowed)):
+                    allowed.append(job)
+            before = self._now()
+            for job, found in measure(allowed, number) if allowed else ():
+                case = (job.id, job.device)
+                self._last[case] = self._now() - before
+                self._spent[case] = self._spent.get(case, 0.0) + self._last[case]
+                yield job, found
+                before = self._now()
+
+
+def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], numbers: Iterable[int]) -> None:
+    """Measure the base against itself, on a case that has a base: as often as the cases, then once for each look."""
+    against = journal.run.against
+    if against is None or not (jobs or against.control_case):
+        return
+    journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
+    found: list[Pair] = []
+    for number in numbers:
+        for _ in range(SPARE_PAIRS):  # until nothing disturbs it
+            pair = lab.control(job, number)
+            found += [pair] if isinstance(pair, Pair) else []
+            if not isinstance(pair, Pair) or not pair.disturbed:
+                break
+    journal.put_control(replace(against, control_case=job.id, control=(*against.control, *found)))
+
+
+def _steadiest(journal: Journal, jobs: Sequence[Job]) -> Job:
+    """Choose the shortest case that is long enough, else the longest."""
+    pairs = {job.id: journal.of(job).pairs for job in jobs}
+    seconds = {name: statistics.median(found[0].base) if found else 0.0 for name, found in pairs.items()}
+    enough = [job for job in jobs if seconds[job.id] >= LONG_ENOUGH_S]
+    if enough:
+        return min(enough, key=lambda job: seconds[job.id])
+    return max(jobs, key=lambda job: seconds[job.id])
