@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import sqlite3
 from pathlib import Path
@@ -93,6 +94,14 @@ def test_what_cannot_be_read_is_refused_by_what_it_looks_like(tmp_path, monkeypa
 
     assert result.exit_code == 2, result.output
     assert look in result.stderr
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "t.sqlite")
+
+    for path, look in ((tmp_path / "t.sqlite", "a pipe or device"), (tmp_path, "a directory")):
+        result = inspect(path)
+        assert (result.exit_code, look in result.stderr) == (2, True), result.output
 
 
 def test_an_export_that_holds_nothing_is_refused(tmp_path):

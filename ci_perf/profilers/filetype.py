@@ -25,6 +25,9 @@ _LOOKS = (
 
 def read_head(path: Path, size: int = 4096) -> bytes:
     """Return the first bytes of a file that must exist and hold something."""
+    if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
+        what = "a directory" if path.is_dir() else "a pipe or device, which can be read only once"
+        raise ProfileError(f"{path}: is {what}", hint="name the file that the profiler or the benchmark wrote")
     try:
         with path.open("rb") as file:
             head = file.read(size)
