@@ -96,6 +96,22 @@ def test_what_cannot_be_read_is_refused_by_what_it_looks_like(tmp_path, monkeypa
     assert look in result.stderr
 
 
+def test_names_that_are_not_utf_8_are_shown_with_a_mark_and_break_nothing(tmp_path):
+    path = tmp_path / "t.sqlite"
+    path.write_bytes(TRACE.read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute(
+            "UPDATE StringIds SET value = CAST(x'66ff6e' AS TEXT) "
+            "WHERE id = (SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL)"
+        )
+        database.execute("UPDATE NVTX_EVENTS SET text = CAST(x'6369ff' AS TEXT)")
+        database.commit()
+
+    before, after = document(TRACE), document(path)
+    assert {"f\ufffdn"} == {k["name"] for k in after["kernels"]} - {k["name"] for k in before["kernels"]}
+    assert [k["total_ns"] for k in after["kernels"]] == [k["total_ns"] for k in before["kernels"]]
+
+
 def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
     os.mkfifo(tmp_path / "t.sqlite")
 
