@@ -31,6 +31,12 @@ def test_without_durations_each_kernel_weighs_the_same():
     assert combined("l1_hit_rate_pct", (10.0, 0.0), (30.0, 0.0)).value == 20.0
 
 
+def test_a_duration_that_is_not_available_is_no_weight_of_zero():
+    reading = combined("l1_hit_rate_pct", (10.0, 5.0), (90.0, None))
+
+    assert (reading.value, reading.reason) == (None, "the duration of a kernel, its weight, is not available")
+
+
 @pytest.mark.parametrize("name", ["instructions", "registers_per_thread", "l1_hit_rate_pct", "l1_miss_rate_pct"])
 def test_what_one_kernel_lacks_the_launch_lacks(name):
     metric = BY_NAME[name]

@@ -172,6 +172,8 @@ def test_own_tables(tmp_path, page):
         ("(!) nan", "", Reading(None, "", "nan")),
         ("-inf", "", Reading(None, "", "-inf")),
         ("1e999", "", Reading(None, "", "1e999 is not finite")),
+        ("1e999", "us", Reading(None, "ns", "1e999 is not finite")),
+        ("1e999999999", "us", Reading(None, "ns", "text: 1e999999999")),  # would take all memory
         ("", "%", Reading(None, "%", "empty")),
         ("0x3", "", Reading(None, "", "text: 0x3")),
         ("CachePreferNone", "", Reading(None, "", "text: CachePreferNone")),
@@ -201,6 +203,7 @@ def test_unknown_units_are_refused_by_name():
         (["12 345,6"], ","),
         (["1.234", "567890"], "."),  # a host that does not group
         (["12", "7"], "."),
+        (["1,17,344"], "."),  # India
     ],
 )
 def test_the_decimal_mark_follows_from_the_whole_file(numbers, mark):
@@ -215,7 +218,7 @@ def test_an_undecidable_decimal_mark_is_refused(numbers):
 
 
 @pytest.mark.parametrize(
-    ("text", "mark", "value"), [("1,234.5", ".", 1234.5), ("1.234,5", ",", 1234.5), ("1 234", ",", 1234)]
+    ("text", "mark", "value"), [("1,234.5", ".", 1234.5), ("1.234,5", ",", 1234.5), ("1 234", ",", 1234), ("1,17,344.5", ".", 117344.5)]
 )
 def test_numbers(text, mark, value):
     assert printed.parse(text, mark) == Decimal(str(value))
@@ -257,6 +260,13 @@ def test_powershell_may_choose_the_encoding_and_the_line_ends(tmp_path, encoding
     path.write_bytes(details((TIME, "ns", "5000")).replace("\n", "\r\n").encode(encoding))
 
     assert only(ncu.read(path)).metrics == {TIME: Reading(5000.0, "ns")}
+
+
+def test_the_blank_of_a_windows_code_page_groups_like_any_other(tmp_path):
+    path = tmp_path / "page.csv"
+    path.write_bytes(details((TIME, "ns", "117\u00a0344"), ("sm__throughput.avg", "%", "65,7")).encode("cp1252"))
+
+    assert [reading.value for reading in only(ncu.read(path)).metrics.values()] == [117344, 65.7]
 
 
 def test_the_row_of_units_is_no_launch_and_may_be_missing():

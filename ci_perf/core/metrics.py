@@ -174,8 +174,11 @@ def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Readin
     elif metric.combine is Combine.MAX:
         value = max(values)
     else:
-        durations = (find_reading(_DURATION, kernel) or absent for kernel in kernels)
-        value = _weighted(values, [duration.value or 0.0 for duration in durations])
+        durations = [(find_reading(_DURATION, kernel) or absent).value for kernel in kernels]
+        known = [duration for duration in durations if duration is not None]
+        if known and len(known) < len(durations):
+            return Reading(None, metric.unit, "the duration of a kernel, its weight, is not available")
+        value = _weighted(values, known or [0.0] * len(values))
     return Reading(100.0 - value if metric.complement else value, metric.unit)
 
 

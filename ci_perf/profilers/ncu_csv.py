@@ -254,7 +254,10 @@ def _reading(cell: _Cell, mark: str) -> Reading:
     value = printed.parse(cell.figure, mark)
     if value is None:
         return Reading(None, unit.base, _reason(cell.figure))
-    number = float(value) if unit.factor == 1 else float(Fraction(value) * unit.factor)
+    try:
+        number = float(value) if unit.factor == 1 else float(Fraction(value) * unit.factor)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         return Reading(None, unit.base, f"{cell.figure} is not finite")
     return Reading(number, unit.base)

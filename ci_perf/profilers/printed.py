@@ -10,8 +10,8 @@ from decimal import Decimal
 
 from ci_perf.core.errors import ProfileError
 
-_SPACES = " \u00a0\u2009\u202f'\u2019"
-"""Separators that only ever group."""
+_SPACES = " \u00a0\u2009\u202f'\u2019\ufffd"
+"""Separators that only ever group; the last is what a Windows code page's blank becomes when read as UTF-8."""
 _NUMBER = re.compile(rf"[+-]?\d[\d.,{_SPACES}]*(?:[eE][+-]?\d+)?")
 
 
@@ -69,7 +69,9 @@ def decimal_mark(printed: Iterable[Number]) -> str:
 def parse(text: str, mark: str) -> Decimal | None:
     """Return the number, or None if `text` is none under this decimal mark."""
     group = rf"[{_SPACES}{re.escape(_other(mark))}]"
-    shape = rf"[+-]?(?:\d+|\d{{1,3}}(?:{group}\d{{3}})+)(?:{re.escape(mark)}\d*)?(?:[eE][+-]?\d+)?"
+    # India groups by two above the thousands; an exponent of more digits would be computed for hours
+    grouped = rf"\d{{1,3}}(?:{group}\d{{2,3}})*{group}\d{{3}}"
+    shape = rf"[+-]?(?:\d+|{grouped})(?:{re.escape(mark)}\d*)?(?:[eE][+-]?\d{{1,3}})?"
     if not re.fullmatch(shape, text):
         return None
     return Decimal(re.sub(group, "", text).replace(mark, "."))
@@ -84,7 +86,7 @@ def _mark(text: str) -> tuple[str | None, bool]:
     last = marks[-1]
     whole, _, fraction = mantissa.rpartition(last)
     if marks.count(last) > 1:
-        grouped = len(set(marks)) == 1 and re.fullmatch(rf"\d{{1,3}}(?:{re.escape(last)}\d{{3}})+", mantissa)
+        grouped = len(set(marks)) == 1 and re.fullmatch(rf"\d{{1,3}}(?:{re.escape(last)}\d{{2,3}})*{re.escape(last)}\d{{3}}", mantissa)
         return (_other(last), True) if grouped else (None, False)
     if len(marks) > 1 or len(fraction) != 3 or not re.fullmatch(r"[1-9]\d{0,2}", whole):
         return last, True
