@@ -85,11 +85,17 @@ def test_tables_for_people(path, words):
         ("t.ncu-rep", b"NVR\0", "cut off"),
         ("t.html", b"<!doctype html><title>Sign in", "HTML"),
         ("t.bin", bytes(range(256)), "binary data"),
+        ("t.bin", bytes(99), "binary data"),
+        ("t.sqlite", b"\x1f\x8b\x08\0", "a gzip-compressed file"),
+        ("results.json", b"BZh91AY&SY", "a bzip2-compressed file"),
+        ("a.out", b"\x7fELF\2\1\1\0", "a program"),
+        ("x" * 300, None, "file name too long"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_what_it_looks_like(tmp_path, monkeypatch, name, content, look):
     monkeypatch.setattr(inspection.tools, "find_nsys", lambda _environ: ())
-    (tmp_path / name).write_bytes(content)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
     result = inspect(tmp_path / name)
 
     assert result.exit_code == 2, result.output
@@ -118,6 +124,30 @@ def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
     for path, look in ((tmp_path / "t.sqlite", "a pipe or device"), (tmp_path, "a directory")):
         result = inspect(path)
         assert (result.exit_code, look in result.stderr) == (2, True), result.output
+
+
+def test_a_database_that_another_program_is_not_done_with_is_refused(tmp_path):
+    path = tmp_path / "t.sqlite"
+    path.write_bytes(TRACE.read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        database.commit()
+        for result in (inspect(path), CliRunner().invoke(program, ["scrub", str(path)])):
+            assert (result.exit_code, "t.sqlite-wal holds changes" in result.stderr) == (2, True), result.output
+
+    assert document(path)["kernel_count"] == 0
+
+
+def test_a_view_in_place_of_a_table_is_refused(tmp_path):
+    path = tmp_path / "t.sqlite"
+    path.write_bytes(TRACE.read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO mine")
+        database.execute("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM mine")
+    result = inspect(path)
+
+    assert (result.exit_code, "have no numbers" in result.stderr) == (2, True), result.output
 
 
 def test_an_export_that_holds_nothing_is_refused(tmp_path):

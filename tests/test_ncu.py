@@ -218,7 +218,8 @@ def test_an_undecidable_decimal_mark_is_refused(numbers):
 
 
 @pytest.mark.parametrize(
-    ("text", "mark", "value"), [("1,234.5", ".", 1234.5), ("1.234,5", ",", 1234.5), ("1 234", ",", 1234), ("1,17,344.5", ".", 117344.5)]
+    ("text", "mark", "value"),
+    [("1,234.5", ".", 1234.5), ("1.234,5", ",", 1234.5), ("1 234", ",", 1234), ("1,17,344.5", ".", 117344.5)],
 )
 def test_numbers(text, mark, value):
     assert printed.parse(text, mark) == Decimal(str(value))
@@ -258,6 +259,13 @@ def test_a_table_is_found_in_the_output_of_the_program_around_and_inside_it():
 def test_powershell_may_choose_the_encoding_and_the_line_ends(tmp_path, encoding):
     path = tmp_path / "page.csv"
     path.write_bytes(details((TIME, "ns", "5000")).replace("\n", "\r\n").encode(encoding))
+
+    assert only(ncu.read(path)).metrics == {TIME: Reading(5000.0, "ns")}
+
+
+def test_a_program_may_print_what_is_no_text(tmp_path):
+    path = tmp_path / "ncu.log"
+    path.write_bytes(b"\x1f\x8b\0\xff\n" + details((TIME, "ns", "5000")).encode())
 
     assert only(ncu.read(path)).metrics == {TIME: Reading(5000.0, "ns")}
 

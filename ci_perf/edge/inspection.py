@@ -36,7 +36,7 @@ def inspect(path: Path, environ: Mapping[str, str]) -> Document:
         return _report(path, environ)
     if head.startswith(filetype.NCU_MAGIC):
         return document.of_counters(ncu.read(path))
-    return _text(path)
+    return _text(path, head)
 
 
 def _trace(path: Path) -> Document:
@@ -69,13 +69,15 @@ def _report(path: Path, environ: Mapping[str, str]) -> Document:
         return _trace(exported)
 
 
-def _text(path: Path) -> Document:
+def _text(path: Path, head: bytes) -> Document:
     """Describe a table of ncu or a benchmark's results; ncu's own complaints come before what a benchmark lacks."""
-    raw = path.read_bytes()
-    text = raw.decode(ncu.text_encoding(raw[:4096]) or "utf-8", errors="replace")
+    encoding = ncu.text_encoding(head)
+    text = path.read_text(encoding=encoding or "utf-8", errors="replace")
     if path.suffix == ".ncu-rep" or ncu_csv.has_table(text) or _NCU_SPEECH.search(text):
         return document.of_counters(ncu.read(path))
     for pattern, look, hint in _PRINTED:
         if re.search(pattern, text, re.MULTILINE):
             raise ProfileError(f"{path}: it looks like {look}, not like a file of a profiler", hint=hint)
+    if encoding is None or (filetype.find_look(head) and text.lstrip("\ufeff \t\r\n")[:1] != "{"):
+        raise filetype.refusal(path, "a file of a profiler or a benchmark", head)
     return document.of_benchmark(benchmarks.read(path))

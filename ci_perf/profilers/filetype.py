@@ -18,6 +18,10 @@ _LOOKS = (
     (b"\x28\xb5\x2f\xfd", "a zstd-compressed file", "decompress it first"),
     (b"<!doctype html", "an HTML page", "the download answered with a page (a login or an error), not with the file"),
     (b"<html", "an HTML page", "the download answered with a page (a login or an error), not with the file"),
+    (b"BZh", "a bzip2-compressed file", "decompress it first"),
+    (b"\xfd7zXZ\0", "an xz-compressed file", "decompress it first"),
+    (b"%PDF", "a PDF document", "name the file that the profiler or the benchmark wrote"),
+    (b"\x89PNG", "a picture", "name the file that the profiler or the benchmark wrote"),
     (b"\x7fELF", "a program", "pass the profiler's report, not the program"),
     (b"{", "JSON", ""),
 )
@@ -25,10 +29,10 @@ _LOOKS = (
 
 def read_head(path: Path, size: int = 4096) -> bytes:
     """Return the first bytes of a file that must exist and hold something."""
-    if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
-        what = "a directory" if path.is_dir() else "a pipe or device, which can be read only once"
-        raise ProfileError(f"{path}: is {what}", hint="name the file that the profiler or the benchmark wrote")
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
+            what = "a directory" if path.is_dir() else "a pipe or device, which can be read only once"
+            raise ProfileError(f"{path}: is {what}", hint="name the file that the profiler or the benchmark wrote")
         with path.open("rb") as file:
             head = file.read(size)
     except OSError as error:
@@ -36,6 +40,21 @@ def read_head(path: Path, size: int = 4096) -> bytes:
     if not head:
         raise ProfileError(f"{path}: the file is empty", hint="the profiler or the upload was cut off; record it again")
     return head
+
+
+def database_uri(path: Path) -> str:
+    """Return the URI under which SQLite reads a database and neither locks it nor writes anything beside it.
+
+    SQLite then reads no journal either; a database whose changes are still in one is refused.
+    """
+    for suffix in ("-wal", "-journal"):
+        journal = path.with_name(path.name + suffix)
+        if journal.is_file() and journal.stat().st_size:
+            raise ProfileError(
+                f"{path}: another program is not done with this database: {journal.name} holds changes to it",
+                hint=f"let that program end; where it died, `sqlite3 {path.name} .tables` tidies up",
+            )
+    return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
 
 
 def refusal(path: Path, wanted: str, head: bytes) -> ProfileError:

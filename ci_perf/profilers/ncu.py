@@ -75,11 +75,11 @@ def read(path: Path) -> Counters:
     head = filetype.read_head(path)
     if head.startswith(filetype.NCU_MAGIC):
         return ncu_report_file.read(path)
-    encoding = text_encoding(head)
-    if encoding is None or path.suffix == ".ncu-rep":
+    if path.suffix == ".ncu-rep":
         raise filetype.refusal(path, "an ncu report", head)
-    text = path.read_text(encoding=encoding, errors="replace")
-    if filetype.find_look(head) and not ncu_csv.has_table(text):
+    encoding = text_encoding(head)
+    text = path.read_text(encoding=encoding or "utf-8-sig", errors="replace")
+    if (encoding is None or filetype.find_look(head)) and not ncu_csv.has_table(text):  # programs may print anything
         raise filetype.refusal(path, "an ncu report", head)
     try:
         return parse(text)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ci_perf.core.errors import ProfileError
 from ci_perf.core.model import Reading
-from ci_perf.profilers import activity, nsys_schema
+from ci_perf.profilers import activity, filetype, nsys_schema
 from ci_perf.profilers.activity import Call, Work
 from ci_perf.profilers.timeline import hidden_by_graphs
 
@@ -62,7 +62,7 @@ class _Range:
 def read(path: Path, names: Collection[str]) -> tuple[dict[str, dict[str, Reading]], dict[str, Reading]]:
     """Return the metrics of the ranges of each name, and of the whole trace."""
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        with closing(sqlite3.connect(filetype.database_uri(path), uri=True)) as database:
             database.text_factory = lambda raw: raw.decode(errors="replace")
             nsys_schema.create_views(database, path)
             reason = _why_not(database)

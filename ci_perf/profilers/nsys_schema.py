@@ -87,15 +87,27 @@ def create_views(database: sqlite3.Connection, path: Path) -> list[str]:
         missing = [column for column, default in view.columns.items() if not default and column not in present]
         if table and missing:
             raise ProfileError(f"{path}: the table {table} has no column {missing[0]}", hint="export the trace again")
+        numbered = table is not None and name in {"kernel", "any_kernel", "api"}
+        if numbered and not _has_row_numbers(database, str(table)):
+            raise ProfileError(f"{path}: the rows of {table} have no numbers", hint="export the trace again")
         if name == "kernel":
             has_pid = "globalPid" in present
         columns = [_column(column, default, present) for column, default in view.columns.items()]
         columns.append(f"{_pid(present, has_pid)} AS pid")
-        columns += ["rowid AS place"] if table and name in {"kernel", "any_kernel", "api"} else ["NULL AS place"]
+        columns += ["rowid AS place"] if numbered else ["NULL AS place"]
         source = f'FROM main."{table}" WHERE {view.where}' if table else "WHERE 0"
         statements.append(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
         database.execute(statements[-1])
     return statements
+
+
+def _has_row_numbers(database: sqlite3.Connection, table: str) -> bool:
+    """Say whether this is a table as nsys makes them: no view, and not WITHOUT ROWID."""
+    try:
+        row = database.execute(f'SELECT rowid FROM "{table}" LIMIT 1').fetchone()  # noqa: S608 - out of sqlite_master
+    except sqlite3.OperationalError:
+        return False
+    return row is None or row[0] is not None
 
 
 def _column(column: str, default: str, present: Mapping[str, bool]) -> str:

@@ -44,8 +44,7 @@ def clean(source: Path, target: Path) -> tuple[str, ...]:
     """Write `source` without its environments to `target`, a new file; return what was removed, one line each."""
     target.unlink(missing_ok=True)
     try:
-        # `nolock` and no journal: nothing is written beside the file, and the source itself stays as it is
-        with closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        with closing(sqlite3.connect(filetype.database_uri(source), uri=True)) as database:
             database.execute("VACUUM INTO ?", (str(target),))
         with closing(sqlite3.connect(target, isolation_level=None)) as database:
             database.text_factory = bytes

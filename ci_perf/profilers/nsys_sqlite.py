@@ -128,8 +128,7 @@ def read_inside(path: Path, names: Iterable[str]) -> tuple[KernelStats, ...]:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, Pool]]:
     """Open a trace twice: for what is little, and for what is long."""
-    # immutable: no lock, no journal, nothing is ever written beside the file
-    uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+    uri = filetype.database_uri(path)
     with closing(sqlite3.connect(uri, uri=True)) as database:
         # NOTE: nsys <= 2022 stores binary messages in text columns
         database.text_factory = lambda raw: raw.decode(errors="replace")

@@ -69,12 +69,16 @@ def decimal_mark(printed: Iterable[Number]) -> str:
 def parse(text: str, mark: str) -> Decimal | None:
     """Return the number, or None if `text` is none under this decimal mark."""
     group = rf"[{_SPACES}{re.escape(_other(mark))}]"
-    # India groups by two above the thousands; an exponent of more digits would be computed for hours
-    grouped = rf"\d{{1,3}}(?:{group}\d{{2,3}})*{group}\d{{3}}"
-    shape = rf"[+-]?(?:\d+|{grouped})(?:{re.escape(mark)}\d*)?(?:[eE][+-]?\d{{1,3}})?"
+    # NOTE: an exponent of more digits would be computed for hours
+    shape = rf"[+-]?(?:\d+|{_grouped(group)})(?:{re.escape(mark)}\d*)?(?:[eE][+-]?\d{{1,3}})?"
     if not re.fullmatch(shape, text):
         return None
     return Decimal(re.sub(group, "", text).replace(mark, "."))
+
+
+def _grouped(group: str) -> str:
+    """Return the pattern of a grouped number; India groups by two above the thousands."""
+    return rf"\d{{1,3}}(?:{group}\d{{2,3}})*{group}\d{{3}}"
 
 
 def _mark(text: str) -> tuple[str | None, bool]:
@@ -86,7 +90,7 @@ def _mark(text: str) -> tuple[str | None, bool]:
     last = marks[-1]
     whole, _, fraction = mantissa.rpartition(last)
     if marks.count(last) > 1:
-        grouped = len(set(marks)) == 1 and re.fullmatch(rf"\d{{1,3}}(?:{re.escape(last)}\d{{2,3}})*{re.escape(last)}\d{{3}}", mantissa)
+        grouped = len(set(marks)) == 1 and re.fullmatch(_grouped(re.escape(last)), mantissa)
         return (_other(last), True) if grouped else (None, False)
     if len(marks) > 1 or len(fraction) != 3 or not re.fullmatch(r"[1-9]\d{0,2}", whole):
         return last, True
