@@ -49,6 +49,14 @@ def test_a_value_is_found_in_every_spelling(value, before, after):
     assert [names_in([text], needles) for text in spelled] == [frozenset({"KEY"})] * len(spelled)
 
 
+@given(value=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=20), before=st.binary(max_size=90))
+def test_a_value_is_found_where_base64_is_cut_into_lines(value, before):
+    wrapped = base64.encodebytes(before + value.encode() + b"\n" * 9)
+
+    assert names_in([wrapped], needles_of({"KEY": value})) == {"KEY"}
+    assert names_in([wrapped.replace(b"\n", b"\r\n")], needles_of({"KEY": value})) == {"KEY"}
+
+
 @given(cut=st.integers(0, 40))
 def test_a_value_is_found_wherever_blocks_are_cut(cut):
     text = b"." * 12 + SECRET.encode() + b"." * 12

@@ -15,6 +15,9 @@ from fnmatch import fnmatchcase
 SHORTEST = 6
 """Characters of a value that is searched for: a shorter one stands in files by chance."""
 
+_PIECE, _SHORTEST_PIECE = 32, 12
+"""Characters of base64 by which a value is known, even if a line ends inside it."""
+
 _CREDENTIAL = (
     r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|_KEY$|_PAT$|AUTH(?!OR)|COOKIE|NETRC"
 )
@@ -137,12 +140,21 @@ def _spellings(value: str) -> Iterator[bytes]:
     yield raw.decode("utf-8", "replace").encode("utf-16-le")
     for shift in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            yield _inside_base64(raw, shift, encode(bytes(shift) + raw))
+            yield from _perhaps_wrapped(_inside_base64(raw, shift, encode(bytes(shift) + raw)))
 
 
 def _percent_encoded(raw: bytes, also_plain: bytes, digits: str) -> bytes:
     plain = _UNRESERVED + also_plain
     return b"".join(bytes([byte]) if byte in plain else (digits % byte).encode() for byte in raw)
+
+
+def _perhaps_wrapped(encoded: bytes) -> Iterator[bytes]:
+    """Yield base64 whole, and pieces of its end of which one stays whole where lines of 64 or 76 characters are cut."""
+    yield encoded
+    end = encoded[-2 * _PIECE :]
+    if len(end) >= 2 * _SHORTEST_PIECE:
+        yield end[: len(end) // 2]
+        yield end[len(end) // 2 :]
 
 
 def _inside_base64(raw: bytes, shift: int, encoded: bytes) -> bytes:
