@@ -169,6 +169,7 @@ def names_in(blocks: Iterable[bytes], needles: Sequence[Needle]) -> frozenset[st
     >>> sorted(names_in([b"..hun", b"ter2.."], needles_of({"PASSWORD": "hunter2"})))
     ['PASSWORD']
     """
+    needles = [n for n in needles if not any(n.name == o.name and n is not o and o.text in n.text for o in needles)]
     overlap = max((len(needle.text) for needle in needles), default=1) - 1
     found: set[str] = set()
     tail = b""
