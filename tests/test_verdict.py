@@ -20,6 +20,7 @@ from ci_perf.core.model import (
     TracedKernel,
     Verdict,
 )
+from ci_perf.core.report import build_report
 from ci_perf.core.verdict import comparable, is_red, judge
 from ci_perf.core.versus import policy_of
 from tests.builders import (
@@ -32,6 +33,7 @@ from tests.builders import (
     a_measurement,
     a_run,
     a_spec,
+    a_toolchain,
     agreed,
     counters,
     replicates,
@@ -507,6 +509,21 @@ def test_counters_are_not_compared_where_one_side_lacks_them_or_the_work_differs
     assert counter_changes(case, here, measurement, (a_device(), "2025.3.2")) != ()
     assert counter_changes(case, here, measurement, (a_device(), "2026.1.0")) == ()
     assert counter_changes(case, here, measurement, (a_device(name="NVIDIA L4"), NCU)) == ()
+
+
+def test_a_counter_that_was_not_compared_is_a_warning_of_its_row():
+    def warnings(ncu=NCU, **now):
+        case = a_baseline_case(counters=agreed(registers_per_thread=128, l2_hit_rate_pct=90.0))
+        run = a_run(a_measurement(counters=counters(**now)), baselines=(a_baseline(cases={"s128": case}),))
+        (row,) = build_report(replace(run, toolchain=a_toolchain(ncu=ncu))).rows
+        return row.warnings
+
+    assert warnings(registers_per_thread=128, l2_hit_rate_pct=None) == ()
+    assert warnings(registers_per_thread=(128, None)) == (
+        "not compared with the baseline: registers_per_thread (no permission)",
+    )
+    (other,) = warnings(ncu="2026.1.0", registers_per_thread=128)
+    assert "the baseline's are of ncu 2025.3.1, these of ncu 2026.1.0" in other
 
 
 def test_counters_are_compared_where_times_are_not():

@@ -29,6 +29,8 @@ class Finding:
     """The smallest change, as a fraction, that this session could have told from none."""
     gates: tuple[GateFinding, ...] = ()
     counters: tuple[CounterChange, ...] = ()
+    uncompared: tuple[str, ...] = ()
+    """Which counters of the baseline nothing was held against, in sentences."""
     kernels: NameChanges = field(default_factory=NameChanges)
     """The GPU kernels that ran beside those of the baseline, where both are known."""
 

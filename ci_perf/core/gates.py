@@ -71,6 +71,26 @@ def counter_changes(
     return tuple(change for change in found if change is not None)
 
 
+def uncompared(
+    base: BaselineCase, agreed_ncu: str | None, measurement: Measurement, now_ncu: str | None
+) -> tuple[str, ...]:
+    """Say which agreed counters were measured and yet not held against the baseline: silence would look like a pass."""
+    judged = [name for name in base.counters if name in BY_NAME and BY_NAME[name].trust is not Trust.EXPLAINING]
+    measured = [name for name in judged if any(name in launch for launch in measurement.counters)]
+    if measured and release(agreed_ncu) != release(now_ncu):
+        before, now = (f"ncu {version}" if version else "no ncu" for version in (agreed_ncu, now_ncu))
+        return (f"counters were not compared: the baseline's are of {before}, these of {now}",)
+    reasons = {
+        name: launch[name].reason or "not available"
+        for name in measured
+        for launch in measurement.counters
+        if name in launch and launch[name].value is None
+    }
+    if not reasons:
+        return ()
+    return (f"not compared with the baseline: {', '.join(f'{name} ({reason})' for name, reason in reasons.items())}",)
+
+
 def _compare(name: str, agreed: Sequence[float], measurement: Measurement) -> CounterChange | None:
     metric = BY_NAME.get(name)
     readings = [launch[name].value for launch in measurement.counters if name in launch]

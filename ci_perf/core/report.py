@@ -157,7 +157,7 @@ def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run
         measurement,
         summary,
         roofline(cost, summary.median.point, device, dtype) if cost else None,
-        (*_warnings(measurement, summary, run), *_doubts(finding, measurement)),
+        (*_warnings(measurement, summary, run), *_doubts(finding, measurement), *finding.uncompared),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ci_perf.core.checks import judge_checks
 from ci_perf.core.decision import decide
 from ci_perf.core.finding import Finding
-from ci_perf.core.gates import counter_changes, judge_gate, release
+from ci_perf.core.gates import counter_changes, judge_gate, uncompared, release
 from ci_perf.core.kernel_names import NameChanges, compare
 from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Toolchain, Verdict
 from ci_perf.core.sessions import sessions_of
@@ -110,7 +110,8 @@ def _judge_by_baseline(
     agreed_with = (baseline.device, baseline.toolchain.ncu)
     changed = counter_changes(base, agreed_with, measurement, (device, run.toolchain.ncu))
     kernels = _kernel_changes(base, baseline.device, measurement, device)
-    blank = replace(blank, base=base.time.median, counters=changed, kernels=kernels)
+    unheld = uncompared(base, agreed_with[1], measurement, run.toolchain.ncu) if device.kind == "cuda" else ()
+    blank = replace(blank, base=base.time.median, counters=changed, uncompared=unheld, kernels=kernels)
     if len(measurement.methods) > 1:
         methods = ", ".join(measurement.methods)
         return say(Verdict.NOT_COMPARABLE, "mixed-methods", f"its processes were timed by several methods: {methods}")
