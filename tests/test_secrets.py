@@ -168,6 +168,17 @@ def test_a_file_with_a_secret_leaves_the_folder_and_the_note_names_file_and_vari
     assert guard.outside.is_dir()
 
 
+def test_a_link_leaves_the_folder_and_what_it_led_to_stays(tmp_path):
+    (tmp_path / "key").write_text(SECRET)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "report.md").symlink_to(tmp_path / "key")
+    (note,) = Guard(folder, NEEDLES).sweep()
+
+    assert (note.code, list(folder.iterdir())) == ("link-removed", [])
+    assert (tmp_path / "key").read_text() == SECRET
+
+
 def test_a_name_that_is_a_secret_is_one_too(guard):
     guard = Guard(guard.folder, needles_of({"KEY": "abcdefgh"}))
     (guard.folder / "abcdefgh.txt").write_text("")
