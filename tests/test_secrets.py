@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from ci_perf.cli import program
 from ci_perf.core.model import Failure, Note
-from ci_perf.core.secrets import for_profilers, names_in, needles_of, redact, secrets_of, without_secrets
+from ci_perf.core.secrets import (
+    for_profilers,
+    is_secret_name,
+    names_in,
+    needles_of,
+    redact,
+    secrets_of,
+    without_secrets,
+)
 from ci_perf.core.serial import redact_run
 from ci_perf.edge.guard import Guard, names_in_file, variables_in_file
 from ci_perf.profilers import nsys_scrub, nsys_sqlite
@@ -63,6 +71,13 @@ def test_a_value_is_found_wherever_blocks_are_cut(cut):
 
     assert names_in([text[:cut], text[cut:]], NEEDLES) == {"PASSWORD"}
     assert names_in((bytes([byte]) for byte in text), NEEDLES) == {"PASSWORD"}
+
+
+def test_secrets_go_by_many_names_and_the_folder_of_a_shell_by_none():
+    secret = ["DB_PASS", "MYSQL_PWD", "SSHPASS", "JWT", "SLACK_WEBHOOK_URL", "SENTRY_DSN", "AZURE_CONNECTION_STRING"]
+    known = ["PWD", "OLDPWD", "COMPASS", "PASSES", "CUDA_BYPASS", "DSNAME"]
+
+    assert [name for name in secret + known if is_secret_name(name)] == secret
 
 
 def test_what_holds_no_secret_is_not_searched_for():
@@ -159,6 +174,17 @@ def test_a_file_with_a_secret_leaves_the_folder_and_the_note_names_file_and_vari
     assert SECRET not in repr(note)
     guard.close()
     assert guard.outside.is_dir()
+
+
+def test_a_link_leaves_the_folder_and_what_it_led_to_stays(tmp_path):
+    (tmp_path / "key").write_text(SECRET)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "report.md").symlink_to(tmp_path / "key")
+    (note,) = Guard(folder, NEEDLES).sweep()
+
+    assert (note.code, list(folder.iterdir())) == ("link-removed", [])
+    assert (tmp_path / "key").read_text() == SECRET
 
 
 def test_a_name_that_is_a_secret_is_one_too(guard):

@@ -63,7 +63,11 @@ class Guard:
     def sweep(self) -> tuple[Note, ...]:
         """Search every file of the folder; move out what holds a secret, and say so."""
         notes = []
-        for file in sorted(path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink()):
+        for link in sorted(path for path in self.folder.rglob("*") if path.is_symlink()):
+            link.unlink()
+            what = f"{link.relative_to(self.folder).as_posix()}: a link was removed: an upload would have followed it"
+            notes.append(Note("link-removed", what, hint="write files into the folder, not links"))
+        for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
             if names := names_in_file(file, self.needles):
                 name = file.relative_to(self.folder).as_posix()
                 self.outside.mkdir(mode=0o700, parents=True, exist_ok=True)
