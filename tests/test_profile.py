@@ -4,12 +4,17 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
+from ci_perf.core.metrics import BY_NAME
+from ci_perf.core.model import Reading
 from ci_perf.core.plan import Job
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.profile import ProfileSession
+from ci_perf.profilers.attribution import case_counters
+from ci_perf.profilers.counters import Counters, Kind, Launch
 from tests.builders import a_spec
 from tests.test_external import H200, fake_nsys
 
@@ -54,3 +59,45 @@ def test_a_case_without_a_kernel_is_named_with_those_that_ran(tmp_path, mine, co
 
     assert note.code == code
     assert message in note.message
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "cases"),
+    [
+        ("kill -STOP $$", "nsys-no-report", 0),
+        ('echo a-report >"$report"; kill -STOP $$', "nsys-time-limit", 1),
+    ],
+    ids=["no-report", "partial-report"],
+)
+def test_a_profiler_that_does_not_end_is_killed_and_what_it_wrote_is_not_all(tmp_path, more, code, cases):
+    found = replace(session(tmp_path, more), timeout_s=0.5).run([job("sdpa", "s512")])
+    (note,) = found.notes
+
+    assert (note.code, len(found.timelines)) == (code, cases)
+    assert "ran into its time limit" in note.message
+    assert "NCCL" in note.hint
+
+
+def counted(values, launches=2):
+    """Return the registers of each launch of a case whose GPU kernels ncu saw in this order."""
+    metric = BY_NAME["registers_per_thread"]
+    seen = [
+        Launch(place, name, None, None, ("mine",), {metric.ncu: Reading(value)})
+        for place, (name, value) in enumerate(values)
+    ]
+    other = Launch(9, "gemm", None, None, ("other",), {metric.ncu: Reading(255.0)})
+    report = Counters(Kind.REPORT, None, (*seen, other))
+    return [launch[metric.name] for launch in case_counters(report, "mine", ["gemm"], launches, [metric])]
+
+
+def test_the_counters_of_a_case_are_those_of_its_own_kernels_launch_by_launch():
+    kernels = [("gemm_a", 40.0), ("memset", 99.0), ("gemm_b", 50.0)]
+
+    assert [reading.value for reading in counted([*kernels, ("gemm_a", 60.0), ("gemm_b", 30.0)])] == [50.0, 60.0]
+    assert counted([("memset", 99.0)]) == []
+
+
+def test_where_a_launch_was_lost_no_counter_is_said_of_any():
+    lost = counted([("gemm_a", 40.0), ("gemm_b", 50.0), ("gemm_a", 40.0)])
+
+    assert lost == [Reading(None, "register", "3 GPU kernels in 2 launches")]

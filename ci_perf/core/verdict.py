@@ -11,7 +11,7 @@ from dataclasses import replace
 from ci_perf.core.checks import judge_checks
 from ci_perf.core.decision import decide
 from ci_perf.core.finding import Finding
-from ci_perf.core.gates import counter_changes, judge_gate, uncompared, release
+from ci_perf.core.gates import counter_changes, judge_gate, release, uncompared
 from ci_perf.core.kernel_names import NameChanges, compare
 from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Toolchain, Verdict
 from ci_perf.core.sessions import sessions_of
