@@ -1,7 +1,8 @@
 import pytest
 
 from ci_perf.core.metrics import BY_NAME, METRICS, Trust, combine_kernels, wanted
-from ci_perf.core.model import Reading
+from ci_perf.core.model import Cost, Device, Reading
+from ci_perf.core.roofline import roofline
 
 DURATION = BY_NAME["duration_ns"].ncu
 
@@ -72,3 +73,24 @@ def test_a_metric_is_found_under_the_name_of_another_chip_or_version():
     both = {metric.ncu: Reading(None, "%", "n/a"), other: Reading(5.0, "%")}
     assert combine_kernels([both], [metric])[metric.name].value == 5.0
     assert combine_kernels([{metric.ncu: Reading(None, "%", "n/a")}], [metric])[metric.name].reason == "n/a"
+
+
+@pytest.mark.parametrize(
+    ("flop", "intensity", "ceiling", "bound"),
+    [(4e6, 4.0, 4e12, "memory"), (1e9, 1000.0, 256e12, "compute"), (0.0, 0.0, None, "memory")],
+)
+def test_the_ceiling_is_the_lower_of_compute_and_of_memory_at_this_intensity(flop, intensity, ceiling, bound):
+    device = Device(  # 1 TB/s; 9.0 does 4096 operations per SM and clock
+        "cuda",
+        "GPU",
+        compute_capability="9.0",
+        sm_count=50,
+        sm_clock_max_hz=1.25e9,
+        memory_clock_max_hz=1e9,
+        memory_bus_bits=4000,
+    )
+    found = roofline(Cost(flop=flop, bytes=1e6), 1e-3, device, "float16")
+
+    assert found is not None
+    assert (found.intensity, found.bound) == (intensity, bound)
+    assert found.attainable_flop_per_s == (ceiling and pytest.approx(ceiling))

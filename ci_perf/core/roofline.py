@@ -30,6 +30,16 @@ class Roofline:
     bound: str | None
     """`memory` or `compute`: which ceiling is the lower one."""
 
+    @property
+    def intensity(self) -> float | None:
+        """The arithmetic intensity in FLOP per byte; None for work that moves no byte."""
+        return self.flop_per_s / self.bytes_per_s if self.bytes_per_s else None
+
+    @property
+    def attainable_flop_per_s(self) -> float | None:
+        """The ceiling at this intensity: min(compute peak, intensity x bandwidth); None where it is not known."""
+        return self.flop_per_s / self.share if self.share and self.flop_per_s else None
+
 
 def peak_bandwidth(device: Device) -> float | None:
     """Return the highest memory bandwidth in bytes per second, or None where the driver does not tell.

@@ -62,6 +62,8 @@ def _case(row: Row) -> dict[str, object]:
         f"p99_{unit}": summary.p99 if summary else None,
         "flop_per_s": roof.flop_per_s if roof else None,
         "bytes_per_s": roof.bytes_per_s if roof else None,
+        "arithmetic_intensity": roof.intensity if roof else None,
+        "attainable_flop_per_s": roof.attainable_flop_per_s if roof else None,
         "roofline_share": roof.share if roof else None,
         "warnings": list(row.warnings),
     }

@@ -35,6 +35,8 @@ COLUMNS = (
     "flop_per_s",
     "bytes_per_s",
     "roofline_share",
+    "arithmetic_intensity",
+    "attainable_flop_per_s",
 )
 _MEASURED = tuple(c for c in COLUMNS if c.endswith("_s") and "_per_" not in c)
 """What is in the unit of the measurement."""
@@ -79,6 +81,7 @@ def _line(row: Row) -> dict[str, object]:
         measured |= {"median_low": summary.median.low, "median_high": summary.median.high}
     if roof:
         line |= {"flop_per_s": roof.flop_per_s, "bytes_per_s": roof.bytes_per_s, "roofline_share": roof.share}
+        line |= {"arithmetic_intensity": roof.intensity, "attainable_flop_per_s": roof.attainable_flop_per_s}
     return line | {f"{name}_{suffix(finding.unit)}": value for name, value in measured.items()}
 
 
