@@ -75,7 +75,7 @@ def test_a_value_is_found_wherever_blocks_are_cut(cut):
 
 def test_secrets_go_by_many_names_and_the_folder_of_a_shell_by_none():
     secret = ["DB_PASS", "MYSQL_PWD", "SSHPASS", "JWT", "SLACK_WEBHOOK_URL", "SENTRY_DSN", "AZURE_CONNECTION_STRING"]
-    known = ["PWD", "OLDPWD", "COMPASS", "PASSES", "CUDA_BYPASS", "DSNAME"]
+    known = ["PWD", "OLDPWD", "TRITON_PASS_PLUGIN_PATH", "COMPASS", "PASSES", "CUDA_BYPASS", "DSNAME"]
 
     assert [name for name in secret + known if is_secret_name(name)] == secret
 
