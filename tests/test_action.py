@@ -30,7 +30,7 @@ from ci_perf.core.settings import BY_NAME, variable
 from ci_perf.edge import store
 from tests.builders import a_baseline
 from tests.fake_github import FakeGitHub
-from tests.test_against import SLEEP, TOML
+from tests.test_against import NAP, TOML
 from tests.test_foreign import HEAD, foreign, workflow_run
 from tests.test_project import ROOT
 from tests.test_publish import slower
@@ -133,7 +133,7 @@ class Repository:
         return ran.stdout.strip()
 
     def commit(self, factor):
-        (self.tree / "kernels/nap/kernel.py").write_text(SLEEP.format(factor=factor))
+        (self.tree / "kernels/nap/kernel.py").write_text(NAP.format(factor=factor))
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message", f"factor {factor}")
         return self.git("rev-parse", "HEAD")
@@ -271,7 +271,7 @@ def test_perf_yml_shares_a_pull_request_out_over_runners_and_shards_and_comments
     kernel = repository.tree / "kernels/doze"
     kernel.mkdir()
     (kernel / "kernel.toml").write_text(TOML.format(microseconds=1000))
-    (kernel / "kernel.py").write_text(SLEEP.format(factor=1.0))
+    (kernel / "kernel.py").write_text(NAP.format(factor=1.0))
 
     ran = repository.push(factor=1.3, workflow="many.yml")
 
@@ -512,7 +512,7 @@ def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tm
         folder = tmp_path / "kernels" / kernel
         folder.mkdir(parents=True)
         (folder / "kernel.toml").write_text(TOML.format(microseconds=1000))
-        (folder / "kernel.py").write_text(SLEEP.format(factor=1.0))
+        (folder / "kernel.py").write_text(NAP.format(factor=1.0))
     plan = {"ACTION_PLAN": str(tmp_path / "plan.json")}
 
     _, planned = script(tmp_path, "plan", **plan, ACTION_RUNNERS="gpu,l4", ACTION_SHARDS="2", CI_PERF_DEVICE="cpu")

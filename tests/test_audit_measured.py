@@ -1,4 +1,4 @@
-"""`ci-perf audit` from end to end: sessions of a sleeping kernel on the CPU, appended to a file."""
+"""`ci-perf audit` from end to end: sessions of a kernel with its own clock on the CPU, appended to a file."""
 
 import os
 
@@ -8,12 +8,12 @@ from click.testing import CliRunner
 from ci_perf.cli import program
 from ci_perf.edge import turns
 from ci_perf.edge.audit_file import read_sessions
-from tests.test_against import SLEEP, TOML
+from tests.test_against import NAP, TOML
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch, bare_python):
-    """The current folder, with one kernel that sleeps for 2.5 ms."""
+    """The current folder, with one kernel of 2.5 ms by its own clock."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CI_PERF_PYTHON", str(bare_python))
     for name in [n for n in os.environ if n.startswith("GITHUB_")]:
@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch, bare_python):
     kernel = tmp_path / "kernels" / "nap"
     kernel.mkdir(parents=True)
     (kernel / "kernel.toml").write_text(TOML.format(microseconds=2500))
-    (kernel / "kernel.py").write_text(SLEEP.format(factor=1.0))
+    (kernel / "kernel.py").write_text(NAP.format(factor=1.0))
     return tmp_path
 
 

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from ci_perf.cli import program
 from ci_perf.core.settings import SETTINGS, variable
 from ci_perf.edge import store
+from tests.test_against import NAP
 from tests.test_worker import is_alive
 
 # Turns on the clock of the measurement, so that its time is the same however busy the machine is.
@@ -41,7 +42,6 @@ def cost(**case):
     return {"flop": 2.0, "bytes": 8.0}
 """
 BROKEN = SPIN.replace("return seconds", "return 2.0", 1)
-BUSY = "    end = perf_counter() + seconds\n    while perf_counter() < end:\n        pass\n"
 TOML = 'entry = "kernel.py"\ndevices = ["cpu"]\n'
 BRIEF = ("--processes", "1", "--samples", "5")
 ACCEPTABLE = ("--processes", "5", "--samples", "5")
@@ -205,25 +205,25 @@ def test_an_archive_that_is_damaged_or_holds_no_run_is_refused_in_one_line(broke
 
 def test_accept_then_an_unchanged_run_then_a_planted_slowdown(repository):
     """The promise of the tool, end to end: no false alarm, and a real one."""
-    sleeps = SPIN.replace("import perf_counter", "import sleep").replace(BUSY, "    sleep(seconds)\n")
-    a_kernel(repository, source=sleeps, cases=(("long", "ms = 2.6"),))  # a busy machine delays a sleep the least
+    toml = TOML + "[cases.long]\nmicroseconds = 50\n"
+    a_kernel(repository, "nap", source=NAP.format(factor=1.0), toml=toml, cases=())
     six = ("--processes", "6", "--samples", "5")
 
     first = ci_perf("run", *six, "--json")
-    assert verdicts(first) == {"spin/long": ("NEW", "no-baseline")}
+    assert verdicts(first) == {"nap/long": ("NEW", "no-baseline")}
     accepted = ci_perf("baseline", "accept", "ci-perf-run")
     assert (accepted.exit_code, accepted.stdout.count("wrote baselines/cpu-")) == (0, 1)
     assert ci_perf("baseline", "check").stdout == "1 baseline files, 0 problems\n"
     assert ci_perf("baseline", "diff", "ci-perf-run", "--json").stdout == "[]\n"
 
     second = ci_perf("run", *six, "--json")
-    assert verdicts(second) == {"spin/long": ("UNCHANGED", "within-noise")}
+    assert verdicts(second) == {"nap/long": ("UNCHANGED", "within-noise")}
     assert second.exit_code == 0
 
     planted = ci_perf("run", *six, "--json", "--plant-slowdown", "50%")
-    assert verdicts(planted) == {"spin/long": ("REGRESSION", "slower")}
+    assert verdicts(planted) == {"nap/long": ("REGRESSION", "slower")}
     assert planted.exit_code == 1
-    assert json.loads(planted.stdout)["cases"][0]["change"]["ratio"] == pytest.approx(1.5, rel=0.25)
+    assert json.loads(planted.stdout)["cases"][0]["change"]["ratio"] == pytest.approx(1.5, rel=0.01)
     assert json.loads(planted.stdout)["planted"] == 0.5
     (measurement,) = store.read_run(repository / "ci-perf-run").measurements
     assert [replicate.batch for replicate in measurement.replicates] == [0] * 6 + [1] * 6
