@@ -309,6 +309,36 @@ def test_newer_triton_writes_the_unit_behind_the_provider():
 
 
 @pytest.mark.parametrize(
+    ("text", "signed"),
+    [
+        pytest.param("N,mine\n256.000000,1.500000\n512.000000,2.250000\n", True, id="six-digits"),
+        pytest.param("N,mine\n256.0,1.5\n512.0,2.2\n", True, id="one-digit"),
+        pytest.param("N,mine\n256.0,1.5\n512.0,\n", True, id="a-provider-that-failed"),
+        pytest.param("N,Triton (mine)\n256,1.25\n", True, id="its-name"),
+        pytest.param("N,mine (TFLOPS)\n256,1.25\n512,2\n", True, id="unit-behind-the-provider"),
+        pytest.param("Year,Revenue\n2020,100.5\n2021,200.25\n", False, id="mixed-digits"),
+        pytest.param("Year,Revenue\n2020,1.5\n2021,2.5\n", False, id="whole-numbers-beside-fractions"),
+        pytest.param("Year,Revenue\n2020,100\n2021,200\n", False, id="whole-numbers-alone"),
+        pytest.param("lat,lon\n52.1,13.4\n48.9,2.4\n", False, id="a-first-column-that-is-no-size"),
+        pytest.param("t,U (V)\n1,1.5\n2,2.25\n", False, id="a-unit-that-no-benchmark-has"),
+    ],
+)
+def test_a_table_of_numbers_is_tritons_where_it_shows_or_kernel_toml_says_so(text, signed):
+    assert parse(text, "t.csv", promised="triton_csv").kind == "triton-csv"
+    if signed:
+        assert parse(text, "t.csv").kind == "triton-csv"
+    else:
+        with pytest.raises(ProfileError, match="a table of numbers, which nothing in it says Triton wrote"):
+            parse(text, "t.csv")
+
+
+def test_a_unit_of_time_that_is_not_known_is_said_and_not_taken_for_nanoseconds():
+    (case,) = main_of(google(entry(time_unit="fortnight")))
+
+    assert (case.values, case.skipped) == ((), "the unit of its times is not known: fortnight")
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "the file is empty"),

@@ -14,11 +14,21 @@ from ci_perf.cli.program import program
 from ci_perf.core.errors import CiPerfError
 from ci_perf.edge import inspection
 from tests import corpus
-from tests.test_nsys import write_trace
+from tests.test_nsys import call, write_trace
 
 TRACE = corpus.CAPTURES / "h200-nsys-2025.3.2-torch.sqlite"
 REPORT = corpus.CAPTURES / "h200-ncu-2025.3.1-min.ncu-rep"
 PAGE = corpus.CAPTURES / "h200-ncu-2025.3.1-min-raw.csv"
+
+
+NOTHING_COUNTED = b"""ID,Kernel Name,dram__bytes.sum
+,,byte
+0,"scale(float *)",n/a
+1,"scale(float *)",n/a
+"""
+NOTHING_RAN = b"""{"context": {}, "benchmarks": [
+    {"name": "BM_a", "run_type": "iteration", "error_occurred": true, "error_message": "no device", "real_time": 0}
+]}"""
 
 
 def inspect(*arguments: object):
@@ -89,6 +99,10 @@ def test_tables_for_people(path, words):
         ("t.sqlite", b"\x1f\x8b\x08\0", "a gzip-compressed file"),
         ("results.json", b"BZh91AY&SY", "a bzip2-compressed file"),
         ("a.out", b"\x7fELF\2\1\1\0", "a program"),
+        ("sales.csv", b"Year,Revenue\n2020,100.5\n", "a table of numbers, which nothing in it says Triton wrote"),
+        ("t.csv", b"N,Triton\n256.0,nan\n", "none of its 1 results has a value; Triton [N=256] value: the file"),
+        ("n.csv", NOTHING_COUNTED, "none of its 2 launches has a value: n/a"),
+        ("g.json", NOTHING_RAN, "none of its 1 results has a value; BM_a real_time: no device"),
         ("x" * 300, None, "file name too long"),
     ],
 )
@@ -158,6 +172,15 @@ def test_an_export_that_holds_nothing_is_refused(tmp_path):
 
     assert result.exit_code == 2
     assert "an nsys export, but holds no kernel" in result.stderr
+
+
+def test_kernels_that_were_launched_and_not_traced_took_no_measured_time(tmp_path):
+    path = write_trace(tmp_path / "t.sqlite", {"CUPTI_ACTIVITY_KIND_RUNTIME": [call(0, 1), call(0, 2)]})
+    found = document(path)
+
+    assert (found["kernel_count"], found["kernel_total_ns"]) == (0, None)
+    assert "2 kernels were launched but none was traced" in found["warnings"][0]
+    assert "kernels: 0, their time is not available" in inspect(path).stdout
 
 
 def test_a_report_of_nsys_is_exported_where_there_is_an_nsys(tmp_path, monkeypatch):

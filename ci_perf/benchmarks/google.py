@@ -69,8 +69,13 @@ def _cases(name: str, group: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkC
             yield BenchmarkCase(name, params, "real_time", "s", "lower", (), str(reason))
             return
     samples = [e for e in group if e.get("run_type", "iteration") == "iteration"] or _summary(group)
+    unknown = sorted({str(entry["time_unit"]) for entry in samples if _factor(entry) is None})
     for metric in _TIMES:
-        yield measured(name, params, metric, ("s", "lower"), list(_seconds(samples, metric)))
+        if unknown:
+            reason = f"the unit of its times is not known: {unknown[0]}"
+            yield BenchmarkCase(name, params, metric, "s", "lower", (), reason)
+        else:
+            yield measured(name, params, metric, ("s", "lower"), list(_seconds(samples, metric)))
     for metric, unit in _RATES.items():
         rates = [value for e in samples if (value := number(e.get(metric))) is not None]
         if rates:
@@ -89,9 +94,15 @@ def _summary(aggregates: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, A
 
 def _seconds(samples: Sequence[Mapping[str, Any]], metric: str) -> Iterator[float]:
     for entry in samples:
-        value, unit = number(entry.get(metric)), base_unit(str(entry.get("time_unit", "ns")))
-        if value is not None and unit is not None and unit[0] == "s":
-            yield scaled(value, unit[1])
+        value, factor = number(entry.get(metric)), _factor(entry)
+        if value is not None and factor is not None:
+            yield scaled(value, factor)
+
+
+def _factor(entry: Mapping[str, Any]) -> float | None:
+    """Return how many seconds the entry's unit of time is; None: it is no unit of time."""
+    unit = base_unit(str(entry.get("time_unit", "ns")))
+    return unit[1] if unit and unit[0] == "s" else None
 
 
 def _counters(name: str, samples: Sequence[Mapping[str, Any]], params: Mapping[str, Scalar]) -> Iterator[BenchmarkCase]:

@@ -25,7 +25,7 @@ def read(path: Path) -> BenchmarkFile:
     except OSError as error:
         raise ProfileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     try:
-        return parse(content.decode("utf-8-sig"), str(path), partial(beside, path))
+        return parse(content.decode("utf-8-sig"), str(path), beside=partial(beside, path))
     except UnicodeDecodeError:
         look = "an SQLite database" if content.startswith(b"SQLite format 3\0") else "binary data"
         raise _refusal(str(path), look) from None
@@ -47,8 +47,12 @@ def _nothing_beside(folder: str, name: str) -> None:
     """Stand in for `beside` where there is only a text."""
 
 
-def parse(text: str, name: str, beside: Beside = _nothing_beside) -> BenchmarkFile:
-    """Read the text of a file; `name` names it in errors, `beside` reads the files that nvbench writes beside it."""
+def parse(text: str, name: str, *, promised: str = "", beside: Beside = _nothing_beside) -> BenchmarkFile:
+    """Read the text of a file; `name` names it in errors, `beside` reads the files that nvbench writes beside it.
+
+    `promised` is the key of kernel.toml that says what the file is. Under `triton_csv` any table of numbers is one of
+    Triton's; else one that does not show it is refused.
+    """
     text = text.removeprefix("\ufeff")
     start = text.lstrip()[:40]
     if not start:
@@ -57,7 +61,7 @@ def parse(text: str, name: str, beside: Beside = _nothing_beside) -> BenchmarkFi
         raise ProfileError(f"{name}: a git-lfs pointer, not the file itself", hint="fetch it with `git lfs pull`")
     if start.lower().startswith(("<!doctype html", "<html")):
         raise _refusal(name, "an HTML page, such as a sign-in page in place of the file")
-    found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name)
+    found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name, promised)
     if not found.cases:
         raise ProfileError(
             f"{name}: a file of {found.kind} without a benchmark", hint="did the filter of the benchmark match nothing?"
@@ -113,7 +117,7 @@ def _objects(entries: Sequence[object]) -> str:
     return f"objects with the keys {_keys(first)}" if isinstance(first, dict) else "values"
 
 
-def _parse_csv(text: str, name: str) -> BenchmarkFile:
+def _parse_csv(text: str, name: str, promised: str) -> BenchmarkFile:
     lines = text.splitlines()
     below = google.header_line(lines)
     try:
@@ -130,6 +134,8 @@ def _parse_csv(text: str, name: str) -> BenchmarkFile:
             f"{name}: a row has {len(ragged)} cells under {len(header)} headings: {','.join(ragged)[:60]}",
             hint="was the benchmark stopped while it wrote the file?",
         )
+    if below is None and not nvbench.is_csv(header) and promised != "triton_csv" and not triton.is_signed(header, rows):
+        raise _refusal(name, f"a table of numbers, which nothing in it says Triton wrote: {', '.join(header[:6])}")
     if below is not None:
         return google.parse_csv(header, rows)
     return nvbench.parse_csv(header, rows) if nvbench.is_csv(header) else triton.parse_csv(header, rows)

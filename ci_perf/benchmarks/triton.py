@@ -3,6 +3,7 @@
 The file says neither unit nor direction; newer versions write the unit behind the provider's name.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -16,6 +17,26 @@ def is_csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Tell whether this is a table of numbers under names that are none."""
     named = len(header) >= 2 and all(number(heading) is None for heading in header) and all(header[1:])
     return named and bool(rows) and all(_is_number(cell) for row in rows for cell in row)
+
+
+def is_signed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether such a table shows that Triton wrote it, where nobody says so: many a table holds only numbers.
+
+    A column is called after Triton, or has its unit; or pandas wrote the numbers as `Mark.run` in triton/testing.py
+    lets it: all with equally many digits behind the point, the first parameter too, which is a whole number.
+
+    >>> is_signed(["N", "mine"], [["256.000000", "1.500000"]]), is_signed(["Year", "Revenue"], [["2020", "1.5"]])
+    (True, False)
+    """
+    first = 0 if header[0].strip() else 1
+    providers = header[first + 1 :]
+    if any("triton" in heading.lower() for heading in providers):
+        return True
+    if all(_provider(heading)[1] for heading in providers):
+        return bool(providers)
+    written = [cell.strip() for row in rows for cell in row[first:] if cell.strip() and math.isfinite(float(cell))]
+    digits = {len(cell.partition(".")[2]) for cell in written}
+    return len(digits) == 1 and digits != {0} and all(float(row[first] or "nan").is_integer() for row in rows)
 
 
 def _is_number(cell: str) -> bool:

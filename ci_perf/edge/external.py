@@ -265,7 +265,7 @@ class ProgramRunner:
 
     def _benchmark(self, job: Job, program: Program, scratch: Path) -> Chosen:
         try:
-            return choose(_read(self._output(job, scratch)), program, job.params)
+            return choose(_read(self._output(job, scratch), program.kind), program, job.params)
         except NoNumber as error:
             raise _Failed(error.code, str(error)) from None
 
@@ -335,11 +335,12 @@ def _activity(sqlite: Path, job: Job, ranges: Sequence[RangeStats]) -> Mapping[s
     return found.get(ranges[0].name) or activity.not_analysed("the range is outside of NVTX's default domain")
 
 
-def _read(path: Path) -> BenchmarkFile:
+def _read(path: Path, promised: str) -> BenchmarkFile:
     if path.stat().st_size > _LARGEST_FILE:
         raise _Failed("wrong-format", f"{{output}} is larger than {_LARGEST_FILE >> 20} MiB")
     try:
-        return parse(path.read_text(encoding="utf-8-sig"), "{output}", partial(_samples, path))
+        text = path.read_text(encoding="utf-8-sig")
+        return parse(text, "{output}", promised=promised, beside=partial(_samples, path))
     except UnicodeDecodeError:
         raise _Failed("wrong-format", "{output}: binary data, not a benchmark's results") from None
     except ProfileError as error:

@@ -35,7 +35,7 @@ def inspect(path: Path, environ: Mapping[str, str]) -> Document:
     if head.startswith(filetype.NSYS_MAGIC):
         return _report(path, environ)
     if head.startswith(filetype.NCU_MAGIC):
-        return document.of_counters(ncu.read(path))
+        return _counters(path)
     return _text(path, head)
 
 
@@ -74,10 +74,35 @@ def _text(path: Path, head: bytes) -> Document:
     encoding = ncu.text_encoding(head)
     text = path.read_text(encoding=encoding or "utf-8", errors="replace")
     if path.suffix == ".ncu-rep" or ncu_csv.has_table(text) or _NCU_SPEECH.search(text):
-        return document.of_counters(ncu.read(path))
+        return _counters(path)
     for pattern, look, hint in _PRINTED:
         if re.search(pattern, text, re.MULTILINE):
             raise ProfileError(f"{path}: it looks like {look}, not like a file of a profiler", hint=hint)
     if encoding is None or (filetype.find_look(head) and text.lstrip("\ufeff \t\r\n")[:1] != "{"):
         raise filetype.refusal(path, "a file of a profiler or a benchmark", head)
-    return document.of_benchmark(benchmarks.read(path))
+    return _benchmark(path)
+
+
+def _counters(path: Path) -> Document:
+    counters = ncu.read(path)
+    readings = [reading for launch in counters.launches for reading in launch.metrics.values()]
+    if all(reading.value is None for reading in readings):
+        why = ", ".join(dict.fromkeys(reading.reason for reading in readings if reading.reason)) or "no metrics"
+        empty = f"none of its {len(counters.launches)} launches has a value: {why}"
+        raise ProfileError(
+            f"{path}: it looks like what ncu wrote, but {empty}",
+            hint="were the counters permitted, and the metrics known to this ncu and GPU? `ci-perf doctor` looks",
+        )
+    return document.of_counters(counters)
+
+
+def _benchmark(path: Path) -> Document:
+    found = benchmarks.read(path)
+    if all(case.skipped for case in found.cases):
+        first = found.cases[0]
+        raise ProfileError(
+            f"{path}: it looks like a file of {found.kind}, but none of its {len(found.cases)} results has a value; "
+            f"{first}: {first.skipped}",
+            hint="did the benchmarks run? their own output says why they failed or were skipped",
+        )
+    return document.of_benchmark(found)

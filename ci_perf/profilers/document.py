@@ -20,7 +20,10 @@ def holds_nothing(timeline: Timeline) -> bool:
 
 
 def of_timeline(timeline: Timeline) -> Document:
-    """Describe a trace; kernels of one name are one, whatever their launch parameters."""
+    """Describe a trace; kernels of one name are one, whatever their launch parameters.
+
+    The total is None where kernels were launched and none was traced: nothing measured that it is 0.
+    """
     kernels: dict[str, list[int]] = {}
     for kernel in timeline.kernels:
         sums = kernels.setdefault(kernel.name, [0, 0])
@@ -40,7 +43,7 @@ def of_timeline(timeline: Timeline) -> Document:
             for gpu in timeline.devices
         ],
         "kernel_count": timeline.kernel_count,
-        "kernel_total_ns": timeline.kernel_total_ns,
+        "kernel_total_ns": None if timeline.lost_every_kernel else timeline.kernel_total_ns,
         "kernel_busy_ns": {str(device): busy for device, busy in timeline.kernel_busy_ns.items()},
         "graph_count": timeline.graph_count,
         "graph_total_ns": timeline.graph_total_ns,
@@ -118,10 +121,12 @@ def table(document: Document) -> tuple[Sequence[str], Rows]:
 def _trace_lines(document: Document) -> list[str]:
     devices = ", ".join(f"{gpu['name']} (device {gpu['index']})" for gpu in document["devices"]) or "not named"
     busy = ", ".join(f"{ns:,} ns on device {device}" for device, ns in document["kernel_busy_ns"].items())
+    total = document["kernel_total_ns"]
+    together = "their time is not available" if total is None else f"{total:,} ns together; busy {busy or 'never'}"
     lines = [
         f"nsys trace, written by nsys {document['tool_version'] or '?'}, schema {document['schema_version'] or '?'}",
         f"devices: {devices}",
-        f"kernels: {document['kernel_count']:,}, {document['kernel_total_ns']:,} ns together; busy {busy or 'never'}",
+        f"kernels: {document['kernel_count']:,}, {together}",
         f"memory copies: {document['memcpy_count']:,}; NVTX events: {document['nvtx_count']:,}",
     ]
     if len(document["processes"]) > 1:

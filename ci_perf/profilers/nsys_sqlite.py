@@ -157,6 +157,7 @@ def _read_timeline(database: sqlite3.Connection, pool: Pool) -> Timeline:
         api=_api(database, kernels.calls),
         kernels=names.kernel_stats(kernels.tallies),
         ranges=tuple(_ranges(kernels, ranges, names)),
+        launches=sum(kernels.calls.launches_by_process.values()),
         processes=tuple(_processes(kernels)),
     )
     return replace(timeline, warnings=tuple(_warnings(database, timeline, kernels)))
@@ -270,7 +271,7 @@ def _processes(kernels: Kernels) -> Iterator[ProcessStats]:
 
 
 def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
-    launches, untraced = sum(kernels.calls.launches_by_process.values()), kernels.untraced_launches
+    launches, untraced = timeline.launches, kernels.untraced_launches
     major = re.match(r"\d+", timeline.schema_version or "")
     if major and int(major[0]) > NEWEST_SCHEMA:
         yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"

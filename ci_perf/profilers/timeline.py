@@ -149,6 +149,8 @@ class Timeline:
     """The longest total first."""
     ranges: tuple[RangeStats, ...]
     """In the order in which the names first occur."""
+    launches: int = 0
+    """Successful calls that launch one kernel each, whether or not the kernel is in the trace."""
     processes: tuple[ProcessStats, ...] = ()
     """Those that called CUDA or ran a kernel; empty where the trace does not tell processes apart."""
     warnings: tuple[str, ...] = ()
@@ -157,6 +159,11 @@ class Timeline:
     def has_kernel_data(self) -> bool:
         """False: no kernel was traced, and `warnings` says why; never read the zeros as a measurement."""
         return self.kernel_count > 0
+
+    @property
+    def lost_every_kernel(self) -> bool:
+        """Kernels were launched, and neither they nor a graph is in the trace: the capture is broken."""
+        return self.launches > 0 and not self.kernel_count and not self.graph_count
 
 
 def hidden_by_graphs(count: int) -> str:
