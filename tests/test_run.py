@@ -548,8 +548,9 @@ def test_ctrl_c_leaves_a_run_that_can_be_read_and_no_process(repository):
     hangs = SPIN + "\nimport os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     a_kernel(repository, "alpha")
     a_kernel(repository, "omega", source=hangs)
+    listens = ("env", "--default-signal=INT")  # a shell's job in the background inherits deaf ears
     started = subprocess.Popen(
-        [sys.executable, "-m", "ci_perf", "run", *BRIEF], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*listens, sys.executable, "-m", "ci_perf", "run", *BRIEF], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     pid = wait_for(lambda: (repository / "pid").exists() and (repository / "pid").read_text())
     started.send_signal(signal.SIGINT)
