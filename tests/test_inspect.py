@@ -1,6 +1,7 @@
 """`ci-perf inspect`: any file in, what it holds or what it looks like out; never a traceback."""
 
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -99,6 +100,12 @@ def test_tables_for_people(path, words):
         ("t.sqlite", b"\x1f\x8b\x08\0", "a gzip-compressed file"),
         ("results.json", b"BZh91AY&SY", "a bzip2-compressed file"),
         ("a.out", b"\x7fELF\2\1\1\0", "a program"),
+        ("t.json", b'{"traceEvents": [{"ph": "X", "cat": "cpu_op"}]}', "a Chrome trace, but holds no kernel"),
+        ("t.jsonl", b'{"type": 48}\n{"type": 79}\n', "several JSON documents one after another: {"),
+        ("t.json", b"{}", "JSON that holds nothing"),
+        ("t.parquet", b"PAR1\0", "a Parquet table"),
+        ("t.txt", b"========= COMPUTE-SANITIZER\n", "what compute-sanitizer prints"),
+        ("t.csv", b"==7== NVPROF is profiling process 7\n", "what nvprof prints"),
         ("sales.csv", b"Year,Revenue\n2020,100.5\n", "a table of numbers, which nothing in it says Triton wrote"),
         ("t.csv", b"N,Triton\n256.0,nan\n", "none of its 1 results has a value; Triton [N=256] value: the file"),
         ("n.csv", NOTHING_COUNTED, "none of its 2 launches has a value: n/a"),
@@ -181,6 +188,19 @@ def test_kernels_that_were_launched_and_not_traced_took_no_measured_time(tmp_pat
     assert (found["kernel_count"], found["kernel_total_ns"]) == (0, None)
     assert "2 kernels were launched but none was traced" in found["warnings"][0]
     assert "kernels: 0, their time is not available" in inspect(path).stdout
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_trace_of_torchs_profiler_is_a_trace(tmp_path, pack):
+    path = tmp_path / ("t.pt.trace.json.gz" if pack else "trace.json")
+    content = (corpus.CAPTURES.parent / "hand-made-torch-2.11.trace.json").read_bytes()
+    path.write_bytes(gzip.compress(content) if pack else content)
+    found = document(path)
+
+    assert (found["kind"], found["kernel_count"], found["kernel_total_ns"]) == ("torch-profiler", 5, 142500)
+    assert (found["kernel_busy_ns"], found["memcpy_count"], found["nvtx_count"]) == ({"0": 142500}, 1, 1)
+    assert found.keys() == document(TRACE).keys()
+    assert "trace of torch's profiler, schema 1" in inspect(path).stdout
 
 
 def test_a_report_of_nsys_is_exported_where_there_is_an_nsys(tmp_path, monkeypatch):

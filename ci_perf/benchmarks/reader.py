@@ -77,6 +77,9 @@ def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            first = text.lstrip().splitlines()[0][:40]
+            raise _refusal(name, f"several JSON documents one after another: {first}") from None
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ProfileError(
             f"{name}: not JSON: {reason}", hint="was the benchmark stopped while it wrote the file?"
@@ -91,7 +94,7 @@ def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
                 return kind(document)
             except ProfileError as error:
                 raise ProfileError(f"{name}: {error}", hint=error.hint) from None
-    raise _refusal(name, f"JSON with the keys {_keys(document)}")
+    raise _refusal(name, f"JSON with the keys {_keys(document)}" if document else "JSON that holds nothing")
 
 
 def _json_kind(document: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], beside: Beside) -> _Parser | None:
@@ -109,7 +112,7 @@ def _json_kind(document: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
 
 
 def _keys(entry: Mapping[str, Any]) -> str:
-    return ", ".join(list(entry)[:6]) + (", ..." if len(entry) > 6 else "") or "none"
+    return ", ".join(list(entry)[:6]) + (", ..." if len(entry) > 6 else "")
 
 
 def _objects(entries: Sequence[object]) -> str:

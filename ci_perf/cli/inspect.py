@@ -19,7 +19,7 @@ ROWS = 200
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs: everything, in base units.")
 def inspect(file: Path, as_json: bool) -> None:
-    """Say what FILE holds: an nsys export or report, an ncu report or its CSV, a benchmark's results.
+    """Say what FILE holds: a trace of nsys or of torch's profiler, an ncu report or its CSV, results of a benchmark.
 
     A file that is none of these, or holds nothing, is refused with exit status 2 and what it looks like.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 from ci_perf.benchmarks import reader as benchmarks
 from ci_perf.core.errors import ProfileError
 from ci_perf.edge import proc, tools
-from ci_perf.profilers import document, filetype, ncu, ncu_csv, nsys
+from ci_perf.profilers import chrome_trace, document, filetype, ncu, ncu_csv, nsys
 from ci_perf.profilers.document import Document
 
 _EXPORT_TIMEOUT_S = 600.0
@@ -18,6 +18,16 @@ _PRINTED = (
         r"^\s*(?:Processing \[|Generating SQLite file|SKIPPED: |\*\* .+ \(.+\):)|^\s*Time ?\(%\)",
         "what `nsys stats` prints",
         "`nsys export --type sqlite REPORT` writes the file to inspect",
+    ),
+    (
+        r"^={5,} COMPUTE-SANITIZER",
+        "what compute-sanitizer prints",
+        "`ci-perf run --sanitize memcheck` runs cases under it and reads what it finds",
+    ),
+    (
+        r"^==\d+== NVPROF is profiling",
+        "what nvprof prints",
+        "nvprof knows no GPU after Volta: record with nsys, `nsys export --type sqlite REPORT`",
     ),
     (
         r"^\s*Section: \w",
@@ -36,6 +46,8 @@ def inspect(path: Path, environ: Mapping[str, str]) -> Document:
         return _report(path, environ)
     if head.startswith(filetype.NCU_MAGIC):
         return _counters(path)
+    if path.name.endswith(".json.gz"):
+        return _chrome_trace(path)
     return _text(path, head)
 
 
@@ -47,6 +59,16 @@ def _trace(path: Path) -> Document:
             hint="did the capture range begin, and did the program use CUDA? record it again",
         )
     return document.of_timeline(timeline)
+
+
+def _chrome_trace(path: Path) -> Document:
+    timeline = chrome_trace.read(path)[0].timeline
+    if not (timeline.kernel_count or timeline.api or timeline.copies or timeline.memset_count):
+        raise ProfileError(
+            f"{path}: it looks like a Chrome trace, but holds no kernel and no CUDA call",
+            hint="torch's profiler records them with ProfilerActivity.CUDA, where no other profiler holds CUPTI",
+        )
+    return document.of_timeline(timeline, "torch-profiler")
 
 
 def _report(path: Path, environ: Mapping[str, str]) -> Document:
@@ -80,6 +102,8 @@ def _text(path: Path, head: bytes) -> Document:
             raise ProfileError(f"{path}: it looks like {look}, not like a file of a profiler", hint=hint)
     if encoding is None or (filetype.find_look(head) and text.lstrip("\ufeff \t\r\n")[:1] != "{"):
         raise filetype.refusal(path, "a file of a profiler or a benchmark", head)
+    if text.lstrip()[:1] == "{" and '"traceEvents"' in text:
+        return _chrome_trace(path)
     return _benchmark(path)
 
 

@@ -11,7 +11,7 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from ci_perf.core.errors import ProfileError
 from ci_perf.core.model import Reading
 from ci_perf.profilers import activity
 from ci_perf.profilers.activity import Call, Work
-from ci_perf.profilers.timeline import Dim3, Gpu, KernelStats, RangeStats, Timeline
+from ci_perf.profilers.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, RangeStats, Timeline
 
 _CALLS = ("cuda_runtime", "cuda_driver")
+_LAUNCH = re.compile(r"cu(da)?Launch(Cooperative)?Kernel")
 _COPY = re.compile(r"Memcpy (\w)to(\w)(?: \((\w+) -> (\w+)\))?")
 _KINDS = {"HD": "host-to-device", "DH": "device-to-host", "DD": "device-to-device"}
 _OF_THE_HOST = ("host_name", "traceName", "trace_id")
@@ -87,7 +88,10 @@ def parse(document: Mapping[str, Any]) -> ChromeTrace:
                 for event in instances
             )
         )
-    return ChromeTrace(_timeline(document, kernels, work, found, len(ranges)), metrics, _whole(calls, work))
+    timeline = _timeline(document, kernels, work, found)
+    launches = sum(bool(_LAUNCH.match(call.name)) for call in calls)
+    timeline = replace(timeline, launches=launches, nvtx_count=len(ranges), api=_api(calls))
+    return ChromeTrace(timeline, metrics, _whole(calls, work))
 
 
 def add_local_memory(document: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -158,7 +162,6 @@ def _timeline(
     kernels: Sequence[Mapping[str, Any]],
     work: Sequence[Work],
     ranges: Sequence[RangeStats],
-    range_count: int,
 ) -> Timeline:
     gpus = tuple(_gpu(device) for device in document.get("deviceProperties", ()))
     busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -174,14 +177,30 @@ def _timeline(
         kernel_busy_ns={device: activity.union(spans)[0] for device, spans in sorted(busy.items())},
         graph_count=0,
         graph_total_ns=0,
-        copies=(),
+        copies=tuple(_copy_stats(work)),
         memset_count=sum(1 for w in work if w.kind == "memset"),
-        nvtx_count=range_count,
+        nvtx_count=0,
         api={},
         kernels=_stats(kernels),
         ranges=tuple(ranges),
         warnings=warnings,
     )
+
+
+def _copy_stats(work: Sequence[Work]) -> Iterator[CopyStats]:
+    """Group copies by kind; between which memories, the trace says of some only."""
+    kinds = dict.fromkeys(w.kind for w in work if w.kind not in ("kernel", "memset"))
+    for kind in kinds:
+        mine = [w for w in work if w.kind == kind]
+        total = sum(w.end - w.start for w in mine)
+        yield CopyStats(kind, None, None, len(mine), sum(w.bytes for w in mine), total)
+
+
+def _api(calls: Sequence[Call]) -> dict[str, ApiStats]:
+    sums: dict[str, list[int]] = defaultdict(list)
+    for call in calls:
+        sums[call.name].append(call.end - call.start)
+    return {name: ApiStats(len(spent), sum(spent)) for name, spent in sums.items()}
 
 
 def _gpu(device: Mapping[str, Any]) -> Gpu:

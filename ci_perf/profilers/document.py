@@ -19,8 +19,8 @@ def holds_nothing(timeline: Timeline) -> bool:
     return not (any(counts) or timeline.copies or timeline.api or timeline.devices)
 
 
-def of_timeline(timeline: Timeline) -> Document:
-    """Describe a trace; kernels of one name are one, whatever their launch parameters.
+def of_timeline(timeline: Timeline, kind: str = "nsys") -> Document:
+    """Describe a trace of nsys or `torch-profiler`; kernels of one name are one, whatever their launch parameters.
 
     The total is None where kernels were launched and none was traced: nothing measured that it is 0.
     """
@@ -30,7 +30,7 @@ def of_timeline(timeline: Timeline) -> Document:
         sums[0] += kernel.count
         sums[1] += kernel.total_ns
     return {
-        "kind": "nsys",
+        "kind": kind,
         "tool_version": timeline.tool_version,
         "schema_version": timeline.schema_version,
         "devices": [
@@ -109,7 +109,7 @@ Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 def table(document: Document) -> tuple[Sequence[str], Rows]:
     """Return the lines above a document's table, and the table."""
-    if document["kind"] == "nsys":
+    if document["kind"] in ("nsys", "torch-profiler"):
         return _trace_lines(document), _trace_rows(document)
     if document["kind"] == "ncu":
         most = max(len(launch["metrics"]) for launch in document["launches"])
@@ -121,10 +121,14 @@ def table(document: Document) -> tuple[Sequence[str], Rows]:
 def _trace_lines(document: Document) -> list[str]:
     devices = ", ".join(f"{gpu['name']} (device {gpu['index']})" for gpu in document["devices"]) or "not named"
     busy = ", ".join(f"{ns:,} ns on device {device}" for device, ns in document["kernel_busy_ns"].items())
+    version, schema = document["tool_version"] or "?", document["schema_version"] or "?"
+    written = f"nsys trace, written by nsys {version}, schema {schema}"
+    if document["kind"] != "nsys":
+        written = f"trace of torch's profiler, schema {schema}"
     total = document["kernel_total_ns"]
     together = "their time is not available" if total is None else f"{total:,} ns together; busy {busy or 'never'}"
     lines = [
-        f"nsys trace, written by nsys {document['tool_version'] or '?'}, schema {document['schema_version'] or '?'}",
+        written,
         f"devices: {devices}",
         f"kernels: {document['kernel_count']:,}, {together}",
         f"memory copies: {document['memcpy_count']:,}; NVTX events: {document['nvtx_count']:,}",
