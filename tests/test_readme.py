@@ -28,9 +28,9 @@ def blocks(language):
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """A user's repository: the kernels and baselines of this one, and the kernel that the README shows."""
+    """A user's repository: kernels, baselines and a trace of this one, and the kernel that the README shows."""
     root = tmp_path_factory.mktemp("repository")
-    for folder in ("kernels", "baselines"):
+    for folder in ("kernels", "baselines", "tests/data/captures"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for block in blocks("toml") + blocks("python"):
         path = root / block.splitlines()[0].removeprefix("# ")
