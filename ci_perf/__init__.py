@@ -28,6 +28,7 @@ edge            one module for each kind of outside world
   lab           the machine as the flow sees it: verify, time, profile
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
   program_counters  programs under ncu
+  program_traces  the traces of programs that are kept
   base          the base commit made ready: tree, build, kernels, worker
   built         its tree as the setup command left it, kept from run to run
   turns         base and head in turns on one device

@@ -18,6 +18,8 @@ from ci_perf.edge import gpu, store
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.program_counters import ProgramCounters, Traced
+from ci_perf.edge.program_traces import ProgramTraces
+from ci_perf.profilers import nsys
 from tests import corpus
 from tests.builders import a_device, a_spec
 from tests.test_run import ci_perf, settle, verdicts
@@ -140,6 +142,7 @@ def test_the_samples_of_nvbench_are_those_of_the_replicate_and_are_kept(reposito
     assert (repository / "ci-perf-run/benchmarks/prog.a.json-bin/0.bin").stat().st_size == 12
     assert verdicts(done)["prog/b"] == ("FAILED", "wrong-format")
     assert without.failure.message == "{output}: names the samples results.json-bin/1.bin, which are not beside it"
+    assert ci_perf("run", "--processes", "1").exit_code == done.exit_code  # what is there already may be a folder
     assert without.failure.detail == "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
 
 
@@ -420,6 +423,51 @@ def test_a_program_is_timed_through_the_kernels_that_count_in_its_trace(tmp_path
     assert not list(tmp_path.rglob("*.sqlite"))
 
 
+def a_keeping_runner(root, nsys):
+    """Return a runner that keeps the traces."""
+    guard = Guard(root / "out", ())
+    guard.open()
+    return a_runner(root, nsys, traces=ProgramTraces(guard))
+
+
+def kept(root):
+    return sorted(path.relative_to(root / "out").as_posix() for path in (root / "out/traces").glob("*"))
+
+
+def test_the_last_trace_of_each_case_is_kept_and_of_the_base_too(tmp_path):
+    runner, job = a_keeping_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job()
+    (tmp_path / "base").mkdir()
+    runner.time(job, 0)
+    assert not isinstance(runner.pair(job, tmp_path / "base"), str)
+    runner.control(job, tmp_path / "base")
+
+    assert kept(tmp_path) == []
+    assert runner.profiled().notes == ()
+    assert kept(tmp_path) == [f"traces/app.a{side}.{kind}" for side in ("", "@base") for kind in ("nsys-rep", "sqlite")]
+    assert nsys.read_timeline(tmp_path / "out/traces/app.a.sqlite").kernel_total_ns == 1_072_667
+    assert [path.name for path in (tmp_path / "out.withheld").iterdir()] == [".gitignore"]
+
+
+def test_the_trace_of_a_case_that_failed_is_kept_for_it_shows_why(tmp_path):
+    runner, job = a_keeping_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(kernels=("conv",))
+
+    assert isinstance(runner.time(job, 0), Failure)
+    assert runner.traced
+    assert dict(runner.profiled().timelines) == {}
+    assert kept(tmp_path) == ["traces/app.a.nsys-rep", "traces/app.a.sqlite"]
+
+
+def test_a_trace_that_cannot_be_cleaned_is_not_kept_and_the_report_says_so(tmp_path):
+    (tmp_path / "broken").write_bytes(b"SQLite format 3\0" + bytes(100))
+    runner = a_keeping_runner(tmp_path, fake_nsys(tmp_path, tmp_path / "broken"))
+    runner.time(a_job(), 0)
+    (note,) = runner.profiled().notes
+
+    assert note.message == "nsys: app.a.sqlite is not kept: it cannot be cleaned"
+    assert kept(tmp_path) == ["traces/app.a.nsys-rep"]
+    assert [path.name for path in (tmp_path / "out.withheld").iterdir()] == [".gitignore"]
+
+
 def test_the_ranges_and_kernels_that_count_may_depend_on_the_case(tmp_path):
     runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
     for phase, nanoseconds in (("sdpa", 231_134), ("matmul", 841_533)):
@@ -612,6 +660,7 @@ def test_a_gpu_without_torch_is_enough_for_programs(repository, monkeypatch):
     assert case.timeline.launches == 1
     assert {k.name.split("<")[0] for k in case.timeline.kernels}
     assert "wall-time" not in done.stdout
+    assert (repository / "ci-perf-run/traces/prog.a.nsys-rep").is_file()
     comment = (repository / "ci-perf-run/report.md").read_text()
     assert "231.1\u00a0us" in comment
 

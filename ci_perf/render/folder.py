@@ -19,6 +19,7 @@ FILES: Mapping[str, str] = {
     "nsys_summary.txt": "the timeline in words: GPU kernels, and what the host cost",
     "timeline.nsys-rep": "the timeline for Nsight Systems (`nsys-ui timeline.nsys-rep`)",
     "timeline.sqlite": "the same as a database, without the environments that nsys records",
+    "traces/": "the same of programs, the last run of each case; `@base` is the base's, where both take turns",
     "timeline.trace.json": "the timeline of torch's profiler; https://ui.perfetto.dev opens it",
     "kernels.ncu-rep": "the counters for Nsight Compute (`ncu-ui kernels.ncu-rep`)",
     "counters/": "the counters of programs for Nsight Compute, a report for each case",
