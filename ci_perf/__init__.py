@@ -132,6 +132,7 @@ core            pure: values in, values out
   anchor_shares  how often these are wrong on the same data
   baseline      made from a run, checked, compared
   metrics       the counters by name
+  parts         what a program's time is made of, beside what it was
   timeline      the metrics of a timeline by name
   kernel_names  names of GPU kernels, whatever tool wrote them
   roofline      how near a time is to the device's best

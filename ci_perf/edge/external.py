@@ -20,7 +20,8 @@ from ci_perf.benchmarks.reader import beside, parse
 from ci_perf.benchmarks.results import BenchmarkFile, scaled
 from ci_perf.core import kernel_names
 from ci_perf.core.errors import CiPerfError, ProfileError
-from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Program, Reading, Replicate, Verification
+from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Part, Program, Reading, Replicate, Verification
+from ci_perf.core.parts import parts_of
 from ci_perf.core.plan import Job
 from ci_perf.core.program import command_line, fill
 from ci_perf.edge import proc
@@ -29,7 +30,7 @@ from ci_perf.edge.program_traces import DATABASE, REPORT, ProgramTraces
 from ci_perf.flow.lab import Profiled
 from ci_perf.profilers import activity, nsys, nsys_activity
 from ci_perf.profilers.attribution import program_launch_counters, program_timeline
-from ci_perf.profilers.program_trace import chosen_ranges, counted_kernels
+from ci_perf.profilers.program_trace import chosen_ranges, counted_kernels, parts_of_run
 from ci_perf.profilers.timeline import RangeStats
 
 WALL = "wall"
@@ -57,6 +58,8 @@ class _Seen:
     traced: Traced
     kernels: list[tuple[str, ...]] = field(default_factory=list)
     """The names of each run, in its order."""
+    parts: list[Mapping[tuple[str, str], tuple[int, int]]] = field(default_factory=list)
+    """What the time of each run was made of."""
     warnings: dict[str, None] = field(default_factory=dict)
 
 
@@ -176,7 +179,11 @@ class ProgramRunner:
         timelines = {label: seen.timeline for label, seen in self._seen.items()}
         counters = {label: program_launch_counters(timeline) for label, timeline in timelines.items()}
         withheld = self._traces.admit() if self._traces is not None else ()
-        return Profiled(timelines, counters, notes=(*notes, *withheld))
+        base_parts = self._base._parts() if self._base is not None else {}
+        return Profiled(timelines, counters, notes=(*notes, *withheld), parts=self._parts(), base_parts=base_parts)
+
+    def _parts(self) -> dict[str, tuple[Part, ...]]:
+        return {label: parts_of(seen.parts, 1 + self._planted) for label, seen in self._seen.items()}
 
     def count(self, job: Job) -> Profiled:
         """Run a `command` under ncu where there is one that is wanted; benchmarks choose their launches themselves."""
@@ -276,6 +283,7 @@ class ProgramRunner:
         )
         seen = self._seen.setdefault(job.label, _Seen(now, traced))
         seen.timeline, seen.traced = now, traced
+        seen.parts.append(parts_of_run(kernels, ranges, [fill(pattern, job.params) for pattern in job.spec.kernels]))
         seen.kernels.append(tuple(dict.fromkeys(kernel.name for kernel in kernels)))
         seen.warnings |= dict.fromkeys(timeline.warnings)
         return Chosen((scaled(sum(kernel.total_ns for kernel in kernels), 1e-9),), TRACED, "s", "lower")

@@ -109,6 +109,12 @@ def render_timeline(report: Report) -> str:
             for kernel in timeline.kernels
         ]
         parts.append(_table(("count", "median", "total", "share", "GPU kernel"), rows, 4))
+        ranges = [
+            (str(part.count), duration(part.seconds), clean(part.name, 160))
+            for part in measurement.parts
+            if part.kind == "range"
+        ]
+        parts.append(_table(("count", "total", "NVTX range"), ranges, 2))
         parts.append(_table(cells.TIMELINE, cells.timeline(timeline.metrics), 2, first="left"))
     if report.trace:
         parts.append("the whole trace, warm-up and compilation included\n")
