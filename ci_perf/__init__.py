@@ -28,6 +28,7 @@ edge            one module for each kind of outside world
   lab           the machine as the flow sees it: verify, time, profile
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
   program_counters  programs under ncu
+  program_traces  the traces of programs that are kept
   base          the base commit made ready: tree, build, kernels, worker
   built         its tree as the setup command left it, kept from run to run
   turns         base and head in turns on one device
@@ -131,6 +132,7 @@ core            pure: values in, values out
   anchor_shares  how often these are wrong on the same data
   baseline      made from a run, checked, compared
   metrics       the counters by name
+  parts         what a program's time is made of, beside what it was
   timeline      the metrics of a timeline by name
   kernel_names  names of GPU kernels, whatever tool wrote them
   roofline      how near a time is to the device's best

@@ -97,6 +97,33 @@ def test_profilers_that_record_environments_find_no_secret_in_any(machine):
     assert not (root / "ci-perf-run.withheld").exists()
 
 
+COMMAND = 'command = ["{python}", "-c", "import os; print(os.environ)"]\ndevices = ["cuda"]\n[cases.a]\n'
+
+
+def test_the_trace_of_a_program_is_kept_and_holds_no_secret(machine, tmp_path):
+    root, _ = machine
+    (root / "kernels/app").mkdir()
+    (root / "kernels/app/kernel.toml").write_text(COMMAND)
+    done = ci_perf(machine, "run", "app", "--processes", "2")
+    (case,) = store.read_run(root / "ci-perf-run").measurements
+    traces = root / "ci-perf-run/traces"
+
+    assert leaks(root, done) == []
+    assert case.methods == ("nsys-kernel-sum",)
+    assert {path.name for path in traces.iterdir()} == {"app.a.nsys-rep", "app.a.sqlite"}
+    assert b"GITHUB_TOKEN=****" in (traces / "app.a.nsys-rep").read_bytes(), "the fake reads its parents"
+    assert "[traces/](traces/)" in (root / "ci-perf-run/index.md").read_text()
+    assert not (root / "ci-perf-run.withheld").exists()
+
+    (tmp_path / "neighbour").write_text(SECRETS["GITHUB_TOKEN"])
+    done = ci_perf(machine, "run", "app", "--processes", "1", NSYS_FAKE_NEIGHBOUR=str(tmp_path / "neighbour"))
+    withheld = [n.message for n in store.read_run(root / "ci-perf-run").notes if n.code == "withheld"]
+
+    assert leaks(root, done) == []
+    assert [path.name for path in traces.iterdir()] == ["app.a.sqlite"]
+    assert any(m.startswith("app.a.nsys-rep was withheld: it holds the value of GITHUB_TOKEN") for m in withheld)
+
+
 def test_a_file_with_the_secret_of_a_neighbour_is_withheld_and_the_clean_database_is_not(machine, tmp_path):
     root, _ = machine
     (tmp_path / "neighbour").write_text("\0".join(f"{name}={value}" for name, value in SECRETS.items()))

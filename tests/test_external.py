@@ -6,7 +6,9 @@ Set CI_PERF_NSYS to hold the tests of tracing against the real nsys on a GPU mac
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from ci_perf.edge import gpu, store
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.program_counters import ProgramCounters, Traced
+from ci_perf.edge.program_traces import ProgramTraces
+from ci_perf.profilers import nsys
 from tests import corpus
 from tests.builders import a_device, a_spec
 from tests.test_run import ci_perf, settle, verdicts
@@ -140,6 +144,7 @@ def test_the_samples_of_nvbench_are_those_of_the_replicate_and_are_kept(reposito
     assert (repository / "ci-perf-run/benchmarks/prog.a.json-bin/0.bin").stat().st_size == 12
     assert verdicts(done)["prog/b"] == ("FAILED", "wrong-format")
     assert without.failure.message == "{output}: names the samples results.json-bin/1.bin, which are not beside it"
+    assert ci_perf("run", "--processes", "1").exit_code == done.exit_code  # what is there already may be a folder
     assert without.failure.detail == "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
 
 
@@ -420,6 +425,51 @@ def test_a_program_is_timed_through_the_kernels_that_count_in_its_trace(tmp_path
     assert not list(tmp_path.rglob("*.sqlite"))
 
 
+def a_keeping_runner(root, nsys):
+    """Return a runner that keeps the traces."""
+    guard = Guard(root / "out", ())
+    guard.open()
+    return a_runner(root, nsys, traces=ProgramTraces(guard))
+
+
+def kept(root):
+    return sorted(path.relative_to(root / "out").as_posix() for path in (root / "out/traces").glob("*"))
+
+
+def test_the_last_trace_of_each_case_is_kept_and_of_the_base_too(tmp_path):
+    runner, job = a_keeping_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job()
+    (tmp_path / "base").mkdir()
+    runner.time(job, 0)
+    assert not isinstance(runner.pair(job, tmp_path / "base"), str)
+    runner.control(job, tmp_path / "base")
+
+    assert kept(tmp_path) == []
+    assert runner.profiled().notes == ()
+    assert kept(tmp_path) == [f"traces/app.a{side}.{kind}" for side in ("", "@base") for kind in ("nsys-rep", "sqlite")]
+    assert nsys.read_timeline(tmp_path / "out/traces/app.a.sqlite").kernel_total_ns == 1_072_667
+    assert [path.name for path in (tmp_path / "out.withheld").iterdir()] == [".gitignore"]
+
+
+def test_the_trace_of_a_case_that_failed_is_kept_for_it_shows_why(tmp_path):
+    runner, job = a_keeping_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(kernels=("conv",))
+
+    assert isinstance(runner.time(job, 0), Failure)
+    assert runner.traced
+    assert dict(runner.profiled().timelines) == {}
+    assert kept(tmp_path) == ["traces/app.a.nsys-rep", "traces/app.a.sqlite"]
+
+
+def test_a_trace_that_cannot_be_cleaned_is_not_kept_and_the_report_says_so(tmp_path):
+    (tmp_path / "broken").write_bytes(b"SQLite format 3\0" + bytes(100))
+    runner = a_keeping_runner(tmp_path, fake_nsys(tmp_path, tmp_path / "broken"))
+    runner.time(a_job(), 0)
+    (note,) = runner.profiled().notes
+
+    assert note.message == "nsys: app.a.sqlite is not kept: it cannot be cleaned"
+    assert kept(tmp_path) == ["traces/app.a.nsys-rep"]
+    assert [path.name for path in (tmp_path / "out.withheld").iterdir()] == [".gitignore"]
+
+
 def test_the_ranges_and_kernels_that_count_may_depend_on_the_case(tmp_path):
     runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
     for phase, nanoseconds in (("sdpa", 231_134), ("matmul", 841_533)):
@@ -588,14 +638,109 @@ def test_a_program_on_a_cpu_or_without_nsys_is_timed_by_the_clock(tmp_path):
     assert a_runner(tmp_path, None).time(a_job(), 0).method == "wall"
 
 
-def test_a_gpu_without_torch_is_enough_for_programs(repository, monkeypatch):
-    """The whole program on a machine whose driver lists a GPU, with an nsys that plays a recorded trace."""
+def a_gpu_without_torch(root, monkeypatch, capture):
     device = replace(a_device(), compute_capability="9.0", sm_count=132)
     monkeypatch.setattr(gpu, "query_gpus", lambda: (gpu.Gpu(0, "GPU-1", device),))
     monkeypatch.setattr(gpu, "query_state", lambda *_: gpu.State(temperature_c=40.0))
-    monkeypatch.setenv("CI_PERF_NSYS", str(fake_nsys(repository, H200)))
-    monkeypatch.setenv("CI_PERF_NCU", str(fake_ncu(repository)))
+    monkeypatch.setenv("CI_PERF_NSYS", str(fake_nsys(root, capture)))
+    monkeypatch.setenv("CI_PERF_NCU", str(fake_ncu(root)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def a_capture(path, sdpa, matmul, slower=1.0):
+    """Write the trace of an H200 with other names for its two kernels, the second one slower."""
+    shutil.copyfile(H200, path)
+    path.chmod(0o644)
+    with closing(sqlite3.connect(path)) as database, database:
+        for number, name in ((23, sdpa), (24, matmul)):
+            database.execute("UPDATE StringIds SET value = ? WHERE id = ?", (name, number))
+        lasts = 'CAST(("end" - start) * ? AS INTEGER)'
+        kernels = "CUPTI_ACTIVITY_KIND_KERNEL"
+        database.execute(f'UPDATE {kernels} SET "end" = start + {lasts} WHERE demangledName = 24', (slower,))
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_1"),
+        ("void <unnamed>::mm<(int)128>(T1 *)", "void (anonymous namespace)::mm<128>(T1*)"),
+        ("mm<f()::{lambda(int)#1}>(T1)", "mm<f()::{lambda(int)#2}>(T1)"),
+    ],
+)
+def test_a_kernel_that_is_called_differently_than_in_the_baseline_is_that_kernel(repository, monkeypatch, before, now):
+    a_gpu_without_torch(repository, monkeypatch, repository / "capture")
+    a_program(repository, 'command = ["true"]\n[cases.a]\n')
+    a_capture(repository / "capture", "sdpa", before)
+    ci_perf("run", *SIX, "--profile", "none")
+    assert ci_perf("baseline", "accept", "ci-perf-run").exit_code == 0
+    a_capture(repository / "capture", "sdpa", now, slower=1.5)
+    done = ci_perf("run", *SIX, "--profile", "none")
+    (case,) = json.loads(done.stdout)["cases"]
+
+    assert verdicts(done) == {"prog/a": ("REGRESSION", "slower")}
+    assert case["kernels_changed"] == {"renamed": [[before, now]], "added": [], "removed": []}
+    assert case["sentence"].endswith(f"; GPU kernel `{now}`: 841.5 us -> 1.262 ms")
+    assert [(part["names"], part["base_names"]) for part in case["parts"]] == [([now], [before]), (["sdpa"], ["sdpa"])]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("void mm<(int)128>(T1 *)", "void mm<(int)64>(T1 *)"),
+        ("reduce_0d", "reduce_1d"),
+    ],
+)
+def test_a_kernel_that_is_another_than_in_the_baseline_is_gone_and_new(repository, monkeypatch, before, now):
+    a_gpu_without_torch(repository, monkeypatch, repository / "capture")
+    a_program(repository, 'command = ["true"]\n[cases.a]\n')
+    a_capture(repository / "capture", "sdpa", before)
+    ci_perf("run", *SIX, "--profile", "none")
+    ci_perf("baseline", "accept", "ci-perf-run")
+    a_capture(repository / "capture", "sdpa", now)
+    (case,) = json.loads(ci_perf("run", *SIX, "--profile", "none").stdout)["cases"]
+
+    assert case["kernels_changed"] == {"renamed": [], "added": [now], "removed": [before]}
+    assert {(*part["names"], part["base_s"] is None, part["head_s"] is None) for part in case["parts"]} == {
+        ("sdpa", False, False),
+        (before, False, True),
+        (now, True, False),
+    }
+
+
+def test_kernels_that_only_a_number_tells_apart_are_two_and_the_report_says_so(repository, monkeypatch):
+    a_gpu_without_torch(repository, monkeypatch, repository / "capture")
+    a_program(repository, 'command = ["true"]\n[cases.a]\n')
+    a_capture(repository / "capture", "triton_poi_fused_add_0", "triton_poi_fused_add_1")
+    done = ci_perf("run", *SIX, "--profile", "none")
+    ci_perf("baseline", "accept", "ci-perf-run")
+    a_capture(repository / "capture", "triton_poi_fused_add_1", "triton_poi_fused_add_2")
+    (case,) = json.loads(ci_perf("run", *SIX, "--profile", "none").stdout)["cases"]
+
+    assert "2 GPU kernels differ only in a changing part of their names" in done.stdout
+    assert case["kernels_changed"]["added"] == []
+    assert [len(part["names"]) for part in case["parts"]] == [2]
+    assert case["parts"][0]["base_s"] == case["parts"][0]["head_s"] == pytest.approx(1_072_667e-9)
+
+
+def test_the_time_of_a_program_is_parted_by_range_and_kernel_and_so_is_that_of_its_base(tmp_path):
+    runner, job = a_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(ranges=("sdpa_*", "matmul*"))
+    (tmp_path / "base").mkdir()
+    runner.pair(job, tmp_path / "base")
+    found = runner.profiled()
+    parts = found.parts[job.label]
+
+    assert [(part.kind, part.name[:12], part.count, part.seconds) for part in parts] == [
+        ("range", "matmul_4096", 5, 841_533e-9),
+        ("range", "sdpa_s512", 5, 231_134e-9),
+        ("kernel", "nvjet_sm90_t", 5, 841_533e-9),
+        ("kernel", "cudnn_genera", 5, 231_134e-9),
+    ]
+    assert found.base_parts == found.parts
+
+
+def test_a_gpu_without_torch_is_enough_for_programs(repository, monkeypatch):
+    """The whole program on a machine whose driver lists a GPU, with an nsys that plays a recorded trace."""
+    a_gpu_without_torch(repository, monkeypatch, H200)
     gates = '[gates]\ntensor_active_pct = ">= 40"\nwarps_active_pct = ">= 70"\ncuda_time_pct = ">= 99"\n'
     a_program(repository, f'command = ["true"]\nranges = ["sdpa_s512"]\n[cases.a]\n{gates}')
     done = ci_perf("run", "--processes", "2", "--json")
@@ -612,6 +757,7 @@ def test_a_gpu_without_torch_is_enough_for_programs(repository, monkeypatch):
     assert case.timeline.launches == 1
     assert {k.name.split("<")[0] for k in case.timeline.kernels}
     assert "wall-time" not in done.stdout
+    assert (repository / "ci-perf-run/traces/prog.a.nsys-rep").is_file()
     comment = (repository / "ci-perf-run/report.md").read_text()
     assert "231.1\u00a0us" in comment
 

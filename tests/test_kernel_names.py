@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.core.kernel_names import collisions, compare, groups, normalize
+from ci_perf.core.kernel_names import collisions, compare, groups, matches, normalize
 from ci_perf.profilers.attribution import counts
 from tests import corpus
 
@@ -54,6 +54,9 @@ from tests import corpus
             ("add_kernel_0d1d2d3d", "add_kernel_0d1d2de3", "add_kernel_0d1c2", "add_kernel"), id="triton, #43"
         ),
         pytest.param(
+            ("mm_0d1d2d3d4d5d6d7c8d9c10d11c", "mm_01d23d4d5d67d8d9c10c11d"), id="triton with twelve parameters, #43"
+        ),
+        pytest.param(
             (
                 "triton_poi_fused_add_relu_0",
                 "triton_poi_fused_add_relu_12",
@@ -85,6 +88,14 @@ def test_names_of_one_kernel_have_one_form(names):
         ("triton_poi_fused_conv2", "triton_poi_fused_conv3"),
         ("k<{lambda()#1}>", "k<{lambda()#2}>"),
         ("unsigned_op<unsigned int>", "unsigned_op<int>"),
+        ("reduce_0d", "reduce_1d"),
+        ("reduce_0d", "reduce"),
+        ("kernel_0c", "kernel_0d"),
+        ("pad_0d1d", "pad_0d2d"),
+        ("pad_0d1d", "pad"),
+        ("blend_0d2d1d", "blend_0d1d3d"),
+        ("reduce_0d1d2d(float*)", "reduce(float*)"),
+        ("sum_0", "sum_01"),
     ],
 )
 def test_different_kernels_stay_apart(names):
@@ -162,6 +173,60 @@ def test_a_kernel_with_another_number_is_renamed_and_neither_gone_nor_new():
     assert changes.renamed == (("triton_poi_fused_add_0", "triton_poi_fused_add_7"),)
     assert (changes.added, changes.removed, changes.same_kernels) == (("copy",), (), False)
     assert compare(["a"], ["a"]).same_kernels
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("fill_0d1d", "fill_0d1"),
+        ("fill_0d1d", "fill"),
+        ("triton__0d", "triton_4"),
+        ("k<f()::{lambda(int)#1}>(int)", "k<f()::[lambda(int) (instance 2)]>(int)"),
+        ("k<__nv_dl_tag<int (*)(int, int), &main, 1u>>(int)", "k<__nv_dl_tag<int (*)(int, int), &main, 2u>>(int)"),
+    ],
+)
+def test_what_may_be_a_changing_part_renames_a_kernel_that_is_alone_and_says_so(before, now):
+    assert compare(["other", before], ["other", now]).renamed == ((before, now),)
+
+
+def test_of_two_kernels_that_a_changing_part_may_rename_neither_is_chosen():
+    assert compare(["pad_0d1d"], ["pad_0d1", "pad_01d"]).added == ("pad_0d1", "pad_01d")
+    assert compare(["k<{lambda()#1}>"], ["k<{lambda()#2}>", "k<{lambda()#3}>"]).removed == ("k<{lambda()#1}>",)
+
+
+def test_of_kernels_that_differ_only_in_a_number_one_more_is_new_and_one_less_is_gone():
+    two, three = ([f"triton_poi_fused_add_{i}" for i in range(n)] for n in (2, 3))
+
+    assert compare(two, three).added == ("triton_poi_fused_add_2",)
+    assert compare(three, two).removed == ("triton_poi_fused_add_2",)
+    assert not compare(three, two).same_kernels
+
+
+def test_kernels_that_cannot_be_told_apart_are_matched_as_a_group_and_all_others_one_by_one():
+    names = ["gemm<64>(int)", "gemm<128>(int)", "k<{lambda()#1}>", "k<{lambda()#2}>", "gone"]
+    now = ["void gemm<(int)128>(int)", "gemm<64>(int)", "k<{lambda()#1}>", "k<{lambda()#2}>", "new"]
+
+    assert matches(names, now) == (
+        (("gemm<64>(int)",), ("gemm<64>(int)",)),
+        (("gemm<128>(int)",), ("void gemm<(int)128>(int)",)),
+        (("k<{lambda()#1}>",), ("k<{lambda()#1}>",)),
+        (("k<{lambda()#2}>",), ("k<{lambda()#2}>",)),
+        (("gone",), ()),
+        ((), ("new",)),
+    )
+    assert matches(["f<4>(int)", "f<8>(int)"], ["f"]) == ((("f<4>(int)", "f<8>(int)"), ("f",)),)
+    assert matches(["_Z1fv"], ["f()"]) == ()
+
+
+@given(st.lists(PIECES, max_size=3).map("".join), st.data())
+def test_every_kernel_of_both_traces_is_in_one_match(name, data):
+    numbered = (f"{stem}_{i}" for stem in (name, "triton_red_a") for i in range(2))
+    some = st.lists(st.sampled_from([name, *numbered, "f", "f<4>()"]))
+    before, now = data.draw(some), data.draw(some)
+    found = matches(before, now)
+    if found or set(before) == set(now):
+        assert sorted(a for mine, _ in found for a in mine) == sorted(set(before))
+        assert sorted(b for _, theirs in found for b in theirs) == sorted(set(now))
 
 
 def test_different_kernels_of_one_function_are_never_taken_for_one():

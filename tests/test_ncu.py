@@ -337,6 +337,7 @@ def test_nvtx_ranges_are_named_from_the_outside_in():
         ("==PROF== Connected to process 1", "has no table, it ends with '==PROF== Connected"),
         ("Kernel,Time,Grid\nk,1,2", "no column ID and Kernel Name, but Kernel, Time, Grid"),
         (details(), "no launch"),
+        (f'{details()}\n"kernel","12"\n"other"\n', "no launch: 2 lines below its header are no rows of its columns"),
         (details(("", "", "")), "1 launches but not one metric"),
         ('"ID","Kernel Name","Metric Name"\n', "no column Metric Unit"),
         ("hello", "neither an ncu report nor its CSV"),

@@ -29,6 +29,7 @@ from ci_perf.edge.lock import gpu_lock
 from ci_perf.edge.preflight import Room, broken_memory, find_tracer, prepare, stranger_pids, strangers, wait_until_idle
 from ci_perf.edge.profile import ProfileSession
 from ci_perf.edge.program_counters import ProgramCounters
+from ci_perf.edge.program_traces import ProgramTraces
 from ci_perf.flow.lab import Budget
 from ci_perf.flow.main_job import execute
 from ci_perf.render.json_text import render_json
@@ -128,6 +129,7 @@ def program_runner(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
         timeout_s=bench.timeout_s,
         nsys_path=find_tracer(bench.env) if traces else None,
         counters=_program_counters(room) if traces else None,
+        traces=ProgramTraces(room.guard) if traces else None,
         planted=bench.planted,
     )
 

@@ -126,7 +126,9 @@ def _baseline_case(measurement: Measurement) -> BaselineCase:
     )
     kernels = measurement.timeline.kernels if measurement.timeline else ()
     names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
-    return BaselineCase(measurement.params, measurement.target, time, _counters(measurement.counters), names)
+    return BaselineCase(
+        measurement.params, measurement.target, time, _counters(measurement.counters), names, measurement.parts
+    )
 
 
 def _counters(launches: Sequence[Mapping[str, Reading]]) -> dict[str, BaselineCounter]:

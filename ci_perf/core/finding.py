@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from ci_perf.core.gates import CounterChange, GateFinding
 from ci_perf.core.kernel_names import NameChanges
 from ci_perf.core.model import GateState, Verdict
+from ci_perf.core.parts import PartChange
 from ci_perf.core.stats import Interval
 
 
@@ -33,6 +34,8 @@ class Finding:
     """Which counters of the baseline nothing was held against, in sentences."""
     kernels: NameChanges = field(default_factory=NameChanges)
     """The GPU kernels that ran beside those of the baseline, where both are known."""
+    parts: tuple[PartChange, ...] = ()
+    """What the time of a program is made of, beside what it was where that may be compared."""
 
     @property
     def id(self) -> str:

@@ -7,7 +7,7 @@ left, so applying all of them until nothing changes comes to an end and is idemp
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -35,11 +35,14 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<![\w:>])((?:(?:unsigned|signed|long) )*(?!const\b)[A-Za-z_][\w:]*) const(?=[*&,)>])", r"const \1"),
     )
 )
-_TRITON = re.compile(r"(?<=\w)_(?=0[cde]|0\d*[cde])0[cde]{0,2}(?:\d+[cde]{0,2})*$")
+_SURELY_TRITON = 3
+"""So many parameters in the order of their numbers are no chance; `reduce_0d` and `pad_0d1d` may be anyone's names."""
 _INDUCTOR = re.compile(
     r"^(triton_(?:poi|red|per|tem|for|spl|mix|fused)_\w*?)_+(?:\d+|(?=[a-f]*\d)[0-9a-f]{8,})$|^(triton)_+\d*$"
 )
 _HASH = re.compile(r"(?<=\w)_(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,64}$")
+_LAMBDA = re.compile(r"(\{lambda[^#]*#|__nv_h?dl_tag<[^&]*&[^,]*,)\d+")
+"""A lambda is called by its number in its function."""
 
 
 @lru_cache(maxsize=4096)
@@ -58,12 +61,49 @@ def normalize(name: str) -> str:
     return name
 
 
+def is_cut(name: str) -> bool:
+    """Say whether a name ends in a changing part, which its normal form lacks.
+
+    >>> is_cut("triton_poi_fused_add_0"), is_cut("add_kernel_0d1d2d"), is_cut("pad_0d1d"), is_cut("f<(int)4>(int *)")
+    (True, True, False, False)
+    """
+    spelt = name
+    while (changed := _spell(spelt)) != spelt:
+        spelt = changed
+    return normalize(name) != spelt
+
+
 def _step(name: str) -> str:
+    name = _spell(name)
+    stem, parameters = _specialised(name)
+    name = _HASH.sub("", stem if parameters >= (1 if stem.startswith("triton_") else _SURELY_TRITON) else name)
+    return _INDUCTOR.sub(r"\1\2", name)
+
+
+def _spell(name: str) -> str:
     for pattern, replacement in _SPELLINGS:
         name = pattern.sub(replacement, name)
-    for pattern in (_TRITON, _HASH):
-        name = pattern.sub("", name)
-    return _INDUCTOR.sub(r"\1\2", name)
+    return name
+
+
+def _specialised(name: str) -> tuple[str, int]:
+    """Part a name from the suffix in which Triton 2 lists every parameter and what it knows of it; else 0 parameters.
+
+    The letters stand for 1 (`c`), a multiple of 16 (`d`) and of 8 (`e`).
+
+    >>> _specialised("add_0d1d2de3"), _specialised("mm_0d1d2d3d4d5d6d7d8c9d10c"), _specialised("pad_0d1d")
+    (('add', 4), ('mm', 11), ('pad', 2))
+    >>> _specialised("conv_1d2d"), _specialised("k_01"), _specialised("f_0d(int*)"), _specialised("_0d1d2d")
+    (('conv_1d2d', 0), ('k_01', 0), ('f_0d(int*)', 0), ('_0d1d2d', 0))
+    """
+    stem, _, suffix = name.rpartition("_")
+    if not re.fullmatch(r"\w+", stem) or not re.search("[cde]", suffix):
+        return name, 0
+    rest, parameters = suffix, 0
+    while rest and rest.startswith(str(parameters)):
+        rest = rest.removeprefix(str(parameters)).lstrip("cde")
+        parameters += 1
+    return (name, 0) if rest else (stem, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +163,87 @@ def compare(before: Iterable[str], now: Iterable[str]) -> NameChanges:
     if any(map(_is_mangled, before)) != any(map(_is_mangled, now)):
         return NameChanges()
     old, new = groups(before), groups(now)
-    renamed = [
-        pair
-        for normal in old.keys() & new.keys()
-        if set(old[normal]) != set(new[normal])
-        for pair in zip(
-            [name for name in old[normal] if name not in new[normal]],
-            [name for name in new[normal] if name not in old[normal]],
-            strict=False,
-        )
+    removed: list[str] = []
+    added: list[str] = []
+    renamed: list[tuple[str, str]] = []
+    for normal in dict.fromkeys((*old, *new)):
+        names_before, names_now = old.get(normal, ()), new.get(normal, ())
+        gone = [name for name in names_before if name not in names_now]
+        come = [name for name in names_now if name not in names_before]
+        renamed += zip(gone, come, strict=False)
+        removed += gone[len(come) :]
+        added += come[len(gone) :]
+    for pairs_of in (_lone_pairs, _bare_pairs):
+        pairs = pairs_of(removed, added)
+        renamed += pairs
+        removed = [name for name in removed if name not in {a for a, _ in pairs}]
+        added = [name for name in added if name not in {b for _, b in pairs}]
+    return NameChanges(renamed=tuple(sorted(renamed)), added=tuple(added), removed=tuple(removed))
+
+
+def matches(before: Iterable[str], now: Iterable[str]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """Return which kernels of one trace are which of the other; one side is empty where a kernel came or went.
+
+    Several that differ only in a changing part are taken together, unless both traces call them the same:
+
+    >>> matches(["f", "triton_poi_fused_add_0"], ["f", "triton_poi_fused_add_3", "g"])
+    ((('f',), ('f',)), (('triton_poi_fused_add_0',), ('triton_poi_fused_add_3',)), ((), ('g',)))
+    >>> matches(["triton_red_fused_1", "triton_red_fused_2"], ["triton_red_fused_2", "triton_red_fused_3"])
+    ((('triton_red_fused_1', 'triton_red_fused_2'), ('triton_red_fused_2', 'triton_red_fused_3')),)
+    """
+    before, now = tuple(before), tuple(now)
+    changes = compare(before, now)
+    if changes == NameChanges() and set(before) != set(now):
+        return ()  # mangled names and others
+    old, new = groups(before), groups(now)
+    found: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    elsewhere: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for normal, names in old.items():
+        theirs = new.get(normal, ())
+        if set(names) == set(theirs):
+            found += [((name,), (name,)) for name in names]
+        elif theirs:
+            found.append((names, theirs))
+        else:
+            for name in names:
+                called = tuple(b for a, b in changes.renamed if a == name)
+                elsewhere[called] = (*elsewhere.get(called, ()), name)
+    gone = elsewhere.pop((), ())
+    found += [(mine, theirs) for theirs, mine in elsewhere.items()]
+    found += [((name,), ()) for name in gone]
+    taken = {name for _, theirs in found for name in theirs}
+    return (*found, *(((), (name,)) for names in new.values() for name in names if name not in taken))
+
+
+def _lone_pairs(before: Iterable[str], now: Iterable[str]) -> list[tuple[str, str]]:
+    """Pair the names that differ in what may be a changing part, where there is but one such name on each side."""
+    old, new = _by(before, _weak), _by(now, _weak)
+    return [(names[0], new[form][0]) for form, names in old.items() if len(names) == 1 == len(new.get(form, ()))]
+
+
+def _bare_pairs(before: Iterable[str], now: Iterable[str]) -> list[tuple[str, str]]:
+    """Pair the names of a trace without demangled names with all of the function."""
+    old, new = _by(before, _function), _by(now, _function)
+    return [
+        (a, b) for name, names in old.items() for a in names for b in new.get(name, ()) if _is_bare(a) != _is_bare(b)
     ]
-    added = [name for normal, names in new.items() if normal not in old for name in names]
-    removed = [name for normal, names in old.items() if normal not in new for name in names]
-    bare = [(a, b) for a in removed for b in added if _is_bare(a) != _is_bare(b) and _function(a) == _function(b)]
-    taken = {name for pair in bare for name in pair}
-    return NameChanges(
-        renamed=tuple(sorted([*renamed, *bare])),
-        added=tuple(name for name in added if name not in taken),
-        removed=tuple(name for name in removed if name not in taken),
-    )
+
+
+def _by(names: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(key(name), []).append(name)
+    return found
+
+
+def _weak(name: str) -> str:
+    """Return a form without what may be a changing part: enough for a kernel that is gone and one that is new.
+
+    >>> _weak("pad_0d1d"), _weak("pad_0d1"), _weak("k<f()::{lambda(int)#2}>(int)")
+    ('pad', 'pad', 'k<f()::{lambda(int)#}>(int)')
+    """
+    stem, parameters = _specialised(normalize(name))
+    return _LAMBDA.sub(r"\1", stem if parameters >= _SURELY_TRITON - 1 else normalize(name))
 
 
 def _function(name: str) -> str:

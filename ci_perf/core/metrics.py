@@ -132,6 +132,7 @@ METRICS: tuple[Metric, ...] = (
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 _DURATION = BY_NAME["duration_ns"]
+_ABSENT = "not in the report"
 
 
 def wanted(gated: Iterable[str]) -> tuple[Metric, ...]:
@@ -161,11 +162,11 @@ def find_reading(metric: Metric, kernel: Mapping[str, Reading]) -> Reading | Non
 
 
 def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Reading:
-    absent = Reading(None, metric.unit, "not in the report")
+    absent = Reading(None, metric.unit, _ABSENT)
     readings = [find_reading(metric, kernel) or absent for kernel in kernels]
-    for reading in readings:
+    for reading, kernel in zip(readings, kernels, strict=True):
         if reading.value is None:
-            return Reading(None, metric.unit, reading.reason)
+            return Reading(None, metric.unit, reading.reason if reading is not absent else _absence(metric, kernel))
     values = [r.value for r in readings if r.value is not None]
     if not values:
         return Reading(None, metric.unit, "no GPU kernel ran")
@@ -180,6 +181,17 @@ def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Readin
             return Reading(None, metric.unit, "the duration of a kernel, its weight, is not available")
         value = _weighted(values, known or [0.0] * len(values))
     return Reading(100.0 - value if metric.complement else value, metric.unit)
+
+
+def _absence(metric: Metric, kernel: Mapping[str, Reading]) -> str:
+    """Say that a report lacks a metric, and what it has of the same counter.
+
+    >>> _absence(BY_NAME["duration_ns"], {"gpu__time_duration.max": Reading(1.0), "launch__grid_size": Reading(1.0)})
+    'not in the report, which has gpu__time_duration.max'
+    """
+    counters = {name.partition(".")[0] for name in metric.names}
+    similar = sorted(name for name in kernel if name.partition(".")[0] in counters)[:3]
+    return f"{_ABSENT}, which has {', '.join(similar)}" if similar else _ABSENT
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -304,6 +304,19 @@ class CaseTimeline:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What one GPU kernel, or all that count in the NVTX ranges of one name, took of the time of a program."""
+
+    kind: str
+    """`kernel` or `range`."""
+    name: str
+    count: int
+    """How many GPU kernels ran, in the last run that had any."""
+    seconds: float
+    """Their sum: the median over all runs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """All that one run learned of one case on one device."""
 
@@ -325,6 +338,10 @@ class Measurement:
     timeline: CaseTimeline | None = None
     counters: tuple[Mapping[str, Reading], ...] = ()
     """One mapping from metric to reading for each profiled launch."""
+    parts: tuple[Part, ...] = ()
+    """Of a program that was timed through its GPU kernels."""
+    base_parts: tuple[Part, ...] = ()
+    """Those of the base that took turns with it."""
     session: int = 0
     """In a merged run the index of the session that measured it."""
 
@@ -496,6 +513,8 @@ class BaselineCase:
     counters: Mapping[str, BaselineCounter] = field(default_factory=dict)
     kernels: tuple[str, ...] = ()
     """The GPU kernels that ran, by the names that the trace has: demangled, else short, else mangled (`_Z...`)."""
+    parts: tuple[Part, ...] = ()
+    """What the time of a program was made of."""
 
 
 @dataclass(frozen=True, slots=True)

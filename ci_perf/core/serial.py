@@ -57,15 +57,25 @@ def spare_provenance(converter: JsonConverter) -> None:
 
 spare_provenance(_CONVERTER)
 _CONVERTER.register_unstructure_hook(
-    BaselineCase, make_dict_unstructure_fn(BaselineCase, _CONVERTER, kernels=override(omit_if_default=True))
+    BaselineCase,
+    make_dict_unstructure_fn(
+        BaselineCase, _CONVERTER, kernels=override(omit_if_default=True), parts=override(omit_if_default=True)
+    ),
 )
 _CONVERTER.register_unstructure_hook(
     KernelSpec, make_dict_unstructure_fn(KernelSpec, _CONVERTER, fuzz=override(omit_if_default=True))
 )
-# Only merged runs have sessions, only checks the others. A run comes last: its hook takes those of its parts as they
-# are by now.
+# Only programs have parts, only merged runs sessions, only checks the others. A run comes last: its hook takes those
+# of what it consists of as they are by now.
 _CONVERTER.register_unstructure_hook(
-    Measurement, make_dict_unstructure_fn(Measurement, _CONVERTER, session=override(omit_if_default=True))
+    Measurement,
+    make_dict_unstructure_fn(
+        Measurement,
+        _CONVERTER,
+        parts=override(omit_if_default=True),
+        base_parts=override(omit_if_default=True),
+        session=override(omit_if_default=True),
+    ),
 )
 _CONVERTER.register_unstructure_hook(
     Run,

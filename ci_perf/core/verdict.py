@@ -5,7 +5,7 @@ counters in `gates.py`.
 """
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ci_perf.core.checks import judge_checks
@@ -13,7 +13,8 @@ from ci_perf.core.decision import decide
 from ci_perf.core.finding import Finding
 from ci_perf.core.gates import counter_changes, judge_gate, release, uncompared
 from ci_perf.core.kernel_names import NameChanges, compare
-from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Run, Toolchain, Verdict
+from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Part, Run, Toolchain, Verdict
+from ci_perf.core.parts import cause_of, compare_parts
 from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import clock_of, process_medians
 from ci_perf.core.versus import judge_pairs, policy_of, removed_kernels
@@ -93,9 +94,20 @@ def _judge_case(
         blank = replace(blank, head=statistics.median(process_medians(measurement.timed)))
     if device.kind == "cuda":
         blank = replace(blank, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
+    agreed = baseline.cases.get(measurement.case) if baseline else None
     if run.against is not None:
-        return judge_pairs(run, run.against, measurement, spec, blank, comparisons)
-    return _judge_by_baseline(run, measurement, device, baseline, blank, comparisons)
+        found = judge_pairs(run, run.against, measurement, spec, blank, comparisons)
+        return _with_parts(found, measurement.base_parts, measurement.parts)
+    found = _judge_by_baseline(run, measurement, device, baseline, blank, comparisons)
+    return _with_parts(found, agreed.parts if agreed else (), measurement.parts)
+
+
+def _with_parts(finding: Finding, base: Sequence[Part], head: Sequence[Part]) -> Finding:
+    """Say what a program's time is made of, and of a change which part of it made most."""
+    parts = compare_parts(base if finding.change else (), head) if head else ()
+    changed = finding.verdict in (Verdict.REGRESSION, Verdict.SPEEDUP)
+    cause = cause_of(parts) if changed else ""
+    return replace(finding, parts=parts, sentence=f"{finding.sentence}; {cause}" if cause else finding.sentence)
 
 
 def _judge_by_baseline(

@@ -20,15 +20,17 @@ from ci_perf.benchmarks.reader import beside, parse
 from ci_perf.benchmarks.results import BenchmarkFile, scaled
 from ci_perf.core import kernel_names
 from ci_perf.core.errors import CiPerfError, ProfileError
-from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Program, Reading, Replicate, Verification
+from ci_perf.core.model import CaseTimeline, Failure, Note, Pair, Part, Program, Reading, Replicate, Verification
+from ci_perf.core.parts import parts_of
 from ci_perf.core.plan import Job
 from ci_perf.core.program import command_line, fill
 from ci_perf.edge import proc
 from ci_perf.edge.program_counters import ProgramCounters, Traced
+from ci_perf.edge.program_traces import DATABASE, REPORT, ProgramTraces
 from ci_perf.flow.lab import Profiled
 from ci_perf.profilers import activity, nsys, nsys_activity
 from ci_perf.profilers.attribution import program_launch_counters, program_timeline
-from ci_perf.profilers.program_trace import chosen_ranges, counted_kernels
+from ci_perf.profilers.program_trace import chosen_ranges, counted_kernels, parts_of_run
 from ci_perf.profilers.timeline import RangeStats
 
 WALL = "wall"
@@ -56,6 +58,8 @@ class _Seen:
     traced: Traced
     kernels: list[tuple[str, ...]] = field(default_factory=list)
     """The names of each run, in its order."""
+    parts: list[Mapping[tuple[str, str], tuple[int, int]]] = field(default_factory=list)
+    """What the time of each run was made of."""
     warnings: dict[str, None] = field(default_factory=dict)
 
 
@@ -72,11 +76,13 @@ class ProgramRunner:
         timeout_s: float,
         nsys_path: str | None = None,
         counters: ProgramCounters | None = None,
+        traces: ProgramTraces | None = None,
         planted: float | None = None,
         side: str = "",
     ) -> None:
         self._side = side
         self._counters = counters
+        self._traces = traces
         self._root = root
         self._folder = folder
         self._python = python
@@ -154,16 +160,30 @@ class ProgramRunner:
                 env=self._env,
                 timeout_s=self._timeout_s,
                 nsys_path=self._nsys,
+                traces=self._traces,
                 side="-base",
             )
         return self._base
 
+    @property
+    def traced(self) -> bool:
+        """Whether there is a trace: of a case that failed, too."""
+        return bool(self._seen or self._traces)
+
     def profiled(self) -> Profiled:
-        """Return what the traces that timed the cases held: the last timeline of each, and what was odd about them."""
+        """Return what the traces that timed the cases held: the last timeline of each, and what was odd about them.
+
+        The last trace of each is let into the artifact folder.
+        """
         notes = [note for label, seen in self._seen.items() for note in _notes(label.removeprefix("ci-perf:"), seen)]
         timelines = {label: seen.timeline for label, seen in self._seen.items()}
         counters = {label: program_launch_counters(timeline) for label, timeline in timelines.items()}
-        return Profiled(timelines, counters, notes=tuple(notes))
+        withheld = self._traces.admit() if self._traces is not None else ()
+        base_parts = self._base._parts() if self._base is not None else {}
+        return Profiled(timelines, counters, notes=(*notes, *withheld), parts=self._parts(), base_parts=base_parts)
+
+    def _parts(self) -> dict[str, tuple[Part, ...]]:
+        return {label: parts_of(seen.parts, 1 + self._planted) for label, seen in self._seen.items()}
 
     def count(self, job: Job) -> Profiled:
         """Run a `command` under ncu where there is one that is wanted; benchmarks choose their launches themselves."""
@@ -184,7 +204,11 @@ class ProgramRunner:
                 raise _Failed("wrong-format", f"the unit was {first[0]}, {first[1]} is better; now it is {taken.unit}")
             return taken
         if self.method(job) == TRACED:
-            return self._trace(job, argv, scratch)
+            try:
+                return self._trace(job, argv, scratch)
+            finally:  # a trace that cannot be used shows best why
+                if self._traces is not None:
+                    self._traces.keep(job, scratch, base=bool(self._side))
         started = time.perf_counter()
         self._run(job, argv)
         return Chosen((time.perf_counter() - started,), WALL, "s", "lower")
@@ -225,9 +249,9 @@ class ProgramRunner:
             file.write(f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n{completed.output}\n")
 
     def _trace(self, job: Job, argv: Sequence[str], scratch: Path) -> Chosen:
-        """Run under nsys and sum the kernels that count. The trace holds the environment: it is not kept."""
+        """Run under nsys and sum the kernels that count."""
         nsys_path = self._nsys or "nsys"
-        report, sqlite = scratch / "trace.nsys-rep", scratch / "trace.sqlite"
+        report, sqlite = scratch / REPORT, scratch / DATABASE
         completed = self._start(job, nsys.command(nsys_path, argv, report=report))
         _check_traced(argv[0], completed, report)
         try:
@@ -259,6 +283,7 @@ class ProgramRunner:
         )
         seen = self._seen.setdefault(job.label, _Seen(now, traced))
         seen.timeline, seen.traced = now, traced
+        seen.parts.append(parts_of_run(kernels, ranges, [fill(pattern, job.params) for pattern in job.spec.kernels]))
         seen.kernels.append(tuple(dict.fromkeys(kernel.name for kernel in kernels)))
         seen.warnings |= dict.fromkeys(timeline.warnings)
         return Chosen((scaled(sum(kernel.total_ns for kernel in kernels), 1e-9),), TRACED, "s", "lower")

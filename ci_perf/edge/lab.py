@@ -169,7 +169,7 @@ class MachineLab:
         """
         for worker in (self._worker, *((self._base.side.worker, self._base.twin.worker) if self._base else ())):
             worker.close()  # the last case would hold its memory on the GPU
-        if any(job.spec.program for job in jobs):
+        if self._programs.traced:
             yield self._programs.profiled()
         for job in jobs:
             if job.spec.program is not None:

@@ -1,5 +1,6 @@
 """Files: kernels, settings, runs and baselines. Every error names the file; every write is whole or not at all."""
 
+import shutil
 import tempfile
 import tomllib
 import zipfile
@@ -135,7 +136,8 @@ OWN_FILES = (
         "nsys_summary.txt",
         "baseline.patch",
     ),
-    *("timeline.*", "kernels.*", "logs/n*", "logs/t*", "logs/program*", "benchmarks/*"),
+    *("timeline.*", "kernels.*", "traces/*", "counters/*", "benchmarks/*"),
+    *("logs/n*", "logs/t*", "logs/program*", "logs/sanitizer-*"),
 )
 
 
@@ -157,7 +159,10 @@ def clear_run_folder(folder: Path) -> None:
     """Remove what an earlier run left in its folder; files of other names stay."""
     for pattern in OWN_FILES:
         for file in folder.glob(pattern):
-            file.unlink()
+            if file.is_dir() and not file.is_symlink():  # the samples of an nvbench
+                shutil.rmtree(file)
+            else:
+                file.unlink()
 
 
 def write_run(run: Run, folder: Path) -> Path:

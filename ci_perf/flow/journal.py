@@ -60,7 +60,9 @@ class Journal:
         for job in jobs:
             old = self.of(job)
             timeline = found.timelines.get(job.label, old.timeline)
-            self._put(job, replace(old, timeline=timeline, counters=found.counters.get(job.label, old.counters)))
+            counters = found.counters.get(job.label, old.counters)
+            parts, base_parts = found.parts.get(job.label, old.parts), found.base_parts.get(job.label, old.base_parts)
+            self._put(job, replace(old, timeline=timeline, counters=counters, parts=parts, base_parts=base_parts))
         notes = (*self.run.notes, *found.notes)
         self.run = replace(self.run, notes=notes, trace=found.trace or self.run.trace)
         self._save(self.run)

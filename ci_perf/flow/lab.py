@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ci_perf.core.model import CaseTimeline, Cost, Failure, Note, Pair, Reading, Replicate, Verification
+from ci_perf.core.model import CaseTimeline, Cost, Failure, Note, Pair, Part, Reading, Replicate, Verification
 from ci_perf.core.plan import Job
 
 
@@ -18,6 +18,8 @@ class Profiled:
     trace: Mapping[str, Reading] = field(default_factory=dict)
     """The metrics of the whole trace."""
     notes: tuple[Note, ...] = ()
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    base_parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
 
 
 class Lab(Protocol):

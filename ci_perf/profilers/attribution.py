@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from ci_perf.core.kernel_names import normalize
+from ci_perf.core.kernel_names import is_cut, normalize
 from ci_perf.core.metrics import Metric, combine_kernels
 from ci_perf.core.model import CaseTimeline, Reading, TracedKernel
 from ci_perf.core.occupancy import occupancy_pct
@@ -18,12 +18,21 @@ _NO_SHAPE = (0, 0, 0)
 def counts(name: str, patterns: Sequence[str]) -> bool:
     """Say whether a GPU kernel counts: a pattern may match anywhere in its name, in any case of letters.
 
-    A pattern that is written in the style of another demangler matches too.
+    A pattern that is written in the style of another demangler matches too, and one with the number or the
+    specialisation that a compiler gave a kernel matches it under any other.
 
     >>> counts("void flash::fwd<128>(...)", ["FLASH"]), counts("memset", ["flash", "gemm"]), counts("memset", [])
     (True, False, True)
+    >>> [counts(f"triton_poi_fused_{end}", ["triton_poi_fused_add_0"]) for end in ("add_3", "add_relu_0")]
+    [True, False]
     """
-    return not patterns or any(_matches(name, p) or _matches(normalize(name), normalize(p)) for p in patterns)
+    return not patterns or any(_matches(name, p) or _matches_normal(name, p) for p in patterns)
+
+
+def _matches_normal(name: str, pattern: str) -> bool:
+    """Hold normal forms against each other; a pattern whose end was a changing part ends where the name does."""
+    form, wanted = normalize(name), normalize(pattern)
+    return fnmatchcase(form.lower(), f"*{wanted.lower()}") if is_cut(pattern) else _matches(form, wanted)
 
 
 def inside(names: Iterable[str], patterns: Sequence[str]) -> bool:

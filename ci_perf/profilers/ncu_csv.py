@@ -89,7 +89,9 @@ def parse(text: str) -> Counters:
         replace(launch, index=index, metrics=_metrics(found, keys, mark)) for index, (launch, found) in enumerate(cells)
     )
     if not launches:
-        raise ProfileError("ncu's table has no launch", hint="ncu profiled no kernel; its output says why")
+        ignored = sum(table.ignored for table in tables)
+        below = f": {ignored} lines below its header are no rows of its columns" if ignored else ""
+        raise ProfileError(f"ncu's table has no launch{below}", hint="ncu profiled no kernel; its output says why")
     if not any(launch.metrics for launch in launches):
         raise ProfileError(
             f"ncu listed {len(launches)} launches but not one metric",

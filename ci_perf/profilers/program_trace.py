@@ -46,6 +46,22 @@ def chosen_ranges(timeline: Timeline, patterns: Sequence[str]) -> tuple[RangeSta
     return tuple(found for found in timeline.ranges if patterns and inside([found.name], patterns))
 
 
+def parts_of_run(
+    kernels: Sequence[KernelStats], ranges: Sequence[RangeStats], patterns: Sequence[str]
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return how many of the kernels that count ran, and for how many ns: by name, and in ranges of each name.
+
+    A kernel in ranges of two names is in the sum of each.
+    """
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    parts = [(("kernel", kernel.name), kernel) for kernel in kernels]
+    parts += [(("range", r.name), kernel) for r in ranges for kernel in r.kernels if counts(kernel.name, patterns)]
+    for key, kernel in parts:
+        count, total_ns = found.get(key, (0, 0))
+        found[key] = count + kernel.count, total_ns + kernel.total_ns
+    return found
+
+
 def listed(names: Sequence[str]) -> str:
     """Name the first few of what there was, or none.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ci_perf.core.gates import GateFinding
 from ci_perf.core.model import GateState, Reading, Verdict
+from ci_perf.core.parts import PartChange
 from ci_perf.core.quantity import amount, amounts, duration, number, percent, rate
 from ci_perf.core.report import Report, Row
 from ci_perf.core.stats import Interval
@@ -112,6 +113,38 @@ def kernel_changes(row: Row) -> list[tuple[str, str, str]]:
         *(("new", "", name) for name in changes.added),
         *(("gone", name, "") for name in changes.removed),
     ]
+
+
+PARTS = ("what", "name", "base", "head", "change")
+"""Titles of the parts of a program's time."""
+
+
+def parts(row: Row) -> list[tuple[str, ...]]:
+    """Return the cells of PARTS; a part that is new or gone says so where its base is known.
+
+    >>> from ci_perf.core.finding import Finding
+    >>> from ci_perf.core.parts import PartChange
+    >>> found = (PartChange("kernel", ("g",), ("f",), 1e-3, 2e-3), PartChange("kernel", ("h",), (), None, 1e-3))
+    >>> parts(Row(Finding("k", "a", "l4", Verdict.UNCHANGED, "", "", parts=found), red=False))
+    [('kernel', 'g', '1 ms', '2 ms', '+100.0 %'), ('kernel', 'h', '-', '1 ms', 'new')]
+    """
+    known = any(part.base is not None for part in row.finding.parts)
+    return [
+        (
+            part.kind,
+            ", ".join(part.names[:3]) + (", ..." if len(part.names) > 3 else ""),
+            value(part.base, "s"),
+            value(part.head, "s"),
+            _part_change(part) if known else "-",
+        )
+        for part in row.finding.parts
+    ]
+
+
+def _part_change(part: PartChange) -> str:
+    if part.base is None or part.head is None:
+        return "new" if part.base is None else "gone"
+    return percent(part.head / part.base - 1, sign=True) if part.base else "-"
 
 
 TIMELINE = ("metric", "reading", "usual", "meaning")

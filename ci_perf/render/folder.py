@@ -19,6 +19,7 @@ FILES: Mapping[str, str] = {
     "nsys_summary.txt": "the timeline in words: GPU kernels, and what the host cost",
     "timeline.nsys-rep": "the timeline for Nsight Systems (`nsys-ui timeline.nsys-rep`)",
     "timeline.sqlite": "the same as a database, without the environments that nsys records",
+    "traces/": "the same of programs, the last run of each case; `@base` is the base's, where both take turns",
     "timeline.trace.json": "the timeline of torch's profiler; https://ui.perfetto.dev opens it",
     "kernels.ncu-rep": "the counters for Nsight Compute (`ncu-ui kernels.ncu-rep`)",
     "counters/": "the counters of programs for Nsight Compute, a report for each case",
@@ -108,6 +109,12 @@ def render_timeline(report: Report) -> str:
             for kernel in timeline.kernels
         ]
         parts.append(_table(("count", "median", "total", "share", "GPU kernel"), rows, 4))
+        ranges = [
+            (str(part.count), duration(part.seconds), clean(part.name, 160))
+            for part in measurement.parts
+            if part.kind == "range"
+        ]
+        parts.append(_table(("count", "total", "NVTX range"), ranges, 2))
         parts.append(_table(cells.TIMELINE, cells.timeline(timeline.metrics), 2, first="left"))
     if report.trace:
         parts.append("the whole trace, warm-up and compilation included\n")

@@ -49,6 +49,10 @@ def _case(row: Row) -> dict[str, object]:
             {"metric": c.metric, "unit": c.unit, "base": c.base, "head": c.head} for c in finding.counters
         ],
         "kernels_changed": asdict(finding.kernels),
+        "parts": [
+            {"kind": p.kind, "names": p.names, "base_names": p.before, "base_s": p.base, "head_s": p.head}
+            for p in finding.parts
+        ],
         "n": summary.n if summary else 0,
         "processes": summary.processes if summary else 0,
         f"mean_{unit}": summary.mean if summary else None,

@@ -62,7 +62,13 @@ def render_comment(report: Report, frame: Frame = Frame()) -> str:
     return _assemble(report, frame, {}, "Everything but the headline")
 
 
-_NUMBERS = ("CPU beside GPU", "All numbers", "GPU kernels of each case", "Timeline")
+_NUMBERS = (
+    "CPU beside GPU",
+    "All numbers",
+    "Time by NVTX range and GPU kernel",
+    "GPU kernels of each case",
+    "Timeline",
+)
 _LEFT_OUT = (("Unchanged",), _NUMBERS, ("Inconclusive and not comparable", "New cases"))
 _MOST_ROWS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
 
@@ -120,6 +126,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "Unchanged": _plain_table(_quiet(report), report, most),
         "CPU beside GPU": _side_by_side(report, most),
         "All numbers": _statistics(report, most),
+        "Time by NVTX range and GPU kernel": _parts_of_time(report.rows, most),
         "GPU kernels of each case": _kernels(report.rows, most),
         "Timeline": _timeline(report, most),
         "Environment": _environment(report, frame.cost_per_hour),
@@ -299,6 +306,12 @@ def _statistics(report: Report, most: int | None) -> str:
         for row in rows[:most]
     ]
     return table(header, lines, cells.STATISTICS[:-1]) + _more(rows, most) if lines else ""
+
+
+def _parts_of_time(rows: Sequence[Row], most: int | None) -> str:
+    """List what the time of each program is made of, what changed most before the rest."""
+    lines = [[code(row.finding.id), kind, code(name), *rest] for row in rows for kind, name, *rest in cells.parts(row)]
+    return table(["case", *cells.PARTS], lines[:most], cells.PARTS[2:]) + _more(lines, most) if lines else ""
 
 
 def _kernels(rows: Sequence[Row], most: int | None) -> str:
