@@ -302,6 +302,13 @@ def test_a_provider_of_triton_that_failed_is_skipped():
     assert (not_a_number.skipped, empty.skipped) == ("the file says nan", "the file holds no value")
 
 
+def test_a_damaged_row_of_triton_is_left_out_and_counted():
+    found = parse("N,Triton\n64.0,1.5\n128.0,NaNbad\n256.0,2.5\n", "t.csv")
+
+    assert [case.params["N"] for case in found.cases] == [64, 256]
+    assert found.warnings == ("1 rows hold a cell that is no number and were left out: 128.0,NaNbad",)
+
+
 def test_newer_triton_writes_the_unit_behind_the_provider():
     (case,) = parse(",N,Triton (GB/s)\n0,64,1.5\n", "t.csv").cases
 

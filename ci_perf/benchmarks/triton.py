@@ -14,9 +14,13 @@ _VARIABLE = re.compile(r"(?!(?:triton|torch|pytorch|cublas|cudnn|naive|compiled)
 
 
 def is_csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether this is a table of numbers under names that are none."""
+    """Tell whether this is a table of numbers, but for a few rows, under names that are none."""
     named = len(header) >= 2 and all(number(heading) is None for heading in header) and all(header[1:])
-    return named and bool(rows) and all(_is_number(cell) for row in rows for cell in row)
+    return named and 2 * len(_sound(rows)) > len(rows)
+
+
+def _sound(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    return [row for row in rows if all(_is_number(cell) for cell in row)]
 
 
 def is_signed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
@@ -28,7 +32,7 @@ def is_signed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     >>> is_signed(["N", "mine"], [["256.000000", "1.500000"]]), is_signed(["Year", "Revenue"], [["2020", "1.5"]])
     (True, False)
     """
-    first = 0 if header[0].strip() else 1
+    first, rows = 0 if header[0].strip() else 1, _sound(rows)
     providers = header[first + 1 :]
     if any("triton" in heading.lower() for heading in providers):
         return True
@@ -44,13 +48,18 @@ def _is_number(cell: str) -> bool:
 
 
 def parse_csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> BenchmarkFile:
-    """Read the table; an unnamed first column counts the rows and is left out."""
+    """Read the table; an unnamed first column counts the rows and is left out, and so is a row that was damaged."""
     first = 0 if header[0].strip() else 1
+    damaged = [row for row in rows if not all(map(_is_number, row))]
+    rows = _sound(rows)
     end = _last_parameter(header, rows, first)
     cases = [case for place in range(end, len(header)) for case in _column(header, rows, first, end, place)]
     further = ", ".join(header[first + 1 : end])
-    warnings = (f"these columns are taken for parameters, not for measurements: {further}",) if further else ()
-    return BenchmarkFile("triton-csv", tuple(cases), warnings)
+    warnings = [f"these columns are taken for parameters, not for measurements: {further}"] if further else []
+    if damaged:
+        first_of_them = ",".join(damaged[0])[:60]
+        warnings.append(f"{len(damaged)} rows hold a cell that is no number and were left out: {first_of_them}")
+    return BenchmarkFile("triton-csv", tuple(cases), tuple(warnings))
 
 
 def _last_parameter(header: Sequence[str], rows: Sequence[Sequence[str]], first: int) -> int:
