@@ -66,7 +66,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
     room.worker.rest()  # who waits shall hold no memory on a GPU that another run measures on
-    lock = gpu_lock(gpu.card_of(on_gpu), settings["wait"], partial(click.echo, err=True))
+    lock = gpu_lock(on_gpu, settings["wait"], partial(click.echo, err=True))
     with artifacts.guarded(room.guard, _say), room.worker, lock:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         left_out = (*_left_out_note(jobs), *_small_note(jobs, planned))
