@@ -30,6 +30,7 @@ edge            one module for each kind of outside world
   program_counters  programs under ncu
   base          the base commit made ready: tree, build, kernels, worker
   built         its tree as the setup command left it, kept from run to run
+  build_inputs  what a build depends on beside its tree
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases

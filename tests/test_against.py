@@ -342,6 +342,89 @@ def test_the_base_is_built_once_for_each_content_command_and_commit(repository, 
     assert git("worktree", "list").count("\n") == 0
 
 
+@pytest.fixture
+def installed(monkeypatch, tmp_path_factory):
+    """Install something for the kernels' interpreter, as `pip` would leave it: name, version and a list of files."""
+    packages = tmp_path_factory.mktemp("packages")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+
+    def install(version, record="lib.so,sha256=aa,1"):
+        folder = packages / "something.dist-info"
+        folder.mkdir(exist_ok=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: something\nVersion: {version}\n")
+        (folder / "RECORD").write_text(record)
+        return folder
+
+    return install
+
+
+@pytest.mark.parametrize("changed", ["version", "content", "variable", "compiler"])
+def test_the_base_is_built_again_where_what_builds_it_changed(
+    repository, monkeypatch, tmp_path_factory, installed, changed
+):
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    log = repository / "builds.txt"
+    compiler = tmp_path_factory.mktemp("bin") / "cc"
+    compiler.write_text("#!/bin/sh\necho version 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    installed("2.10.0")
+
+    def bases():
+        ran, cases = run("--against", "HEAD", "--setup", f"sh -c 'pwd >> {log}'")
+        assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+        return sum(line != str(repository) for line in log.read_text().splitlines())
+
+    assert (bases(), bases()) == (1, 1)
+    if changed == "version":
+        installed("2.11.0")
+    elif changed == "content":
+        installed("2.10.0", "lib.so,sha256=bb,1")
+    elif changed == "variable":
+        monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    else:
+        compiler.write_text("#!/bin/sh\necho version 2\n")
+    assert (bases(), bases()) == (2, 2)
+
+
+def test_a_base_that_was_installed_over_is_built_again(repository, monkeypatch, tmp_path_factory, installed):
+    """Two bases in turns, each installed into the interpreter of its own that the bases share."""
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    record = installed("1") / "RECORD"
+    setup = f"sh -c 'cat kernels/nap/kernel.py > {record}'"
+    other = repository.parent / "other-python"
+    other.symlink_to(os.environ["CI_PERF_PYTHON"])
+    base = git("rev-parse", "HEAD")
+    write("nap", factor=1.001)
+    head = commit("another base")
+
+    def installed_for(ref):
+        ran, _ = run("--against", ref, "--setup", setup, "--base-python", str(other))
+        assert ran.exit_code == 0, ran.output
+        return record.read_text()
+
+    first, second = installed_for(base), installed_for(head)
+
+    assert first == NAP.format(factor=1.0)
+    assert second == NAP.format(factor=1.001)
+    assert installed_for(base) == first
+
+
+def test_a_base_that_changes_the_interpreter_of_both_sides_is_refused(repository, installed):
+    """As an older list of requirements does."""
+    record = installed("1") / "RECORD"
+    (repository / "requirements.txt").write_text("torch==2.10.0")
+    commit("older")
+    (repository / "requirements.txt").write_text("torch==2.11.0")
+    commit("newer")
+
+    ran, _ = run("--against", "HEAD~1", "--setup", f"sh -c 'cat requirements.txt > {record}'")
+
+    assert ran.exit_code == 2, ran.output
+    assert "changed what is installed for both sides" in ran.stderr
+    assert "--base-python" in ran.stderr
+
+
 def test_a_build_that_failed_is_tried_again(repository, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
     broken = repository.parent / "broken"
