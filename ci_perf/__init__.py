@@ -156,6 +156,7 @@ userside        what runs under the user's interpreter beside the worker; standa
   timers        what is measured, over how many launches
   stopwatch     a case timed alone, or in turns with another process
   cupti         when the GPU worked, from CUPTI's records
+  cupti_timers  what is measured through them
   identity      what a launch makes the GPU do, as a hash
 worker          runs kernels under the user's interpreter; standard library only, stands alone
 cuda            compiles and launches the .cu files beside a kernel.py; under the user's interpreter too

@@ -1,5 +1,7 @@
 """What runs under the user's interpreter, without a GPU: NVIDIA's own header and compiler are the judges."""
 
+import ctypes
+import itertools
 import re
 import subprocess
 
@@ -8,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ci_perf import cuda
-from ci_perf.userside import cupti, identity
-from ci_perf.userside.cupti import Span, busy_ns
+from ci_perf.userside import cupti, cupti_timers, identity
+from ci_perf.userside.cupti import CuptiError, Span, busy_ns
 
 # --- CUPTI's records ---
 
@@ -57,6 +59,143 @@ def test_the_gpu_is_busy_in_every_nanosecond_that_any_span_covers(found):
 
     assert busy_ns(found) == len(covered)
     assert max(lengths, default=0) <= busy_ns(found) <= sum(lengths)
+
+
+LIBRARY = """
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+typedef void (*Request)(uint8_t **, size_t *, size_t *);
+typedef void (*Complete)(void *, uint32_t, uint8_t *, size_t, size_t);
+static Request request; static Complete complete;
+static uint8_t recorded[4096]; static size_t filled, dropped;
+int cuptiActivityRegisterCallbacks(Request r, Complete c) { request = r; complete = c; return 0; }
+int cuptiActivityEnable(uint32_t kind) { return 0; }
+int cuptiActivityGetNumDroppedRecords(void *c, uint32_t s, size_t *n) { *n = dropped; dropped = 0; return 0; }
+int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **record) {
+    *record = *record ? *record + 64 : buffer;
+    return *record + 64 <= buffer + valid ? 0 : 12;
+}
+int cuptiActivityFlushAll(uint32_t flag) {
+    uint8_t *buffer; size_t size, most;
+    if (!filled && !dropped) return 0;
+    request(&buffer, &size, &most);
+    memcpy(buffer, recorded, filled);
+    complete(0, 0, buffer, size, filled);
+    filled = 0;
+    return 0;
+}
+void lose(size_t n) { dropped = n; }
+void record(uint32_t kind, uint64_t start, uint64_t end, uint32_t stream, size_t at) {
+    uint8_t *place = recorded + filled;
+    memcpy(place, &kind, 4); memcpy(place + 16, &start, 8); memcpy(place + 24, &end, 8); memcpy(place + at, &stream, 4);
+    filled += 64;
+}
+"""
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A library that hands out buffers of records as CUPTI does, and what `record` and `lose` put there."""
+    source, built = tmp_path / "cupti.c", tmp_path / "libcupti.so"
+    source.write_text(LIBRARY)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(built), str(source)], check=True)
+    loaded = ctypes.CDLL(str(built))
+    monkeypatch.setattr(cupti, "_library", lambda: loaded)
+    return loaded
+
+
+def record(library, kind, start, end, stream=7):
+    offset = ctypes.c_size_t(cupti.STREAM.get(kind, 40))
+    library.record(kind, ctypes.c_uint64(start), ctypes.c_uint64(end), stream, offset)
+
+
+def test_the_records_of_kernels_copies_and_memsets_are_read_and_no_others(library):
+    recorder = cupti.Activities()
+    record(library, cupti.KERNEL, 10, 20)
+    record(library, 99, 10, 90)
+    record(library, cupti.MEMSET, 30, 35, stream=8)
+
+    assert recorder.collect() == [Span(10, 20, 7), Span(30, 35, 8)]
+    assert recorder.collect() == []
+
+
+def test_records_that_were_dropped_are_told_once(library):
+    recorder = cupti.Activities()
+    record(library, cupti.KERNEL, 10, 20)
+    library.lose(3)
+
+    with pytest.raises(CuptiError, match="dropped 3 records"):
+        recorder.collect()
+    record(library, cupti.KERNEL, 30, 40)
+    assert recorder.collect() == [Span(30, 40, 7)]
+
+
+class RecordedGpu:
+    """A GPU whose every launch is kernels of 10 ns each, and a recorder that loses some of them now and then."""
+
+    def __init__(self, kernels=(2,), losses=()):
+        self.kernels, self.losses = itertools.cycle(kernels), list(losses)
+        self.now, self.spans, self.launched = 0, [], 0
+
+    def launch(self):
+        self.launched += 1
+        for _ in range(next(self.kernels)):
+            self.spans.append(Span(self.now + 1, self.now + 11, 7))
+            self.now += 20
+
+    def collect(self):
+        spans, self.spans = self.spans, []
+        lost = self.losses.pop(0) if spans and self.losses else 0
+        if lost == "times":
+            return [Span(0, 0, 7), *spans[1:]]
+        return spans[lost:]
+
+    def timer(self, monkeypatch):
+        torch = pytest.importorskip("torch")
+        monkeypatch.setattr(cupti_timers, "activities", lambda: self)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        timer = cupti_timers.CuptiTimer(self)
+        timer.prepare(10)
+        return timer
+
+
+COUNTED = (0,) * cupti_timers.COUNTED_LAUNCHES
+
+
+@pytest.mark.parametrize("lost", [1, 20, "times"])
+def test_a_sample_whose_records_did_not_all_come_is_measured_again(monkeypatch, lost):
+    timer = RecordedGpu(losses=(*COUNTED, 0, lost)).timer(monkeypatch)
+
+    assert timer.samples(3) == pytest.approx([200e-9] * 3)
+
+
+@pytest.mark.parametrize(
+    ("lost", "says"), [(1, "19 of at least 20 kernels"), (20, "no work"), ("times", "could not time 1 of 20")]
+)
+def test_records_that_never_come_are_no_time(monkeypatch, lost, says):
+    timer = RecordedGpu(losses=(*COUNTED, *[lost] * cupti_timers.ATTEMPTS)).timer(monkeypatch)
+
+    with pytest.raises(CuptiError, match=says):
+        timer.samples(1)
+    assert timer.samples(1) == pytest.approx([200e-9])
+
+
+def test_a_kernel_whose_launches_differ_is_timed_as_it_comes(monkeypatch):
+    gpu = RecordedGpu(kernels=(2, 3))
+    timer = gpu.timer(monkeypatch)
+
+    assert timer.samples(2) == pytest.approx([250e-9] * 2)
+    assert gpu.launched == cupti_timers.COUNTED_LAUNCHES + 2 * 10
+
+
+def test_launches_that_do_more_than_before_are_no_loss(monkeypatch):
+    gpu = RecordedGpu()
+    timer = gpu.timer(monkeypatch)
+    assert timer.seconds(5) == pytest.approx(20e-9)
+    gpu.kernels = itertools.cycle((4,))
+
+    assert timer.samples(1) == pytest.approx([400e-9])
 
 
 # --- the identity of machine code ---
