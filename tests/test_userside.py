@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -274,3 +275,150 @@ def test_a_launch_whose_machine_code_cannot_be_read_has_no_hash(compiled, monkey
     monkeypatch.setattr(cuda, "loaded_codes", lambda: {1: compiled()[:100]})
 
     assert identity.launch_hash(case=None) is None
+
+
+# --- the identity of a launch ---
+
+DRIVER = """
+#undef CUDA_VERSION
+#include <cuda.h>
+#undef cuGraphGetEdges
+#undef cuCtxGetLimit
+#include <string.h>
+
+/* A graph of two launches of one kernel with one argument; what a test sets is what they differ in. */
+static CUlaunchAttributeValue attributes[64];
+static int of_function[64], cache_config, nodes = 2, edges = 1, programmatic;
+static size_t limits[16];
+static unsigned shared_bytes = 512, grid = 4;
+static int argument = 3;
+static void *arguments[] = {&argument};
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *found, size_t *number) { *number = nodes; return 0; }
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *number) {
+    if (programmatic) return CUDA_ERROR_LOSSY_QUERY;
+    if (from) { *from = (CUgraphNode)1; *to = (CUgraphNode)2; }
+    *number = edges;
+    return 0;
+}
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) { *type = CU_GRAPH_NODE_TYPE_KERNEL; return 0; }
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *found) {
+    memset(found, 0, sizeof *found);
+    found->func = (CUfunction)7;
+    found->gridDimX = grid; found->gridDimY = found->gridDimZ = 1;
+    found->blockDimX = 128; found->blockDimY = found->blockDimZ = 1;
+    found->sharedMemBytes = shared_bytes; found->kernelParams = arguments;
+    return 0;
+}
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id, CUkernelNodeAttrValue *value) {
+    if (id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return CUDA_ERROR_INVALID_VALUE;
+    *value = attributes[id];
+    return attributes[0].cooperative ? CUDA_ERROR_NOT_SUPPORTED : 0;
+}
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfunction function) {
+    if (id >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+    *value = of_function[id];
+    return 0;
+}
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
+    *offset = 0; *size = 4;
+    return index ? CUDA_ERROR_INVALID_VALUE : 0;
+}
+CUresult cuCtxGetCacheConfig(CUfunc_cache *found) { *found = cache_config; return 0; }
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit) { *value = limits[limit]; return 0; }
+
+void set(const char *what) {
+#define SET(name, change) if (!strcmp(what, name)) change
+    SET("cluster", attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION].clusterDim.x = 2);
+    SET("cluster scheduling",
+        attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE].clusterSchedulingPolicyPreference = 1);
+    SET("cooperative", attributes[CU_LAUNCH_ATTRIBUTE_COOPERATIVE].cooperative = 1);
+    SET("priority", attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority = -1);
+    SET("persisting L2", attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow.num_bytes = 4096);
+    SET("carve-out of the launch",
+        attributes[CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT].sharedMemCarveout = 50);
+    SET("carve-out", of_function[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = 100);
+    SET("limit of shared memory", of_function[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = 65536);
+    SET("nothing that counts", memset(attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].pad + 4, 1, 60));
+    SET("cache", cache_config = CU_FUNC_CACHE_PREFER_L1);
+    SET("L2 limit", limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 1 << 20);
+    SET("shared memory", shared_bytes = 1024);
+    SET("grid", grid = 5);
+    SET("argument", argument = 4);
+    SET("two kernels", nodes = 4);
+    SET("not in order", edges = 0);
+    SET("programmatic", programmatic = 1);
+    SET("attributes unknown", attributes[0].cooperative = 1);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def driver_source(tmp_path_factory):
+    """A driver with NVIDIA's own declarations, built once."""
+    header = next((root / "include/cuda.h" for root in cuda._toolkit_roots()), None)
+    if header is None:
+        pytest.skip("no CUDA toolkit with the header of the driver")
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "driver.c").write_text(DRIVER)
+    built = folder / "libdriver.so"
+    command = ["cc", f"-I{header.parent}", "-shared", "-fPIC", "-w", "-o", str(built), str(folder / "driver.c")]
+    subprocess.run(command, check=True)
+    return built
+
+
+@pytest.fixture
+def facts(driver_source, tmp_path):
+    """Return what the identity holds of two launches after something was set: each time in a driver of its own."""
+
+    def of(*changes):
+        copy = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"
+        shutil.copy(driver_source, copy)
+        driver = ctypes.CDLL(str(copy))
+        for change in changes:
+            driver.set(change.encode())
+        nodes = identity.two_launches(driver, 99)
+        return identity.context_facts(driver), [identity.node_facts(driver, node, {7: "code"}, []) for node in nodes]
+
+    return of
+
+
+def test_the_same_launch_has_the_same_facts(facts):
+    assert facts() == facts() == facts("nothing that counts")
+    assert len(facts()[1]) == 2
+
+
+def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(driver_source):
+    fields = {
+        "accessPolicyWindow": 1, "cooperative": 2, "clusterDim": 4, "clusterSchedulingPolicyPreference": 5,
+        "priority": 8, "memSyncDomainMap": 9, "memSyncDomain": 10, "preferredClusterDim": 11,
+        "sharedMemCarveout": 14, "nvlinkUtilCentricScheduling": 16,
+    }  # fmt: skip
+    header = next(root / "include/cuda.h" for root in cuda._toolkit_roots())
+    known = {name: number for name, number in fields.items() if name in header.read_text(encoding="utf-8")}
+    lines = "".join(f'printf("%zu\\n", sizeof(((CUlaunchAttributeValue *)0)->{name}));' for name in known)
+    source, built = driver_source.with_name("sizes.c"), driver_source.with_name("sizes")
+    source.write_text(f"#include <stdio.h>\n#include <cuda.h>\nint main(void) {{ {lines} return 0; }}\n")
+    subprocess.run(["cc", f"-I{header.parent}", "-o", str(built), str(source)], check=True)
+    sizes = subprocess.run([str(built)], check=True, capture_output=True, text=True).stdout.split()
+
+    for number, size in zip(known.values(), map(int, sizes), strict=True):
+        assert 0 <= size - identity._BYTES_USED[number] < 8  # padding at the end
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *["cluster", "cluster scheduling", "cooperative", "priority", "persisting L2", "carve-out of the launch"],
+        *["carve-out", "limit of shared memory", "cache", "L2 limit", "shared memory", "grid", "argument"],
+    ],
+)
+def test_a_launch_that_differs_in_anything_has_other_facts(facts, change):
+    assert facts(change) != facts()
+    assert facts(change) == facts(change)
+
+
+@pytest.mark.parametrize("unknown", ["two kernels", "not in order", "programmatic", "attributes unknown"])
+def test_a_launch_of_which_something_is_not_known_has_no_identity(facts, unknown):
+    with pytest.raises(identity.Unknown):
+        facts(unknown)
