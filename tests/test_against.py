@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,71 @@ def test_a_repository_may_hold_the_kernels_in_a_subfolder(repository, monkeypatc
     _, cases = run("--against", "HEAD")
 
     assert cases["nap"]["verdict"] == "UNCHANGED"
+
+
+def test_a_commit_that_is_measured_in_a_hook_keeps_its_changes(repository):
+    """A hook is told of the index that is being committed; a checkout must not write there."""
+    hook = repository / ".git/hooks/pre-commit"
+    hook.write_text(f"#!/bin/sh\n{sys.executable} -m ci_perf run --output out --against HEAD > out.txt 2>&1\ntrue\n")
+    hook.chmod(0o755)
+    (repository / ".gitignore").write_text("out*\n")
+    git("add", ".gitignore")
+    write("nap", factor=1.2)
+    git("commit", "--quiet", "--all", "--message", "slower")
+
+    assert "REGRESSION" in (repository / "out.txt").read_text()
+    assert git("show", "--name-only", "--format=").split() == [".gitignore", "kernels/nap/kernel.py"]
+    assert git("status", "--short") == ""
+
+
+def test_hooks_of_the_repository_have_no_say_in_the_base(repository):
+    hook = repository / ".git/hooks/post-checkout"
+    hook.write_text("#!/bin/sh\necho 'raise SystemExit' > kernels/nap/kernel.py\nexit 1\n")
+    hook.chmod(0o755)
+
+    ran, cases = run("--against", "HEAD")
+
+    assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+    assert git("worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize("folder", [".", "sub folder"])
+def test_the_base_has_the_submodules_that_the_head_has(repository, monkeypatch, tmp_path_factory, folder):
+    for number, value in enumerate(("1", "protocol.file.allow", "always")):
+        monkeypatch.setenv(("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0")[number], value)
+    other = tmp_path_factory.mktemp("other")
+    git("init", "--quiet", str(other))
+    (other / "nap.py").write_text(NAP.format(factor=1.0))
+    git("-C", str(other), "add", "--all")
+    git("-C", str(other), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "theirs")
+    git("submodule", "--quiet", "add", str(other), "third party/naps of others")
+    (repository / folder).mkdir(exist_ok=True)
+    if folder != ".":
+        git("mv", "kernels", folder)
+    monkeypatch.chdir(repository / folder)
+    Path("kernels/nap/kernel.py").write_text(
+        "import pathlib, sys\n"
+        "top = next(p for p in pathlib.Path(__file__).resolve().parents if (p / '.gitmodules').exists())\n"
+        "sys.path.insert(0, str(top / 'third party/naps of others'))\nfrom nap import *\n"
+    )
+    commit("a submodule")
+
+    ran, cases = run("--against", "HEAD")
+
+    assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+
+
+def test_a_renamed_entry_is_found_whatever_its_name(repository):
+    Path("kernels/nap/kernel.py").rename("kernels/nap/k\u00e9rnel 2.py")
+    toml = repository / "kernels/nap/kernel.toml"
+    toml.write_text(toml.read_text().replace("kernel.py", "k\u00e9rnel 2.py"))
+    commit("a name of our own")
+    git("mv", "kernels/nap", "kernels/doze")
+    commit("another kernel")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert {name: case["verdict"] for name, case in cases.items()} == {"doze": "UNCHANGED"}, ran.output
 
 
 def test_a_case_that_is_gone_is_missing(repository):

@@ -1,6 +1,7 @@
 """What git knows of the repository with the kernels; nothing here fails where there is no git."""
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,18 @@ from ci_perf.edge import proc
 
 _TIMEOUT_S = 20.0
 _FETCH_TIMEOUT_S = 300.0
+_OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"})
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+"""A hook of the repository could change what it checks out, or fail: the base is what was committed."""
+
+
+def outside_hooks(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which git finds its repository by the folder it is in.
+
+    A hook is told of the commit that is being made: with these variables a checkout of the base would overwrite its
+    index, and the commit would lose its changes.
+    """
+    return {name: value for name, value in environ.items() if name not in _OF_A_HOOK}
 
 
 def query_commit(root: Path) -> str | None:
@@ -135,13 +148,12 @@ def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iter
 
     What is `kept` stays afterwards as plain files: the repository knows nothing of it, and it nothing of a repository.
     """
-    completed = proc.run(
-        ("git", "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit),
-        timeout_s=_FETCH_TIMEOUT_S,
-    )
-    if completed.status != 0:
-        raise MachineError(f"cannot check out the base {commit[:8]}: {completed.output.strip().splitlines()[-1]}")
+    add = ("git", *_NO_HOOKS, "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit)
     try:
+        completed = proc.run(add, timeout_s=_FETCH_TIMEOUT_S, env=outside_hooks(os.environ))
+        if completed.status != 0:
+            last = (completed.output.strip().splitlines() or [proc.signal_name(completed.status)])[-1]
+            raise MachineError(f"cannot check out the base {commit[:8]}: {last}")
         _fill_submodules(root, tree)
         yield
         if kept:
@@ -153,12 +165,12 @@ def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iter
 
 def _fill_submodules(root: Path, tree: Path) -> None:
     """Check out in a worktree the submodules that are checked out in the repository."""
-    used = [line.split()[1] for line in (_git(root, "submodule", "status") or "").splitlines() if line[:1] != "-"]
-    used = [name for name in used if (tree / name).is_dir()]
+    listed = _git(root, "submodule", "foreach", "--quiet", 'echo "$sm_path"') or ""  # from the top, wherever root is
+    used = [name for name in listed.splitlines() if (tree / name).is_dir()]
     if not used:
         return
-    command = ("git", "-C", str(tree), "submodule", "update", "--init", "--recursive", "--", *used)
-    completed = proc.run(command, timeout_s=_FETCH_TIMEOUT_S)
+    command = ("git", *_NO_HOOKS, "-C", str(tree), "submodule", "update", "--init", "--recursive", "--", *used)
+    completed = proc.run(command, timeout_s=_FETCH_TIMEOUT_S, env=outside_hooks(os.environ))
     if completed.status != 0:
         last = (completed.output.strip().splitlines() or [""])[-1]
         raise MachineError(f"the base's submodules cannot be checked out: {last}", hint="see `git submodule update`")
@@ -175,15 +187,15 @@ def _forget(tree: Path) -> None:
 
 def renamed_from(root: Path, commit: str) -> dict[str, str]:
     """Return, for each file that was renamed since a commit, what it was called there; both relative to the root."""
-    found = _git(root, "diff", "--name-status", "--find-renames", "--diff-filter=R", "--relative", commit) or ""
-    lines = (line.split("\t") for line in found.splitlines())
-    return {parts[2]: parts[1] for parts in lines if len(parts) == 3}
+    found = _git(root, "diff", "-z", "--name-status", "--find-renames", "--diff-filter=R", "--relative", commit) or ""
+    parts = found.split("\0")  # `R100`, the old name, the new one, and so on
+    return dict(zip(parts[2::3], parts[1::3], strict=False))
 
 
 def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
     """Return what git prints, or None where it fails; an empty answer of a command that went well is empty text."""
     try:
-        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s)
+        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s, env=outside_hooks(os.environ))
     except MachineError:
         return None
     return completed.output.strip() if completed.status == 0 else None
