@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -355,6 +356,72 @@ def test_a_renamed_entry_is_found_whatever_its_name(repository):
     ran, cases = run("--against", "HEAD~1")
 
     assert {name: case["verdict"] for name, case in cases.items()} == {"doze": "UNCHANGED"}, ran.output
+
+
+@pytest.mark.parametrize("setup", ["", "test -d kernels"])
+def test_everything_is_new_in_a_folder_that_the_base_does_not_have(repository, monkeypatch, tmp_path_factory, setup):
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    (repository / "sub").mkdir()
+    git("mv", "kernels", "sub/kernels")
+    commit("moved down")
+    monkeypatch.chdir(repository / "sub")
+
+    ran, cases = run("--against", "HEAD~1", "--setup", setup)
+
+    assert cases["nap"]["verdict"] == "NEW", ran.output
+
+
+@pytest.mark.parametrize("name", ["HEAD~2", "{short}"])
+def test_a_shallow_clone_is_deepened_for_a_name_that_no_server_knows(repository, monkeypatch, tmp_path_factory, name):
+    base = git("rev-parse", "HEAD")
+    for factor in (1.2, 1.3):
+        write("nap", factor=factor)
+        commit("slower")
+    clone = tmp_path_factory.mktemp("clone")
+    git("clone", "--quiet", "--depth=1", f"file://{repository}", str(clone))
+    monkeypatch.chdir(clone)
+
+    ran, cases = run("--against", name.format(short=base[:9]))
+
+    assert cases["nap"]["change"]["ratio"] == pytest.approx(1.3, rel=0.002), ran.output
+    assert json.loads((clone / "out/run.json").read_text())["against"]["commit"] == base
+
+
+def test_a_folder_without_git_is_called_so(monkeypatch, tmp_path_factory):
+    bare = tmp_path_factory.mktemp("bare")
+    monkeypatch.chdir(bare)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(bare.parent))
+    write("nap")
+
+    ran, _ = run("--against", "HEAD")
+
+    assert ran.exit_code == 3
+    assert "is in no git repository" in ran.stderr
+
+
+def test_the_checkout_of_a_run_that_was_killed_goes_with_the_next_one(monkeypatch, tmp_path_factory):
+    temporary = tmp_path_factory.mktemp("tmp")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    code = (
+        "import os, pathlib, signal, sys, tempfile\nfrom ci_perf.edge import git\n"
+        f"tempfile.tempdir = {str(temporary)!r}\n"
+        "with git.checked_out(pathlib.Path(), 'HEAD') as tree:\n"
+        "    {}\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code.format("os.kill(os.getpid(), signal.SIGKILL)")], check=False)
+    command = [sys.executable, "-c", code.format("print(tree, flush=True); sys.stdin.read()")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as alive:
+        in_use = Path(alive.stdout.readline().strip())
+        assert killed.returncode == -9
+        assert list(temporary.glob("*/tree")) == [in_use]
+
+        run("--against", "HEAD")
+
+        assert (in_use / "kernels").is_dir()
+        assert git("worktree", "list").count("\n") == 1
+        alive.communicate("")
+    assert list(temporary.glob("ci-perf-base-*")) == []
+    assert git("worktree", "list").count("\n") == 0
 
 
 def test_a_case_that_is_gone_is_missing(repository):

@@ -54,6 +54,9 @@ def prepared(
     toolchain = partial(toolchain_hash, python, env)
 
     def build(folder: Path) -> None:
+        if not folder.is_dir():  # all of the head is new, and nothing there could be built
+            folder.mkdir(parents=True)
+            return
         before = toolchain() if shared else ""
         _set_up(setup, folder, env=_env_of(env, root, folder, python), log=logs / "setup-base.log", shared=shared)
         if shared and toolchain() != before:

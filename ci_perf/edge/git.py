@@ -1,11 +1,12 @@
 """What git knows of the repository with the kernels; nothing here fails where there is no git."""
 
+import fcntl
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ci_perf.core.errors import ConfigError, MachineError
@@ -13,6 +14,7 @@ from ci_perf.edge import proc
 
 _TIMEOUT_S = 20.0
 _FETCH_TIMEOUT_S = 300.0
+_PREFIX, _LOCK = "ci-perf-base-", "used"
 _OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"})
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 """A hook of the repository could change what it checks out, or fail: the base is what was committed."""
@@ -52,8 +54,10 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     """
     merged_into = _merged_into(root, environ) if ref == "base" else None
     target = merged_into or (_event_base(environ) if ref == "base" else ref.removeprefix("merge-base:"))
-    commit = _commit(root, target) or _fetch(root, target)
+    commit = _commit(root, target) or _fetch(root, target) or _deepen(root, target)
     if commit is None:
+        if _git(root, "rev-parse", "--git-dir") is None:
+            raise MachineError(f"--against {ref}: {root} is in no git repository", hint="a base is a commit of one")
         raise MachineError(
             f"--against {ref}: git knows no commit `{target}` here, and origin does not have it",
             hint="check out with `fetch-depth: 0`, or name a commit that exists",
@@ -61,8 +65,7 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     if merged_into or (ref != "base" and not ref.startswith("merge-base:")):
         return commit
     merge_base = _git(root, "merge-base", "HEAD", commit)
-    if merge_base is None and _git(root, "rev-parse", "--is-shallow-repository") == "true":
-        _git(root, "fetch", "--no-tags", "--unshallow", "origin", timeout_s=_FETCH_TIMEOUT_S)
+    if merge_base is None and _deepen(root, commit):
         merge_base = _git(root, "merge-base", "HEAD", commit)
     if merge_base is None:
         raise MachineError(f"--against {ref}: HEAD and {target} have no common ancestor here")
@@ -128,6 +131,14 @@ def _fetch(root: Path, name: str) -> str | None:
     return _commit(root, "FETCH_HEAD")
 
 
+def _deepen(root: Path, name: str) -> str | None:
+    """Look a commit up in the whole history, which a shallow clone gets: no server knows `HEAD~1` or a short hash."""
+    if _git(root, "rev-parse", "--is-shallow-repository") != "true":
+        return None
+    _git(root, "fetch", "--no-tags", "--unshallow", "origin", timeout_s=_FETCH_TIMEOUT_S)
+    return _commit(root, name)
+
+
 def query_tree(root: Path, commit: str) -> str:
     """Return the hash of a commit's content: that of its tree."""
     return _git(root, "rev-parse", f"{commit}^{{tree}}") or commit
@@ -135,11 +146,42 @@ def query_tree(root: Path, commit: str) -> str:
 
 @contextmanager
 def checked_out(root: Path, commit: str) -> Iterator[Path]:
-    """Check a commit out into a folder of its own, and remove the folder afterwards; return what `root` is there."""
-    with tempfile.TemporaryDirectory(prefix="ci-perf-base-") as parent:
+    """Check a commit out into a folder of its own, and remove the folder afterwards; return what `root` is there.
+
+    What a run that was killed left behind goes too. The folder is made where the commit does not have it.
+    """
+    _remove_leftovers()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as parent, _marked_as_used(Path(parent)):
         tree = Path(parent) / "tree"
         with worktree(root, commit, tree):
-            yield tree / query_prefix(root)
+            folder = tree / query_prefix(root)
+            folder.mkdir(parents=True, exist_ok=True)
+            yield folder
+
+
+@contextmanager
+def _marked_as_used(folder: Path) -> Iterator[None]:
+    """Hold a lock in a folder for as long as the context lasts; it ends with this process, however that ends."""
+    descriptor = os.open(folder / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        (folder / "new").rename(folder / _LOCK)  # nobody sees it before it is held
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers() -> None:
+    """Remove the checkouts of our runs that ended without doing so themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            with (folder / _LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if (folder / "tree" / ".git").is_file():
+                    _forget(folder / "tree")
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
