@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
+from ci_perf.edge import base
 
 TOML = """
 entry = "kernel.py"
@@ -242,6 +243,46 @@ def test_setup_runs_in_both_trees_and_its_failure_stops_the_run(repository):
     assert str(repository) in (repository / "out/logs/setup-head.log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "says"),
+    [
+        ("sh -c 'make", 2, "--setup `sh -c 'make`: No closing quotation"),
+        ("no-such-program --all", 3, "cannot start `no-such-program`"),
+    ],
+)
+def test_a_setup_command_that_is_none_is_an_error(command, status, says):
+    ran, _ = run("--against", "main", "--setup", command)
+
+    assert ran.exit_code == status
+    assert says in ran.stderr
+
+
+def test_a_blank_setup_command_is_no_command():
+    assert run("--against", "main", "--setup", " ")[0].exit_code == 0
+
+
+def test_a_setup_that_takes_too_long_is_called_so(monkeypatch):
+    monkeypatch.setattr(base, "SETUP_TIMEOUT_S", 0.2)
+
+    ran, _ = run("--against", "main", "--setup", "sleep 60")
+
+    assert ran.exit_code == 3
+    assert "took longer than 0.2 s" in ran.stderr
+
+
+def test_a_commit_that_is_compared_with_itself_is_told(repository):
+    def notes():
+        return {note["code"] for note in json.loads((repository / "out/run.json").read_text())["notes"]}
+
+    run("--against", "main")
+    of_itself = notes()
+    write("nap", factor=1.001)
+    run("--against", "main")
+
+    assert "base-is-head" in of_itself
+    assert "base-is-head" not in notes(), "what is not committed is compared"
+
+
 def test_a_planted_slowdown_is_seen():
     ran, cases = run("--against", "main", "--plant-slowdown", "10%")
 
@@ -343,6 +384,23 @@ def test_the_base_has_the_submodules_that_the_head_has(repository, monkeypatch, 
     ran, cases = run("--against", "HEAD")
 
     assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+
+
+def test_a_kept_base_lacks_no_submodule_that_came_later(repository, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    for number, value in enumerate(("1", "protocol.file.allow", "always")):
+        monkeypatch.setenv(("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0")[number], value)
+    git("submodule", "--quiet", "add", str(repository), "third")
+    commit("a submodule")
+    git("submodule", "--quiet", "deinit", "third")
+    setup = "sh -c 'ls third > ../listed.txt'"
+
+    run("--against", "HEAD", "--setup", setup)
+    git("submodule", "--quiet", "update", "--init")
+    run("--against", "HEAD", "--setup", setup)
+
+    listed = [file.read_text() for file in Path(os.environ["CI_PERF_CACHE"]).glob("trees/*/listed.txt")]
+    assert sorted(listed) == ["", "kernels\n"]
 
 
 def test_a_renamed_entry_is_found_whatever_its_name(repository):

@@ -81,7 +81,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
             with _base(root, specs, settings, room) as base:
                 _begin(room)
                 lab = MachineLab(room.bench, room.worker, programs, room.profilers, base)
-                found = _measure(replace(blank, against=base.against), jobs, settings, room, lab)
+                found = _measure(_against(blank, base), jobs, settings, room, lab)
         else:
             _begin(room)
             lab = MachineLab(room.bench, room.worker, programs, room.profilers)
@@ -91,6 +91,16 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)
     ctx.exit(report.exit_status)
+
+
+def _against(blank: Run, base: Base) -> Run:
+    """Return the run with its base; a commit that is measured against itself is told: its verdicts are known before."""
+    notes = blank.notes
+    if base.against.commit == blank.provenance.commit:
+        message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
+        hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"
+        notes = (*notes, Note("base-is-head", message, hint))
+    return replace(blank, against=base.against, notes=notes)
 
 
 def _refuse_missing_baselines(root: Path, settings: Settings) -> None:

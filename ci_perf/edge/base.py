@@ -49,6 +49,8 @@ def prepared(
     `environ` is the job's own environment, which tells of the pull request; `env` is that of the workers. `shared`
     says that both sides run under one interpreter.
     """
+    setup = setup.strip()
+    _words_of(setup)  # what is wrong with it is said before anything is fetched
     commit = git.resolve_base(root, ref, environ)
 
     toolchain = partial(toolchain_hash, python, env)
@@ -97,14 +99,24 @@ def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path, sh
             f"--setup `{command}`: an install into the interpreter of both sides serves one tree only",
             hint="give the base an environment of its own with --base-python, or put the tree on PYTHONPATH instead",
         )
-    completed = proc.run(shlex.split(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
+    completed = proc.run(_words_of(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
     store.write_text(log, completed.output)
+    if completed.timed_out:
+        raise MachineError(f"setup `{command}` took longer than {SETUP_TIMEOUT_S:g} s in {folder}", hint=f"see {log}")
     if completed.status != 0:
         last = completed.output.strip().splitlines()[-1:] or [""]
         raise MachineError(
             f"setup `{command}` ended with {proc.signal_name(completed.status)} in {folder}: {last[0]}",
             hint=f"see {log}",
         )
+
+
+def _words_of(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        hint = "quote as for a shell; there is none unless the command starts one: sh -c '...'"
+        raise ConfigError(f"--setup `{command}`: {error}", hint=hint) from None
 
 
 def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict[str, str]:

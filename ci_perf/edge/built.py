@@ -70,7 +70,7 @@ def built_tree(
 
 
 def _key(root: Path, commit: str, depends_on: tuple[str, ...]) -> str:
-    parts = (git.query_tree(root, commit), git.query_prefix(root), *depends_on)
+    parts = (git.query_tree(root, commit), git.query_prefix(root), *git.query_submodules(root), *depends_on)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 

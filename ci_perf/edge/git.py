@@ -205,10 +205,14 @@ def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iter
             _git(root, "worktree", "remove", "--force", str(tree))
 
 
+def query_submodules(root: Path) -> tuple[str, ...]:
+    """Return the submodules that are checked out, by their paths from the top of the repository."""
+    return tuple((_git(root, "submodule", "foreach", "--quiet", 'echo "$sm_path"') or "").splitlines())
+
+
 def _fill_submodules(root: Path, tree: Path) -> None:
     """Check out in a worktree the submodules that are checked out in the repository."""
-    listed = _git(root, "submodule", "foreach", "--quiet", 'echo "$sm_path"') or ""  # from the top, wherever root is
-    used = [name for name in listed.splitlines() if (tree / name).is_dir()]
+    used = [name for name in query_submodules(root) if (tree / name).is_dir()]
     if not used:
         return
     command = ("git", *_NO_HOOKS, "-C", str(tree), "submodule", "update", "--init", "--recursive", "--", *used)
