@@ -31,6 +31,7 @@ edge            one module for each kind of outside world
   program_traces  the traces of programs that are kept
   base          the base commit made ready: tree, build, kernels, worker
   built         its tree as the setup command left it, kept from run to run
+  build_inputs  what a build depends on beside its tree
   turns         base and head in turns on one device
   worker_process  a worker from outside: asks, waits, turns every death into a Failure
   profile       one session of nsys or ncu for all cases
@@ -157,6 +158,7 @@ userside        what runs under the user's interpreter beside the worker; standa
   timers        what is measured, over how many launches
   stopwatch     a case timed alone, or in turns with another process
   cupti         when the GPU worked, from CUPTI's records
+  cupti_timers  what is measured through them
   identity      what a launch makes the GPU do, as a hash
 worker          runs kernels under the user's interpreter; standard library only, stands alone
 cuda            compiles and launches the .cu files beside a kernel.py; under the user's interpreter too

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 # Line tables cost no instruction, and a profiler needs them to name the source line of a stall.
 _DEFAULT_OPTIONS = ("-std=c++17", "-lineinfo")
+_VERSION_HEADERS = ("cuda.h", "cuda_fp16.hpp", "cuda_fp8.hpp", "cuda/std/__cccl/version.h", "cub/version.cuh")
+"""Of the driver, the arithmetic types, libcu++ and CUB; to read all that they include would take a second."""
+_NVCC_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "CPLUS_INCLUDE_PATH")
+"""What nvcc and its host compiler read beside their options."""
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 
 
@@ -65,8 +69,9 @@ class CudaSource:
         return [folder, *(folder / option[2:] for option in self.options if option.startswith("-I"))]
 
     def _digest(self, compiler: Compiler, arch: str) -> str:
-        """Return a hash of all that the machine code depends on: texts, options, target and compiler."""
+        """Return a hash of all that the machine code depends on: texts, options, target, compiler and its headers."""
         parts = [text.encode() for text in (compiler.identity, arch, *_DEFAULT_OPTIONS, *self.options)]
+        parts += _toolkit_versions()
         for file in _local_files(self.path, self._include_folders()):
             parts += [os.path.relpath(file, self.path.parent).encode(), file.read_bytes()]
         return hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in parts)).hexdigest()
@@ -204,7 +209,9 @@ class Nvcc:
 
     def __init__(self, program: str) -> None:
         self._program = program
-        self.identity = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+        said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+        told = (f"{name}={os.environ[name]}" for name in _NVCC_VARIABLES if name in os.environ)
+        self.identity = "\n".join((said, *told))
 
     def compile(self, source: Path, arch: str, options: Sequence[str]) -> bytes:
         # The short form -arch=sm_90a also compiles for plain sm_90, which lacks what sm_90a is named for.
@@ -274,6 +281,12 @@ def _toolkit_includes() -> Iterator[Path]:
     """Yield the folders in which NVRTC, which brings no header, looks for cuda_fp16.h and its kin."""
     for root in (*_wheel_roots(), *_toolkit_roots()):
         yield from (path for path in (root / "include", root / "include/cccl") if path.is_dir())
+
+
+def _toolkit_versions() -> list[bytes]:
+    """Return the headers of the toolkit that change with its version: they are not of the compiler's own package."""
+    headers = (folder / name for folder in _toolkit_includes() for name in _VERSION_HEADERS)
+    return [header.read_bytes() for header in headers if header.is_file()]
 
 
 def _cache_folder() -> Path:

@@ -3,12 +3,15 @@
 import json
 import os
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
+from ci_perf.edge import base
 
 TOML = """
 entry = "kernel.py"
@@ -240,6 +243,46 @@ def test_setup_runs_in_both_trees_and_its_failure_stops_the_run(repository):
     assert str(repository) in (repository / "out/logs/setup-head.log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "says"),
+    [
+        ("sh -c 'make", 2, "--setup `sh -c 'make`: No closing quotation"),
+        ("no-such-program --all", 3, "cannot start `no-such-program`"),
+    ],
+)
+def test_a_setup_command_that_is_none_is_an_error(command, status, says):
+    ran, _ = run("--against", "main", "--setup", command)
+
+    assert ran.exit_code == status
+    assert says in ran.stderr
+
+
+def test_a_blank_setup_command_is_no_command():
+    assert run("--against", "main", "--setup", " ")[0].exit_code == 0
+
+
+def test_a_setup_that_takes_too_long_is_called_so(monkeypatch):
+    monkeypatch.setattr(base, "SETUP_TIMEOUT_S", 0.2)
+
+    ran, _ = run("--against", "main", "--setup", "sleep 60")
+
+    assert ran.exit_code == 3
+    assert "took longer than 0.2 s" in ran.stderr
+
+
+def test_a_commit_that_is_compared_with_itself_is_told(repository):
+    def notes():
+        return {note["code"] for note in json.loads((repository / "out/run.json").read_text())["notes"]}
+
+    run("--against", "main")
+    of_itself = notes()
+    write("nap", factor=1.001)
+    run("--against", "main")
+
+    assert "base-is-head" in of_itself
+    assert "base-is-head" not in notes(), "what is not committed is compared"
+
+
 def test_a_planted_slowdown_is_seen():
     ran, cases = run("--against", "main", "--plant-slowdown", "10%")
 
@@ -291,6 +334,154 @@ def test_a_repository_may_hold_the_kernels_in_a_subfolder(repository, monkeypatc
     assert cases["nap"]["verdict"] == "UNCHANGED"
 
 
+def test_a_commit_that_is_measured_in_a_hook_keeps_its_changes(repository):
+    """A hook is told of the index that is being committed; a checkout must not write there."""
+    hook = repository / ".git/hooks/pre-commit"
+    hook.write_text(f"#!/bin/sh\n{sys.executable} -m ci_perf run --output out --against HEAD > out.txt 2>&1\ntrue\n")
+    hook.chmod(0o755)
+    (repository / ".gitignore").write_text("out*\n")
+    git("add", ".gitignore")
+    write("nap", factor=1.2)
+    git("commit", "--quiet", "--all", "--message", "slower")
+
+    assert "REGRESSION" in (repository / "out.txt").read_text()
+    assert git("show", "--name-only", "--format=").split() == [".gitignore", "kernels/nap/kernel.py"]
+    assert git("status", "--short") == ""
+
+
+def test_hooks_of_the_repository_have_no_say_in_the_base(repository):
+    hook = repository / ".git/hooks/post-checkout"
+    hook.write_text("#!/bin/sh\necho 'raise SystemExit' > kernels/nap/kernel.py\nexit 1\n")
+    hook.chmod(0o755)
+
+    ran, cases = run("--against", "HEAD")
+
+    assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+    assert git("worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize("folder", [".", "sub folder"])
+def test_the_base_has_the_submodules_that_the_head_has(repository, monkeypatch, tmp_path_factory, folder):
+    for number, value in enumerate(("1", "protocol.file.allow", "always")):
+        monkeypatch.setenv(("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0")[number], value)
+    other = tmp_path_factory.mktemp("other")
+    git("init", "--quiet", str(other))
+    (other / "nap.py").write_text(NAP.format(factor=1.0))
+    git("-C", str(other), "add", "--all")
+    git("-C", str(other), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "theirs")
+    git("submodule", "--quiet", "add", str(other), "third party/naps of others")
+    (repository / folder).mkdir(exist_ok=True)
+    if folder != ".":
+        git("mv", "kernels", folder)
+    monkeypatch.chdir(repository / folder)
+    Path("kernels/nap/kernel.py").write_text(
+        "import pathlib, sys\n"
+        "top = next(p for p in pathlib.Path(__file__).resolve().parents if (p / '.gitmodules').exists())\n"
+        "sys.path.insert(0, str(top / 'third party/naps of others'))\nfrom nap import *\n"
+    )
+    commit("a submodule")
+
+    ran, cases = run("--against", "HEAD")
+
+    assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+
+
+def test_a_kept_base_lacks_no_submodule_that_came_later(repository, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    for number, value in enumerate(("1", "protocol.file.allow", "always")):
+        monkeypatch.setenv(("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0")[number], value)
+    git("submodule", "--quiet", "add", str(repository), "third")
+    commit("a submodule")
+    git("submodule", "--quiet", "deinit", "third")
+    setup = "sh -c 'ls third > ../listed.txt'"
+
+    run("--against", "HEAD", "--setup", setup)
+    git("submodule", "--quiet", "update", "--init")
+    run("--against", "HEAD", "--setup", setup)
+
+    listed = [file.read_text() for file in Path(os.environ["CI_PERF_CACHE"]).glob("trees/*/listed.txt")]
+    assert sorted(listed) == ["", "kernels\n"]
+
+
+def test_a_renamed_entry_is_found_whatever_its_name(repository):
+    Path("kernels/nap/kernel.py").rename("kernels/nap/k\u00e9rnel 2.py")
+    toml = repository / "kernels/nap/kernel.toml"
+    toml.write_text(toml.read_text().replace("kernel.py", "k\u00e9rnel 2.py"))
+    commit("a name of our own")
+    git("mv", "kernels/nap", "kernels/doze")
+    commit("another kernel")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert {name: case["verdict"] for name, case in cases.items()} == {"doze": "UNCHANGED"}, ran.output
+
+
+@pytest.mark.parametrize("setup", ["", "test -d kernels"])
+def test_everything_is_new_in_a_folder_that_the_base_does_not_have(repository, monkeypatch, tmp_path_factory, setup):
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    (repository / "sub").mkdir()
+    git("mv", "kernels", "sub/kernels")
+    commit("moved down")
+    monkeypatch.chdir(repository / "sub")
+
+    ran, cases = run("--against", "HEAD~1", "--setup", setup)
+
+    assert cases["nap"]["verdict"] == "NEW", ran.output
+
+
+@pytest.mark.parametrize("name", ["HEAD~2", "{short}"])
+def test_a_shallow_clone_is_deepened_for_a_name_that_no_server_knows(repository, monkeypatch, tmp_path_factory, name):
+    base = git("rev-parse", "HEAD")
+    for factor in (1.2, 1.3):
+        write("nap", factor=factor)
+        commit("slower")
+    clone = tmp_path_factory.mktemp("clone")
+    git("clone", "--quiet", "--depth=1", f"file://{repository}", str(clone))
+    monkeypatch.chdir(clone)
+
+    ran, cases = run("--against", name.format(short=base[:9]))
+
+    assert cases["nap"]["change"]["ratio"] == pytest.approx(1.3, rel=0.002), ran.output
+    assert json.loads((clone / "out/run.json").read_text())["against"]["commit"] == base
+
+
+def test_a_folder_without_git_is_called_so(monkeypatch, tmp_path_factory):
+    bare = tmp_path_factory.mktemp("bare")
+    monkeypatch.chdir(bare)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(bare.parent))
+    write("nap")
+
+    ran, _ = run("--against", "HEAD")
+
+    assert ran.exit_code == 3
+    assert "is in no git repository" in ran.stderr
+
+
+def test_the_checkout_of_a_run_that_was_killed_goes_with_the_next_one(monkeypatch, tmp_path_factory):
+    temporary = tmp_path_factory.mktemp("tmp")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    code = (
+        "import os, pathlib, signal, sys, tempfile\nfrom ci_perf.edge import git\n"
+        f"tempfile.tempdir = {str(temporary)!r}\n"
+        "with git.checked_out(pathlib.Path(), 'HEAD') as tree:\n"
+        "    {}\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code.format("os.kill(os.getpid(), signal.SIGKILL)")], check=False)
+    command = [sys.executable, "-c", code.format("print(tree, flush=True); sys.stdin.read()")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as alive:
+        in_use = Path(alive.stdout.readline().strip())
+        assert killed.returncode == -9
+        assert list(temporary.glob("*/tree")) == [in_use]
+
+        run("--against", "HEAD")
+
+        assert (in_use / "kernels").is_dir()
+        assert git("worktree", "list").count("\n") == 1
+        alive.communicate("")
+    assert list(temporary.glob("ci-perf-base-*")) == []
+    assert git("worktree", "list").count("\n") == 0
+
+
 def test_a_case_that_is_gone_is_missing(repository):
     toml = repository / "kernels/nap/kernel.toml"
     toml.write_text(toml.read_text() + "[cases.two]\nmicroseconds = 3000\n")
@@ -340,6 +531,89 @@ def test_the_base_is_built_once_for_each_content_command_and_commit(repository, 
     assert len(bases()) == 2
     assert Path(first[0]).is_relative_to(cache)
     assert git("worktree", "list").count("\n") == 0
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path_factory):
+    """Install something for the kernels' interpreter, as `pip` would leave it: name, version and a list of files."""
+    packages = tmp_path_factory.mktemp("packages")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+
+    def install(version, record="lib.so,sha256=aa,1"):
+        folder = packages / "something.dist-info"
+        folder.mkdir(exist_ok=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: something\nVersion: {version}\n")
+        (folder / "RECORD").write_text(record)
+        return folder
+
+    return install
+
+
+@pytest.mark.parametrize("changed", ["version", "content", "variable", "compiler"])
+def test_the_base_is_built_again_where_what_builds_it_changed(
+    repository, monkeypatch, tmp_path_factory, installed, changed
+):
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    log = repository / "builds.txt"
+    compiler = tmp_path_factory.mktemp("bin") / "cc"
+    compiler.write_text("#!/bin/sh\necho version 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    installed("2.10.0")
+
+    def bases():
+        ran, cases = run("--against", "HEAD", "--setup", f"sh -c 'pwd >> {log}'")
+        assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+        return sum(line != str(repository) for line in log.read_text().splitlines())
+
+    assert (bases(), bases()) == (1, 1)
+    if changed == "version":
+        installed("2.11.0")
+    elif changed == "content":
+        installed("2.10.0", "lib.so,sha256=bb,1")
+    elif changed == "variable":
+        monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    else:
+        compiler.write_text("#!/bin/sh\necho version 2\n")
+    assert (bases(), bases()) == (2, 2)
+
+
+def test_a_base_that_was_installed_over_is_built_again(repository, monkeypatch, tmp_path_factory, installed):
+    """Two bases in turns, each installed into the interpreter of its own that the bases share."""
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
+    record = installed("1") / "RECORD"
+    setup = f"sh -c 'cat kernels/nap/kernel.py > {record}'"
+    other = repository.parent / "other-python"
+    other.symlink_to(os.environ["CI_PERF_PYTHON"])
+    base = git("rev-parse", "HEAD")
+    write("nap", factor=1.001)
+    head = commit("another base")
+
+    def installed_for(ref):
+        ran, _ = run("--against", ref, "--setup", setup, "--base-python", str(other))
+        assert ran.exit_code == 0, ran.output
+        return record.read_text()
+
+    first, second = installed_for(base), installed_for(head)
+
+    assert first == NAP.format(factor=1.0)
+    assert second == NAP.format(factor=1.001)
+    assert installed_for(base) == first
+
+
+def test_a_base_that_changes_the_interpreter_of_both_sides_is_refused(repository, installed):
+    """As an older list of requirements does."""
+    record = installed("1") / "RECORD"
+    (repository / "requirements.txt").write_text("torch==2.10.0")
+    commit("older")
+    (repository / "requirements.txt").write_text("torch==2.11.0")
+    commit("newer")
+
+    ran, _ = run("--against", "HEAD~1", "--setup", f"sh -c 'cat requirements.txt > {record}'")
+
+    assert ran.exit_code == 2, ran.output
+    assert "changed what is installed for both sides" in ran.stderr
+    assert "--base-python" in ran.stderr
 
 
 def test_a_build_that_failed_is_tried_again(repository, monkeypatch, tmp_path_factory):

@@ -25,6 +25,7 @@ from ci_perf.core.model import Pair, Policy, Verdict
 from ci_perf.core.paired import log_ratio
 from ci_perf.core.stats import mann_whitney_p, upper_bound
 from ci_perf.core.verdict import judge
+from ci_perf.edge.audit import card_hash
 from ci_perf.edge.audit_file import append_session, read_sessions
 from ci_perf.render.audit import render_audit_markdown
 from ci_perf.render.plot import render_plot
@@ -137,7 +138,7 @@ def test_what_is_appended_after_a_cut_off_line_starts_a_new_one(tmp_path):
         ('"seconds":4.5', '"minutes":4.5', r"a.jsonl:2: .*`minutes`|a.jsonl:2: `seconds` is missing"),
         ("ci-perf/audit-1", "ci-perf/audit-2", r"a.jsonl:2: key `schema`: 'ci-perf/audit-2'"),
         ('"planted":0.0', '"planted":NaN', r"a.jsonl:2: not JSON: NaN"),
-        ('{"cases"', "cases", "a.jsonl:2: not JSON"),
+        ('{"card"', "card", "a.jsonl:2: not JSON"),
         ('"control":[', '"control":[,', "a.jsonl:2: not JSON"),
     ],
 )
@@ -482,6 +483,49 @@ def test_a_stored_run_is_the_base_of_every_other_unchanged_session():
 )
 def test_only_like_is_held_against_like(other):
     assert shares((an_audit_session(1), other), "median, 3 %", Setting.STORED).at(0.0).n == 0
+
+
+def test_a_stored_run_is_held_against_runs_of_the_same_card_where_it_is_known():
+    cards = ("a" * 16, "a" * 16, "b" * 16, "", "")
+    sessions = tuple(an_audit_session(number, card=card) for number, card in enumerate(cards))
+
+    assert shares(sessions, "median, 3 %", Setting.STORED).at(0.0).n == 4  # both ways: of the first two, the last two
+    assert shares(sessions, "median, 3 %", Setting.SAME_JOB).at(0.0).n == 5
+
+
+@pytest.mark.parametrize(
+    ("cards", "kind", "said", "known", "unknown"),
+    [
+        (("a" * 16, "a" * 16), "cuda", "; 1 card; 2 A/A", 1, 0),
+        (("a" * 16, "b" * 16, ""), "cuda", "; 2 cards, not recorded in 1 session; 3 A/A", 2, 1),
+        (("", ""), "cuda", "; cards not recorded; 2 A/A", 0, 2),
+        (("", ""), "cpu", "driver 580.159.03; 2 A/A", 0, 0),
+    ],
+)
+def test_the_audit_says_on_how_many_cards(tmp_path, cards, kind, said, known, unknown):
+    path = tmp_path / "audit.jsonl"
+    for number, card in enumerate(cards):
+        append_session(path, an_audit_session(number, card=card, device=a_device(kind=kind)))
+
+    assert said in run("--show", path, "--markdown").stdout
+    document = json.loads(run("--show", path, "--json").stdout)
+    assert (document["cards"], document["sessions_without_card"]) == (known, unknown)
+
+
+def test_a_line_from_before_cards_were_recorded_is_read():
+    line = dump_session(an_audit_session(1)).replace('"card":"",', "")
+
+    assert "card" not in line
+    assert load_sessions(line, "a.jsonl") == ((an_audit_session(1),), ())
+
+
+def test_a_card_is_told_from_others_without_its_name():
+    one, other = (card_hash(f"GPU-{digit}7a5b5ea-0000-4b1c-8a55-0123456789ab") for digit in "01")
+
+    assert one != other
+    assert "7a5b5ea" not in one
+    assert card_hash(None) == ""
+    assert dump_session(an_audit_session(1, card=one))
 
 
 def test_of_many_comparisons_the_same_ones_are_drawn_each_time():

@@ -535,6 +535,32 @@ def test_a_change_of_header_or_options_compiles_again(tmp_path, cache):
 
 
 @pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("header", ["cuda.h", "cub/version.cuh"])
+def test_other_headers_of_the_toolkit_compile_again(tmp_path, cache, monkeypatch, header):
+    """They come in a package of their own, which may be newer than it was while the compiler is the same."""
+    source = tmp_path / "nothing.cu"
+    source.write_text('extern "C" __global__ void nothing() {}\n')
+    include = tmp_path / "toolkit" / "include"
+    (include / header).parent.mkdir(parents=True)
+    monkeypatch.setattr(cuda, "_toolkit_includes", lambda: iter([include]))
+    for text in ("// 13.0\n", "// 13.0\n", "// 13.1\n"):
+        (include / header).write_text(text)
+        cuda.CudaSource(source).cubin("sm_90")
+
+    assert len(list(cache.rglob("*.cubin"))) == 2
+
+
+def test_what_nvcc_reads_from_the_environment_tells_its_output_apart(tmp_path, monkeypatch):
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho release 13.0\n")
+    nvcc.chmod(0o755)
+    before = cuda.Nvcc(str(nvcc)).identity
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "--use_fast_math")
+
+    assert cuda.Nvcc(str(nvcc)).identity != before
+
+
+@pytest.mark.usefixtures("compiler")
 def test_an_empty_cache_entry_is_replaced(tmp_path, cache):
     source = tmp_path / "nothing.cu"
     source.write_text('extern "C" __global__ void nothing() {}\n')

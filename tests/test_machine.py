@@ -11,6 +11,7 @@ from ci_perf.core.doctor import best, diagnose
 from ci_perf.core.errors import ConfigError, MachineError
 from ci_perf.core.model import Device
 from ci_perf.edge import gpu, machine, preflight, tools
+from ci_perf.edge.lock import gpu_lock
 
 NSYS_SAYS = "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'"
 NCU_SAYS = "echo 'NVIDIA (R) Nsight Compute Command Line Profiler'; echo 'Version 2025.3.1.0 (build 36398880)'"
@@ -213,6 +214,11 @@ class TestNvml:
         assert instance.device.slug == "h100-80gb-hbm3-mig-1g-10gb"
         assert (instance.device.sm_count, instance.device.memory_bytes, instance.device.mig) == (16, 10 << 30, True)
         assert instance.device.memory_bus_bits is None
+
+    def test_an_instance_has_the_lock_of_its_card(self, monkeypatch, tmp_path):
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+        with gpu_lock("MIG-1", 1.0, print, tmp_path), pytest.raises(MachineError, match="has held this GPU"):
+            gpu_lock("GPU-1", 0.0, print, tmp_path).__enter__()
 
     def test_an_instance_has_the_clocks_of_its_card_and_none_where_nvml_is_silent(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())

@@ -1,6 +1,9 @@
 """What runs under the user's interpreter, without a GPU: NVIDIA's own header and compiler are the judges."""
 
+import ctypes
+import itertools
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -8,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ci_perf import cuda
-from ci_perf.userside import cupti, identity
-from ci_perf.userside.cupti import Span, busy_ns
+from ci_perf.userside import cupti, cupti_timers, identity
+from ci_perf.userside.cupti import CuptiError, Span, busy_ns
 
 # --- CUPTI's records ---
 
@@ -57,6 +60,143 @@ def test_the_gpu_is_busy_in_every_nanosecond_that_any_span_covers(found):
 
     assert busy_ns(found) == len(covered)
     assert max(lengths, default=0) <= busy_ns(found) <= sum(lengths)
+
+
+LIBRARY = """
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+typedef void (*Request)(uint8_t **, size_t *, size_t *);
+typedef void (*Complete)(void *, uint32_t, uint8_t *, size_t, size_t);
+static Request request; static Complete complete;
+static uint8_t recorded[4096]; static size_t filled, dropped;
+int cuptiActivityRegisterCallbacks(Request r, Complete c) { request = r; complete = c; return 0; }
+int cuptiActivityEnable(uint32_t kind) { return 0; }
+int cuptiActivityGetNumDroppedRecords(void *c, uint32_t s, size_t *n) { *n = dropped; dropped = 0; return 0; }
+int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **record) {
+    *record = *record ? *record + 64 : buffer;
+    return *record + 64 <= buffer + valid ? 0 : 12;
+}
+int cuptiActivityFlushAll(uint32_t flag) {
+    uint8_t *buffer; size_t size, most;
+    if (!filled && !dropped) return 0;
+    request(&buffer, &size, &most);
+    memcpy(buffer, recorded, filled);
+    complete(0, 0, buffer, size, filled);
+    filled = 0;
+    return 0;
+}
+void lose(size_t n) { dropped = n; }
+void record(uint32_t kind, uint64_t start, uint64_t end, uint32_t stream, size_t at) {
+    uint8_t *place = recorded + filled;
+    memcpy(place, &kind, 4); memcpy(place + 16, &start, 8); memcpy(place + 24, &end, 8); memcpy(place + at, &stream, 4);
+    filled += 64;
+}
+"""
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A library that hands out buffers of records as CUPTI does, and what `record` and `lose` put there."""
+    source, built = tmp_path / "cupti.c", tmp_path / "libcupti.so"
+    source.write_text(LIBRARY)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(built), str(source)], check=True)
+    loaded = ctypes.CDLL(str(built))
+    monkeypatch.setattr(cupti, "_library", lambda: loaded)
+    return loaded
+
+
+def record(library, kind, start, end, stream=7):
+    offset = ctypes.c_size_t(cupti.STREAM.get(kind, 40))
+    library.record(kind, ctypes.c_uint64(start), ctypes.c_uint64(end), stream, offset)
+
+
+def test_the_records_of_kernels_copies_and_memsets_are_read_and_no_others(library):
+    recorder = cupti.Activities()
+    record(library, cupti.KERNEL, 10, 20)
+    record(library, 99, 10, 90)
+    record(library, cupti.MEMSET, 30, 35, stream=8)
+
+    assert recorder.collect() == [Span(10, 20, 7), Span(30, 35, 8)]
+    assert recorder.collect() == []
+
+
+def test_records_that_were_dropped_are_told_once(library):
+    recorder = cupti.Activities()
+    record(library, cupti.KERNEL, 10, 20)
+    library.lose(3)
+
+    with pytest.raises(CuptiError, match="dropped 3 records"):
+        recorder.collect()
+    record(library, cupti.KERNEL, 30, 40)
+    assert recorder.collect() == [Span(30, 40, 7)]
+
+
+class RecordedGpu:
+    """A GPU whose every launch is kernels of 10 ns each, and a recorder that loses some of them now and then."""
+
+    def __init__(self, kernels=(2,), losses=()):
+        self.kernels, self.losses = itertools.cycle(kernels), list(losses)
+        self.now, self.spans, self.launched = 0, [], 0
+
+    def launch(self):
+        self.launched += 1
+        for _ in range(next(self.kernels)):
+            self.spans.append(Span(self.now + 1, self.now + 11, 7))
+            self.now += 20
+
+    def collect(self):
+        spans, self.spans = self.spans, []
+        lost = self.losses.pop(0) if spans and self.losses else 0
+        if lost == "times":
+            return [Span(0, 0, 7), *spans[1:]]
+        return spans[lost:]
+
+    def timer(self, monkeypatch):
+        torch = pytest.importorskip("torch")
+        monkeypatch.setattr(cupti_timers, "activities", lambda: self)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+        timer = cupti_timers.CuptiTimer(self)
+        timer.prepare(10)
+        return timer
+
+
+COUNTED = (0,) * cupti_timers.COUNTED_LAUNCHES
+
+
+@pytest.mark.parametrize("lost", [1, 20, "times"])
+def test_a_sample_whose_records_did_not_all_come_is_measured_again(monkeypatch, lost):
+    timer = RecordedGpu(losses=(*COUNTED, 0, lost)).timer(monkeypatch)
+
+    assert timer.samples(3) == pytest.approx([200e-9] * 3)
+
+
+@pytest.mark.parametrize(
+    ("lost", "says"), [(1, "19 of at least 20 kernels"), (20, "no work"), ("times", "could not time 1 of 20")]
+)
+def test_records_that_never_come_are_no_time(monkeypatch, lost, says):
+    timer = RecordedGpu(losses=(*COUNTED, *[lost] * cupti_timers.ATTEMPTS)).timer(monkeypatch)
+
+    with pytest.raises(CuptiError, match=says):
+        timer.samples(1)
+    assert timer.samples(1) == pytest.approx([200e-9])
+
+
+def test_a_kernel_whose_launches_differ_is_timed_as_it_comes(monkeypatch):
+    gpu = RecordedGpu(kernels=(2, 3))
+    timer = gpu.timer(monkeypatch)
+
+    assert timer.samples(2) == pytest.approx([250e-9] * 2)
+    assert gpu.launched == cupti_timers.COUNTED_LAUNCHES + 2 * 10
+
+
+def test_launches_that_do_more_than_before_are_no_loss(monkeypatch):
+    gpu = RecordedGpu()
+    timer = gpu.timer(monkeypatch)
+    assert timer.seconds(5) == pytest.approx(20e-9)
+    gpu.kernels = itertools.cycle((4,))
+
+    assert timer.samples(1) == pytest.approx([400e-9])
 
 
 # --- the identity of machine code ---
@@ -135,3 +275,150 @@ def test_a_launch_whose_machine_code_cannot_be_read_has_no_hash(compiled, monkey
     monkeypatch.setattr(cuda, "loaded_codes", lambda: {1: compiled()[:100]})
 
     assert identity.launch_hash(case=None) is None
+
+
+# --- the identity of a launch ---
+
+DRIVER = """
+#undef CUDA_VERSION
+#include <cuda.h>
+#undef cuGraphGetEdges
+#undef cuCtxGetLimit
+#include <string.h>
+
+/* A graph of two launches of one kernel with one argument; what a test sets is what they differ in. */
+static CUlaunchAttributeValue attributes[64];
+static int of_function[64], cache_config, nodes = 2, edges = 1, programmatic;
+static size_t limits[16];
+static unsigned shared_bytes = 512, grid = 4;
+static int argument = 3;
+static void *arguments[] = {&argument};
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *found, size_t *number) { *number = nodes; return 0; }
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *number) {
+    if (programmatic) return CUDA_ERROR_LOSSY_QUERY;
+    if (from) { *from = (CUgraphNode)1; *to = (CUgraphNode)2; }
+    *number = edges;
+    return 0;
+}
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) { *type = CU_GRAPH_NODE_TYPE_KERNEL; return 0; }
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *found) {
+    memset(found, 0, sizeof *found);
+    found->func = (CUfunction)7;
+    found->gridDimX = grid; found->gridDimY = found->gridDimZ = 1;
+    found->blockDimX = 128; found->blockDimY = found->blockDimZ = 1;
+    found->sharedMemBytes = shared_bytes; found->kernelParams = arguments;
+    return 0;
+}
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id, CUkernelNodeAttrValue *value) {
+    if (id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return CUDA_ERROR_INVALID_VALUE;
+    *value = attributes[id];
+    return attributes[0].cooperative ? CUDA_ERROR_NOT_SUPPORTED : 0;
+}
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfunction function) {
+    if (id >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+    *value = of_function[id];
+    return 0;
+}
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
+    *offset = 0; *size = 4;
+    return index ? CUDA_ERROR_INVALID_VALUE : 0;
+}
+CUresult cuCtxGetCacheConfig(CUfunc_cache *found) { *found = cache_config; return 0; }
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit) { *value = limits[limit]; return 0; }
+
+void set(const char *what) {
+#define SET(name, change) if (!strcmp(what, name)) change
+    SET("cluster", attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION].clusterDim.x = 2);
+    SET("cluster scheduling",
+        attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE].clusterSchedulingPolicyPreference = 1);
+    SET("cooperative", attributes[CU_LAUNCH_ATTRIBUTE_COOPERATIVE].cooperative = 1);
+    SET("priority", attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority = -1);
+    SET("persisting L2", attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow.num_bytes = 4096);
+    SET("carve-out of the launch",
+        attributes[CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT].sharedMemCarveout = 50);
+    SET("carve-out", of_function[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = 100);
+    SET("limit of shared memory", of_function[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = 65536);
+    SET("nothing that counts", memset(attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].pad + 4, 1, 60));
+    SET("cache", cache_config = CU_FUNC_CACHE_PREFER_L1);
+    SET("L2 limit", limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 1 << 20);
+    SET("shared memory", shared_bytes = 1024);
+    SET("grid", grid = 5);
+    SET("argument", argument = 4);
+    SET("two kernels", nodes = 4);
+    SET("not in order", edges = 0);
+    SET("programmatic", programmatic = 1);
+    SET("attributes unknown", attributes[0].cooperative = 1);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def driver_source(tmp_path_factory):
+    """A driver with NVIDIA's own declarations, built once."""
+    header = next((root / "include/cuda.h" for root in cuda._toolkit_roots()), None)
+    if header is None:
+        pytest.skip("no CUDA toolkit with the header of the driver")
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "driver.c").write_text(DRIVER)
+    built = folder / "libdriver.so"
+    command = ["cc", f"-I{header.parent}", "-shared", "-fPIC", "-w", "-o", str(built), str(folder / "driver.c")]
+    subprocess.run(command, check=True)
+    return built
+
+
+@pytest.fixture
+def facts(driver_source, tmp_path):
+    """Return what the identity holds of two launches after something was set: each time in a driver of its own."""
+
+    def of(*changes):
+        copy = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"
+        shutil.copy(driver_source, copy)
+        driver = ctypes.CDLL(str(copy))
+        for change in changes:
+            driver.set(change.encode())
+        nodes = identity.two_launches(driver, 99)
+        return identity.context_facts(driver), [identity.node_facts(driver, node, {7: "code"}, []) for node in nodes]
+
+    return of
+
+
+def test_the_same_launch_has_the_same_facts(facts):
+    assert facts() == facts() == facts("nothing that counts")
+    assert len(facts()[1]) == 2
+
+
+def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(driver_source):
+    fields = {
+        "accessPolicyWindow": 1, "cooperative": 2, "clusterDim": 4, "clusterSchedulingPolicyPreference": 5,
+        "priority": 8, "memSyncDomainMap": 9, "memSyncDomain": 10, "preferredClusterDim": 11,
+        "sharedMemCarveout": 14, "nvlinkUtilCentricScheduling": 16,
+    }  # fmt: skip
+    header = next(root / "include/cuda.h" for root in cuda._toolkit_roots())
+    known = {name: number for name, number in fields.items() if name in header.read_text(encoding="utf-8")}
+    lines = "".join(f'printf("%zu\\n", sizeof(((CUlaunchAttributeValue *)0)->{name}));' for name in known)
+    source, built = driver_source.with_name("sizes.c"), driver_source.with_name("sizes")
+    source.write_text(f"#include <stdio.h>\n#include <cuda.h>\nint main(void) {{ {lines} return 0; }}\n")
+    subprocess.run(["cc", f"-I{header.parent}", "-o", str(built), str(source)], check=True)
+    sizes = subprocess.run([str(built)], check=True, capture_output=True, text=True).stdout.split()
+
+    for number, size in zip(known.values(), map(int, sizes), strict=True):
+        assert 0 <= size - identity._BYTES_USED[number] < 8  # padding at the end
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *["cluster", "cluster scheduling", "cooperative", "priority", "persisting L2", "carve-out of the launch"],
+        *["carve-out", "limit of shared memory", "cache", "L2 limit", "shared memory", "grid", "argument"],
+    ],
+)
+def test_a_launch_that_differs_in_anything_has_other_facts(facts, change):
+    assert facts(change) != facts()
+    assert facts(change) == facts(change)
+
+
+@pytest.mark.parametrize("unknown", ["two kernels", "not in order", "programmatic", "attributes unknown"])
+def test_a_launch_of_which_something_is_not_known_has_no_identity(facts, unknown):
+    with pytest.raises(identity.Unknown):
+        facts(unknown)

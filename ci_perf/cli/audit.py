@@ -19,7 +19,7 @@ from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Note, Policy
 from ci_perf.core.plan import make_plan
 from ci_perf.core.spec import parse_fraction
-from ci_perf.edge import artifacts, gpu, store
+from ci_perf.edge import artifacts, store
 from ci_perf.edge.audit import measure_session, verify_once
 from ci_perf.edge.audit_file import append_session, read_sessions
 from ci_perf.edge.lab import MachineLab
@@ -103,7 +103,7 @@ def measure(
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
     say = partial(click.echo, err=True)
     room.worker.rest()
-    with artifacts.guarded(room.guard, _warn), room.worker, gpu_lock(gpu.card_of(on_gpu), settings["wait"], say):
+    with artifacts.guarded(room.guard, _warn), room.worker, gpu_lock(on_gpu, settings["wait"], say):
         store.clear_run_folder(room.folder)
         room.guard.open()
         wait_until_idle(on_gpu, settings["wait"], say)

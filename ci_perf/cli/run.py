@@ -67,7 +67,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
     room.worker.rest()  # who waits shall hold no memory on a GPU that another run measures on
-    lock = gpu_lock(gpu.card_of(on_gpu), settings["wait"], partial(click.echo, err=True))
+    lock = gpu_lock(on_gpu, settings["wait"], partial(click.echo, err=True))
     with artifacts.guarded(room.guard, _say), room.worker, lock:
         jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         left_out = (*_left_out_note(jobs), *_small_note(jobs, planned))
@@ -82,7 +82,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
             with _base(root, specs, settings, room) as base:
                 _begin(room)
                 lab = MachineLab(room.bench, room.worker, programs, room.profilers, base)
-                found = _measure(replace(blank, against=base.against), jobs, settings, room, lab)
+                found = _measure(_against(blank, base), jobs, settings, room, lab)
         else:
             _begin(room)
             lab = MachineLab(room.bench, room.worker, programs, room.profilers)
@@ -92,6 +92,16 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         report = artifacts.finish(found, room.guard)
     _print(report, render_comment(report), room, as_json=as_json)
     ctx.exit(report.exit_status)
+
+
+def _against(blank: Run, base: Base) -> Run:
+    """Return the run with its base; a commit that is measured against itself is told: its verdicts are known before."""
+    notes = blank.notes
+    if base.against.commit == blank.provenance.commit:
+        message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
+        hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"
+        notes = (*notes, Note("base-is-head", message, hint))
+    return replace(blank, against=base.against, notes=notes)
 
 
 def _refuse_missing_baselines(root: Path, settings: Settings) -> None:

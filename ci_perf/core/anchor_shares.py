@@ -65,8 +65,11 @@ def _apply(rule: Rule, setting: Setting, compared: Iterable[_Comparison]) -> Rul
     return RuleShares(rule.name, setting, shares)
 
 
-_Alike = tuple[str, str, Device]
-"""What must be the same for two sessions to be compared: the case, the method, the device."""
+_Alike = tuple[str, str, Device, str]
+"""What must be the same for two sessions to be compared: the case, the method, the device, the card.
+
+Two cards of one model differ by more than the rules look for. Sessions that do not name theirs are taken as of one.
+"""
 
 
 def _sampled(sessions: Iterable[AuditSession]) -> Iterator[tuple[AuditSession, AuditCase]]:
@@ -83,7 +86,7 @@ def _stored(sessions: Sequence[AuditSession]) -> Iterator[_Comparison]:
     stored: dict[_Alike, list[tuple[str, AuditCase]]] = {}
     current: dict[tuple[_Alike, float], list[tuple[str, AuditCase]]] = {}
     for session, case in _sampled(sessions):
-        alike = (case.id, case.method, session.device)
+        alike = (case.id, case.method, session.device, session.card)
         current.setdefault((alike, session.planted), []).append((session.session, case))
         if session.planted == 0:
             stored.setdefault(alike, []).append((session.session, case))

@@ -1,7 +1,7 @@
 """The rules of other systems, each as a function of the samples of one process of the base and one of the head.
 
 A rule takes seconds and says SLOWER, FASTER or SAME. Each is judged in two settings. Against a stored run: the base was
-measured in one session and the head in another one, on the same device by the same method, as when a time is held
+measured in one session and the head in another one, on the same card by the same method, as when a time is held
 against a number from last week. In the same job: both were measured in one session, in turns, which most of these
 systems do not do: it flatters them.
 """

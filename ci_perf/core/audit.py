@@ -77,6 +77,8 @@ class AuditSession:
     """`kernel/case` of the control; empty: none was measured."""
     control: tuple[float, ...] = ()
     """log(base / base) of each pair of the control."""
+    card: str = ""
+    """Which physical GPU it was, as a hash of its UUID; empty: not recorded, or no GPU."""
 
     @property
     def swapped(self) -> "AuditSession":

@@ -102,6 +102,16 @@ class AuditReport:
     rules: tuple[RuleShares, ...]
 
     @property
+    def cards(self) -> int:
+        """How many physical GPUs were recorded."""
+        return len({session.card for session in self.sessions if session.card})
+
+    @property
+    def without_card(self) -> int:
+        """How many sessions on a GPU do not say on which card."""
+        return sum(session.device.kind == "cuda" and not session.card for session in self.sessions)
+
+    @property
     def steps(self) -> tuple[float, ...]:
         """The steps that were planted, ascending, without A/A."""
         return tuple(sorted({session.planted for session in self.sessions if session.planted}))

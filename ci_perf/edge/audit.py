@@ -1,5 +1,6 @@
 """Sessions in which the truth is known: the head in turns with itself, or with itself and a planted slowdown."""
 
+import hashlib
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from ci_perf.core.errors import MachineError
 from ci_perf.core.model import Against, Cost, Failure, Measurement, Provenance, Run, Verification
 from ci_perf.core.paired import log_ratio
 from ci_perf.core.plan import Job
+from ci_perf.edge import gpu
 from ci_perf.edge.base import Base
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.lab import MachineLab
@@ -73,7 +75,9 @@ def measure_session(
         lab.verified = verified
         run = replace(blank, against=base.against, planted=planted or None)
         run = execute(run, jobs, lab, processes=1, save=lambda _: None, progress=progress, budget=Budget())
-    return _session(run, planted, blank.provenance, time.monotonic() - started)
+    on_gpu = run.devices[0].kind == "cuda"
+    card = card_hash(gpu.card_of(room.bench.gpu_uuid)) if on_gpu else ""
+    return _session(run, planted, blank.provenance, time.monotonic() - started, card)
 
 
 @contextmanager
@@ -92,7 +96,12 @@ def _against_itself(room: Room, jobs: Sequence[Job]) -> Iterator[tuple[Base, Wor
             worker.close()
 
 
-def _session(run: Run, planted: float, provenance: Provenance, seconds: float) -> AuditSession:
+def card_hash(uuid: str | None) -> str:
+    """Tell a GPU from others in a file that is published: its UUID would name that piece of hardware for good."""
+    return hashlib.sha256(uuid.encode()).hexdigest()[:16] if uuid else ""
+
+
+def _session(run: Run, planted: float, provenance: Provenance, seconds: float, card: str) -> AuditSession:
     against = run.against or Against("", "")
     return AuditSession(
         session=secrets.token_hex(8),
@@ -104,6 +113,7 @@ def _session(run: Run, planted: float, provenance: Provenance, seconds: float) -
         cases=tuple(_case(measurement) for measurement in run.measurements),
         control_case=against.control_case,
         control=tuple(_short(log_ratio(pair)) for pair in against.control if not pair.disturbed),
+        card=card,
     )
 
 

@@ -3,15 +3,17 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ci_perf.core.errors import CiPerfError, ConfigError, MachineError
 from ci_perf.core.model import Against, KernelSpec
 from ci_perf.core.spec import parse_kernel
 from ci_perf.edge import git, proc, store
+from ci_perf.edge.build_inputs import steering_variables, toolchain_hash
 from ci_perf.edge.built import built_tree
 from ci_perf.edge.turns import Side
 from ci_perf.edge.worker_process import Worker
@@ -47,13 +49,28 @@ def prepared(
     `environ` is the job's own environment, which tells of the pull request; `env` is that of the workers. `shared`
     says that both sides run under one interpreter.
     """
+    setup = setup.strip()
+    _words_of(setup)  # what is wrong with it is said before anything is fetched
     commit = git.resolve_base(root, ref, environ)
 
+    toolchain = partial(toolchain_hash, python, env)
+
     def build(folder: Path) -> None:
+        if not folder.is_dir():  # all of the head is new, and nothing there could be built
+            folder.mkdir(parents=True)
+            return
+        before = toolchain() if shared else ""
         _set_up(setup, folder, env=_env_of(env, root, folder, python), log=logs / "setup-base.log", shared=shared)
+        if shared and toolchain() != before:
+            raise ConfigError(
+                f"--setup `{setup}`: for the base it changed what is installed for both sides; the head would run so",
+                hint="give the base an environment of its own with --base-python",
+            )
 
     _set_up(setup, root, env=env, log=logs / "setup-head.log", shared=shared)
-    with _tree(root, commit, (setup, python), environ, build) as tree:
+    depends_on = (setup, python, *steering_variables(env))
+    built = built_tree(root, commit, depends_on, environ, build, toolchain) if setup else git.checked_out(root, commit)
+    with built as tree:
         renamed = git.renamed_from(root, commit)
         kernels = _kernels_of(tree, head, renamed)
         against = Against(ref, commit, tuple(sorted(_gone(tree, kernels_dir, head, kernels))))
@@ -66,13 +83,6 @@ def prepared(
                 started.begin()
             side = Side("base", tree, kernels, worker)
             yield Base(against, side, replace(side, worker=twin))
-
-
-def _tree(
-    root: Path, commit: str, depends_on: tuple[str, str], environ: Mapping[str, str], build: Callable[[Path], None]
-) -> AbstractContextManager[Path]:
-    """Return the base's tree: built, or found built; checked out for this run where there is nothing to build."""
-    return built_tree(root, commit, depends_on, environ, build) if depends_on[0] else git.checked_out(root, commit)
 
 
 _INSTALLS = re.compile(r"\binstall\b.*\s(-e|--editable|\.\S*|/\S+)(\s|\[|$)|\bsetup\.py\s+(develop|install)\b")
@@ -89,14 +99,24 @@ def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path, sh
             f"--setup `{command}`: an install into the interpreter of both sides serves one tree only",
             hint="give the base an environment of its own with --base-python, or put the tree on PYTHONPATH instead",
         )
-    completed = proc.run(shlex.split(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
+    completed = proc.run(_words_of(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
     store.write_text(log, completed.output)
+    if completed.timed_out:
+        raise MachineError(f"setup `{command}` took longer than {SETUP_TIMEOUT_S:g} s in {folder}", hint=f"see {log}")
     if completed.status != 0:
         last = completed.output.strip().splitlines()[-1:] or [""]
         raise MachineError(
             f"setup `{command}` ended with {proc.signal_name(completed.status)} in {folder}: {last[0]}",
             hint=f"see {log}",
         )
+
+
+def _words_of(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        hint = "quote as for a shell; there is none unless the command starts one: sh -c '...'"
+        raise ConfigError(f"--setup `{command}`: {error}", hint=hint) from None
 
 
 def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """The base commit's tree as the setup command left it, kept from run to run: a pull request's base seldom moves.
 
-A tree lies in the cache under the hash of all that its build depends on: the content of the commit, the command, the
-interpreter, the tree's own path. The head is built in place, every time, by tools that know what is up to date.
+A tree lies in the cache under the hash of what was asked for: the content of the commit, the command, the interpreter,
+the variables that steer builds, the tree's own path. It counts as built while the toolchain is as the build left it:
+torch may have been upgraded since, or another base been installed into the same interpreter. The head is built in
+place, every time, by tools that know what is up to date.
 """
 
 import fcntl
@@ -28,12 +30,18 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def built_tree(
-    root: Path, commit: str, depends_on: tuple[str, ...], environ: Mapping[str, str], build: Callable[[Path], None]
+    root: Path,
+    commit: str,
+    depends_on: tuple[str, ...],
+    environ: Mapping[str, str],
+    build: Callable[[Path], None],
+    toolchain: Callable[[], str],
 ) -> Iterator[Path]:
     """Return the folder of `root` in a commit's tree that `build` was run in once, with `depends_on` as it is now.
 
-    A build that fails or is killed leaves nothing that counts as built. While a tree is used it is not removed, and it
-    is built by one run at a time.
+    It is built again where `toolchain`, a hash, is no longer what it was after the build. A build that fails or is
+    killed leaves nothing that counts as built. While a tree is used it is not removed, and it is built by one run at a
+    time.
     """
     cache = cache_folder(environ)
     folder = cache / _key(root, commit, depends_on)
@@ -47,12 +55,12 @@ def built_tree(
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         tree, complete = folder / "tree", folder / "complete"
-        if not complete.is_file():
+        if not complete.is_file() or complete.read_text(encoding="utf-8").strip() != toolchain():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
             with git.worktree(root, commit, tree, kept=True):
                 build(tree / git.query_prefix(root))
-            complete.write_text(f"{commit}\n", encoding="utf-8")
+            complete.write_text(f"{toolchain()}\n", encoding="utf-8")
         os.utime(folder)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         _forget_old(cache, folder)
@@ -62,7 +70,7 @@ def built_tree(
 
 
 def _key(root: Path, commit: str, depends_on: tuple[str, ...]) -> str:
-    parts = (git.query_tree(root, commit), git.query_prefix(root), *depends_on)
+    parts = (git.query_tree(root, commit), git.query_prefix(root), *git.query_submodules(root), *depends_on)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 

@@ -1,10 +1,12 @@
 """What git knows of the repository with the kernels; nothing here fails where there is no git."""
 
+import fcntl
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ci_perf.core.errors import ConfigError, MachineError
@@ -12,6 +14,19 @@ from ci_perf.edge import proc
 
 _TIMEOUT_S = 20.0
 _FETCH_TIMEOUT_S = 300.0
+_PREFIX, _LOCK = "ci-perf-base-", "used"
+_OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"})
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+"""A hook of the repository could change what it checks out, or fail: the base is what was committed."""
+
+
+def outside_hooks(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which git finds its repository by the folder it is in.
+
+    A hook is told of the commit that is being made: with these variables a checkout of the base would overwrite its
+    index, and the commit would lose its changes.
+    """
+    return {name: value for name, value in environ.items() if name not in _OF_A_HOOK}
 
 
 def query_commit(root: Path) -> str | None:
@@ -39,8 +54,10 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     """
     merged_into = _merged_into(root, environ) if ref == "base" else None
     target = merged_into or (_event_base(environ) if ref == "base" else ref.removeprefix("merge-base:"))
-    commit = _commit(root, target) or _fetch(root, target)
+    commit = _commit(root, target) or _fetch(root, target) or _deepen(root, target)
     if commit is None:
+        if _git(root, "rev-parse", "--git-dir") is None:
+            raise MachineError(f"--against {ref}: {root} is in no git repository", hint="a base is a commit of one")
         raise MachineError(
             f"--against {ref}: git knows no commit `{target}` here, and origin does not have it",
             hint="check out with `fetch-depth: 0`, or name a commit that exists",
@@ -48,8 +65,7 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     if merged_into or (ref != "base" and not ref.startswith("merge-base:")):
         return commit
     merge_base = _git(root, "merge-base", "HEAD", commit)
-    if merge_base is None and _git(root, "rev-parse", "--is-shallow-repository") == "true":
-        _git(root, "fetch", "--no-tags", "--unshallow", "origin", timeout_s=_FETCH_TIMEOUT_S)
+    if merge_base is None and _deepen(root, commit):
         merge_base = _git(root, "merge-base", "HEAD", commit)
     if merge_base is None:
         raise MachineError(f"--against {ref}: HEAD and {target} have no common ancestor here")
@@ -115,6 +131,14 @@ def _fetch(root: Path, name: str) -> str | None:
     return _commit(root, "FETCH_HEAD")
 
 
+def _deepen(root: Path, name: str) -> str | None:
+    """Look a commit up in the whole history, which a shallow clone gets: no server knows `HEAD~1` or a short hash."""
+    if _git(root, "rev-parse", "--is-shallow-repository") != "true":
+        return None
+    _git(root, "fetch", "--no-tags", "--unshallow", "origin", timeout_s=_FETCH_TIMEOUT_S)
+    return _commit(root, name)
+
+
 def query_tree(root: Path, commit: str) -> str:
     """Return the hash of a commit's content: that of its tree."""
     return _git(root, "rev-parse", f"{commit}^{{tree}}") or commit
@@ -122,11 +146,42 @@ def query_tree(root: Path, commit: str) -> str:
 
 @contextmanager
 def checked_out(root: Path, commit: str) -> Iterator[Path]:
-    """Check a commit out into a folder of its own, and remove the folder afterwards; return what `root` is there."""
-    with tempfile.TemporaryDirectory(prefix="ci-perf-base-") as parent:
+    """Check a commit out into a folder of its own, and remove the folder afterwards; return what `root` is there.
+
+    What a run that was killed left behind goes too. The folder is made where the commit does not have it.
+    """
+    _remove_leftovers()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as parent, _marked_as_used(Path(parent)):
         tree = Path(parent) / "tree"
         with worktree(root, commit, tree):
-            yield tree / query_prefix(root)
+            folder = tree / query_prefix(root)
+            folder.mkdir(parents=True, exist_ok=True)
+            yield folder
+
+
+@contextmanager
+def _marked_as_used(folder: Path) -> Iterator[None]:
+    """Hold a lock in a folder for as long as the context lasts; it ends with this process, however that ends."""
+    descriptor = os.open(folder / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        (folder / "new").rename(folder / _LOCK)  # nobody sees it before it is held
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers() -> None:
+    """Remove the checkouts of our runs that ended without doing so themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            with (folder / _LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if (folder / "tree" / ".git").is_file():
+                    _forget(folder / "tree")
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -135,13 +190,12 @@ def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iter
 
     What is `kept` stays afterwards as plain files: the repository knows nothing of it, and it nothing of a repository.
     """
-    completed = proc.run(
-        ("git", "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit),
-        timeout_s=_FETCH_TIMEOUT_S,
-    )
-    if completed.status != 0:
-        raise MachineError(f"cannot check out the base {commit[:8]}: {completed.output.strip().splitlines()[-1]}")
+    add = ("git", *_NO_HOOKS, "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit)
     try:
+        completed = proc.run(add, timeout_s=_FETCH_TIMEOUT_S, env=outside_hooks(os.environ))
+        if completed.status != 0:
+            last = (completed.output.strip().splitlines() or [proc.signal_name(completed.status)])[-1]
+            raise MachineError(f"cannot check out the base {commit[:8]}: {last}")
         _fill_submodules(root, tree)
         yield
         if kept:
@@ -151,14 +205,18 @@ def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iter
             _git(root, "worktree", "remove", "--force", str(tree))
 
 
+def query_submodules(root: Path) -> tuple[str, ...]:
+    """Return the submodules that are checked out, by their paths from the top of the repository."""
+    return tuple((_git(root, "submodule", "foreach", "--quiet", 'echo "$sm_path"') or "").splitlines())
+
+
 def _fill_submodules(root: Path, tree: Path) -> None:
     """Check out in a worktree the submodules that are checked out in the repository."""
-    used = [line.split()[1] for line in (_git(root, "submodule", "status") or "").splitlines() if line[:1] != "-"]
-    used = [name for name in used if (tree / name).is_dir()]
+    used = [name for name in query_submodules(root) if (tree / name).is_dir()]
     if not used:
         return
-    command = ("git", "-C", str(tree), "submodule", "update", "--init", "--recursive", "--", *used)
-    completed = proc.run(command, timeout_s=_FETCH_TIMEOUT_S)
+    command = ("git", *_NO_HOOKS, "-C", str(tree), "submodule", "update", "--init", "--recursive", "--", *used)
+    completed = proc.run(command, timeout_s=_FETCH_TIMEOUT_S, env=outside_hooks(os.environ))
     if completed.status != 0:
         last = (completed.output.strip().splitlines() or [""])[-1]
         raise MachineError(f"the base's submodules cannot be checked out: {last}", hint="see `git submodule update`")
@@ -175,15 +233,15 @@ def _forget(tree: Path) -> None:
 
 def renamed_from(root: Path, commit: str) -> dict[str, str]:
     """Return, for each file that was renamed since a commit, what it was called there; both relative to the root."""
-    found = _git(root, "diff", "--name-status", "--find-renames", "--diff-filter=R", "--relative", commit) or ""
-    lines = (line.split("\t") for line in found.splitlines())
-    return {parts[2]: parts[1] for parts in lines if len(parts) == 3}
+    found = _git(root, "diff", "-z", "--name-status", "--find-renames", "--diff-filter=R", "--relative", commit) or ""
+    parts = found.split("\0")  # `R100`, the old name, the new one, and so on
+    return dict(zip(parts[2::3], parts[1::3], strict=False))
 
 
 def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
     """Return what git prints, or None where it fails; an empty answer of a command that went well is empty text."""
     try:
-        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s)
+        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s, env=outside_hooks(os.environ))
     except MachineError:
         return None
     return completed.output.strip() if completed.status == 0 else None

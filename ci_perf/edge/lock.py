@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ci_perf.core.errors import MachineError
+from ci_perf.edge import gpu
 
 _POLL_S = 0.5
 FOLDER = Path("/tmp")  # noqa: S108 # not $TMPDIR, which schedulers set for each job: all must meet in one place
@@ -20,14 +21,15 @@ def gpu_lock(
 ) -> Iterator[None]:
     """Hold the lock of a GPU, waiting for another run to end; without a GPU there is nothing to hold.
 
-    `say` is told once for whom it waits.
+    The instances of a GPU that is split (MIG) share its lock, as they share its power and its clock. `say` is told once
+    for whom it waits.
 
     The lock is the kernel's (flock): it ends with the process that holds it, however that ends. The file stays.
     """
     if uuid is None:
         yield
         return
-    path = (folder or FOLDER) / f"ci-perf-{uuid}.lock"
+    path = (folder or FOLDER) / f"ci-perf-{gpu.card_of(uuid)}.lock"
     descriptor = _open(path)
     try:
         _take(descriptor, path, wait_s, say)

@@ -13,7 +13,7 @@ from ci_perf.core.errors import MachineError
 from ci_perf.core.model import Device, Failure, Note, Toolchain
 from ci_perf.core.secrets import for_profilers, without_secrets
 from ci_perf.core.settings import Settings
-from ci_perf.edge import gpu, store, tools
+from ci_perf.edge import git, gpu, store, tools
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.lab import Bench, job_request, query_interpreter
 from ci_perf.edge.machine import cpu_device
@@ -63,7 +63,7 @@ def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> R
 
     Programs need no torch: where nothing else is measured, the driver's word is enough for a GPU.
     """
-    env = without_secrets(os.environ, settings["pass-env"])
+    env = git.outside_hooks(without_secrets(os.environ, settings["pass-env"]))
     folder = root / settings["output"]
     python = tools.find_python(settings["python"] or None, env)
     store.claim_run_folder(folder)

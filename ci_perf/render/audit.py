@@ -70,7 +70,19 @@ def _lead(report: AuditReport) -> str:
     commits = ", ".join(sorted({(session.provenance.commit or "unknown")[:12] for session in report.sessions}))
     planted = len(report.sessions) - report.unchanged_sessions
     sessions = f"{report.unchanged_sessions} A/A sessions, {planted} with a planted slowdown"
-    return f"{devices}; {sessions}; {when}; commit {commits}"
+    return "; ".join(part for part in (devices, _cards(report), sessions, when, f"commit {commits}") if part)
+
+
+def _cards(report: AuditReport) -> str:
+    """Say on how many physical GPUs; of some sessions it may not be known."""
+    if not report.cards:
+        return "cards not recorded" if report.without_card else ""
+    cards = _number(report.cards, "card")
+    return f"{cards}, not recorded in {_number(report.without_card, 'session')}" if report.without_card else cards
+
+
+def _number(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
 def _device(name: str, driver: str | None) -> str:
@@ -217,6 +229,8 @@ def render_audit_json(report: AuditReport) -> str:
         "unchanged_sessions": report.unchanged_sessions,
         "alarmed_sessions": report.alarmed_sessions,
         "devices": sorted({session.device.slug for session in report.sessions}),
+        "cards": report.cards,
+        "sessions_without_card": report.without_card,
         "unchanged": _counts(report.unchanged),
         "false_alarm_rate_upper": report.unchanged.alarm_bound,
         "swapped": _counts(report.swapped),

@@ -20,7 +20,7 @@ _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 
 
 class CuptiError(Exception):
-    """CUPTI is not there, or another profiler holds it."""
+    """CUPTI is not there, another profiler holds it, or not all of its records came."""
 
 
 class Span(NamedTuple):
@@ -37,6 +37,7 @@ class Activities:
     def __init__(self) -> None:
         self._cupti = _library()
         self._spans: list[Span] = []
+        self._dropped = 0
         self._buffers: dict[int, Any] = {}
         request = ctypes.CFUNCTYPE(
             None, *[ctypes.POINTER(t) for t in (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)]
@@ -53,6 +54,9 @@ class Activities:
         """Return what ended since the last call; the GPU must have been waited for."""
         self._check("cuptiActivityFlushAll", ctypes.c_uint32(_FORCED))
         spans, self._spans = self._spans, []
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            raise CuptiError(f"CUPTI dropped {dropped} records: it had no room for them")
         return spans
 
     def _hand_out(self, buffer: Any, size: Any, most: Any) -> None:
@@ -62,8 +66,11 @@ class Activities:
         self._buffers[ctypes.addressof(memory)] = memory
 
     def _take_back(self, context: int, stream: int, buffer: int, size: int, valid: int) -> None:
-        del context, stream, size
-        record = ctypes.c_void_p()
+        del size
+        record, dropped = ctypes.c_void_p(), ctypes.c_size_t()
+        queue = ctypes.c_void_p(context), ctypes.c_uint32(stream)
+        if not self._cupti.cuptiActivityGetNumDroppedRecords(*queue, ctypes.byref(dropped)):
+            self._dropped += dropped.value
         next_record = self._cupti.cuptiActivityGetNextRecord
         while not next_record(ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)):
             at = record.value or 0
@@ -98,6 +105,22 @@ def busy_ns(spans: list[Span]) -> int:
         busy += max(0, span.end_ns - max(span.start_ns, until))
         until = max(until, span.end_ns)
     return busy
+
+
+def check_whole(spans: list[Span], least: int) -> None:
+    """Raise a CuptiError where records are missing that the work must have left, or where one has no time.
+
+    A kernel that is not counted would make the time too short: by a third where there are three.
+
+    >>> check_whole([Span(5, 9, 7)], 1)
+    """
+    if not spans:
+        raise CuptiError("CUPTI recorded no work on the GPU")
+    if len(spans) < least:
+        raise CuptiError(f"CUPTI recorded {len(spans)} of at least {least} kernels, copies and memsets")
+    untimed = sum(span.start_ns == 0 or span.end_ns < span.start_ns for span in spans)
+    if untimed:  # CUPTI writes zeros where it could not take the time
+        raise CuptiError(f"CUPTI could not time {untimed} of {len(spans)} kernels, copies and memsets")
 
 
 def _library() -> Any:

@@ -1,8 +1,9 @@
 """What a launch makes the GPU do, as a hash: two sides with the same one cannot differ in speed.
 
 Only where all of it is known: a launch is one kernel whose machine code ci-perf compiled or Triton did, with its
-geometry and arguments, on inputs of known shape and content; every address among its arguments lies in an input or an
-output. Where an address is does not count. Kernels of libraries are not known, so torch's own operations have no hash.
+geometry, attributes and arguments, on inputs of known shape and content; every address among its arguments lies in an
+input or an output. Where an address is does not count. Kernels of libraries are not known, so torch's own operations
+have no hash. All is read from the driver, whoever launched: clusters, a cooperative launch, the share of shared memory.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ import hashlib
 import re
 import struct
 import sys
-from typing import Any
+from typing import Any, Callable
 
 from ci_perf.userside.case import Case
 from ci_perf.userside.timers import capture
 from ci_perf.userside.verify import leaves
 
 _KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
+_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_LAUNCH_ATTRIBUTES, _ATTRIBUTE_BYTES = range(1, 32), 64
+"""CUlaunchAttributeID, which ends at 16, and CUlaunchAttributeValue of cuda.h; newer drivers may know more."""
+_BYTES_USED = {1: 28, 2: 4, 4: 12, 5: 4, 8: 4, 9: 2, 10: 4, 11: 12, 13: 4, 14: 4, 16: 4}
+"""Of a CUlaunchAttributeValue, by its id: the driver need not write the rest."""
+_FUNCTION_ATTRIBUTES = range(32)
+"""CUfunction_attribute: registers, the limit of dynamic shared memory, the carve-out, what clusters it allows."""
+_CONTEXT_LIMITS = range(16)
+"""CUlimit: the stack, what of the L2 cache persists."""
 _ALIGNMENT = 256
 """Of an address, the position in this many bytes counts: misaligned accesses are slower."""
 _CHUNK = 1 << 22
@@ -117,15 +127,14 @@ def _hash(case: Case, codes: dict[int, str]) -> str:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        capture(graph, lambda: outputs.append(case.launch()), 1)
+        capture(graph, lambda: outputs.append(case.launch()), 2)
     torch.cuda.synchronize()
     driver = ctypes.CDLL("libcuda.so.1")
-    nodes = _nodes(driver, int(graph.raw_cuda_graph()))
-    if len(nodes) != 1:  # of several, the order counts too
-        raise Unknown
+    nodes = two_launches(driver, int(graph.raw_cuda_graph()))
     known = [_extent(leaf) for leaf in (*leaves(case.inputs), *leaves(outputs)) if hasattr(leaf, "untyped_storage")]
     inputs = [(_content(leaf), _alignment(leaf)) for leaf in leaves(case.inputs)]
-    return hashlib.sha256(repr((_node(driver, nodes[0], codes, known), inputs)).encode()).hexdigest()
+    launches = [node_facts(driver, node, codes, known) for node in nodes]
+    return hashlib.sha256(repr((launches, context_facts(driver), inputs)).encode()).hexdigest()
 
 
 def _extent(tensor: Any) -> range:
@@ -138,16 +147,55 @@ def _alignment(leaf: Any) -> int:
     return int(leaf.data_ptr()) % _ALIGNMENT if getattr(leaf, "is_cuda", False) else 0
 
 
-def _nodes(driver: Any, graph: int) -> list[int]:
+def two_launches(driver: Any, graph: int) -> tuple[int, int]:
+    """Return the two nodes of a graph of two launches of one kernel each, of which the second waits for the first.
+
+    One that begins before the other has ended (programmatic dependent launch) is Unknown: this function of the driver
+    fails where an edge is of any other than the plain kind. Within a launch, of several kernels the order would count.
+    """
     number = ctypes.c_size_t()
     _check(driver.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(number)))
-    nodes = (ctypes.c_void_p * number.value)()
-    _check(driver.cuGraphGetNodes(ctypes.c_void_p(graph), nodes, ctypes.byref(number)))
-    return [int(node or 0) for node in nodes]
+    if number.value != 2:
+        raise Unknown
+    _check(driver.cuGraphGetEdges(ctypes.c_void_p(graph), None, None, ctypes.byref(number)))
+    if number.value != 1:
+        raise Unknown
+    first, second = ctypes.c_void_p(), ctypes.c_void_p()
+    ends = ctypes.byref(first), ctypes.byref(second)
+    _check(driver.cuGraphGetEdges(ctypes.c_void_p(graph), *ends, ctypes.byref(number)))
+    return int(first.value or 0), int(second.value or 0)
 
 
-def _node(driver: Any, node: int, codes: dict[int, str], known: list[range]) -> tuple[Any, ...]:
-    """Return code, geometry and arguments of a kernel node."""
+def context_facts(driver: Any) -> tuple[Any, ...]:
+    """Return what a program may have set for all of its launches: caches, limits."""
+    preferred = ctypes.c_int()
+    _check(driver.cuCtxGetCacheConfig(ctypes.byref(preferred)))
+    return preferred.value, _readable(lambda i, value: driver.cuCtxGetLimit(value, i), _CONTEXT_LIMITS, 8)
+
+
+def _attributes(driver: Any, node: int, function: int) -> tuple[list[bytes | None], list[bytes | None]]:
+    """Return all attributes of a launch and of its function; how they are laid out does not matter to a hash."""
+    launch, kernel = ctypes.c_void_p(node), ctypes.c_void_p(function)
+    of_launch = _readable(
+        lambda i, value: driver.cuGraphKernelNodeGetAttribute(launch, i, value), _LAUNCH_ATTRIBUTES, _ATTRIBUTE_BYTES
+    )
+    if of_launch[_LAUNCH_ATTRIBUTES.index(_COOPERATIVE)] is None:  # every driver knows this one
+        raise Unknown
+    used = [v and v[: _BYTES_USED.get(i)] for i, v in zip(_LAUNCH_ATTRIBUTES, of_launch)]
+    return used, _readable(lambda i, value: driver.cuFuncGetAttribute(value, i, kernel), _FUNCTION_ATTRIBUTES, 4)
+
+
+def _readable(ask: Callable[[ctypes.c_int, Any], int], numbers: range, size: int) -> list[bytes | None]:
+    """Return what the driver says to each number; None where it knows no such thing: then nothing can have set it."""
+    found = []
+    for number in numbers:
+        value = ctypes.create_string_buffer(size)
+        found.append(None if ask(ctypes.c_int(number), value) else value.raw)
+    return found
+
+
+def node_facts(driver: Any, node: int, codes: dict[int, str], known: list[range]) -> tuple[Any, ...]:
+    """Return code, geometry, attributes and arguments of a kernel node."""
     kind, found = ctypes.c_int(), _KernelNode()
     _check(driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)))
     if kind.value != _KERNEL_NODE:
@@ -157,7 +205,7 @@ def _node(driver: Any, node: int, codes: dict[int, str], known: list[range]) -> 
     if code is None:
         raise Unknown
     geometry = tuple(getattr(found, name) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared"))
-    return code, geometry, _arguments(driver, found, known)
+    return code, geometry, _attributes(driver, node, found.func), _arguments(driver, found, known)
 
 
 def _arguments(driver: Any, node: _KernelNode, known: list[range]) -> list[bytes]:

@@ -10,9 +10,11 @@ import time
 from fractions import Fraction
 from typing import Any
 
-from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
+from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, release_memory
+from ci_perf.userside.cupti import CuptiError
+from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash
-from ci_perf.userside.timers import LADDER, GraphTimer, choose_timer, warm_up
+from ci_perf.userside.timers import LADDER, ColdTimer, CpuTimer, EventTimer, GraphTimer, warm_up
 
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
 """A sample lasts at least this long, or 500 launches, so that the ends of the measurement (some us) do not count."""
@@ -147,6 +149,45 @@ def exact_fraction(planted: float) -> Fraction:
     (Fraction(1, 20), Fraction(2, 57))
     """
     return Fraction(planted).limit_denominator(PLANTED_LAUNCHES)
+
+
+def choose_timer(case: Case) -> Any:
+    """Choose how to time a case; its duration has no say, so that both sides of a comparison choose alike.
+
+    On a CPU a loop. On a GPU a graph where the launch can be captured, else CUPTI; cold always CUPTI, as events time
+    the launch gap of a small kernel and not the kernel. Where CUPTI is not to be had, events.
+    """
+    if case.device == "cpu":
+        return CpuTimer(case)
+    if case.request.get("l2") == "cold":
+        return cupti_or(ColdTimer, CuptiColdTimer, case)
+    if case.request.get("timer") == "cupti":
+        return cupti_or(EventTimer, CuptiTimer, case)
+    timer = GraphTimer(case)
+    try:
+        timer.prepare(3)
+    except Exception as error:
+        if code_of(error) == "out-of-memory":
+            raise
+        reason = str(error).split("\n")[0]
+        print(f"ci-perf: no CUDA graph of this kernel ({reason}); timed through CUPTI or events", file=sys.stderr)
+        case.synchronize()
+        instead = cupti_or(EventTimer, CuptiTimer, case)
+        if isinstance(error, Wrong) and not isinstance(instead, CuptiTimer):
+            raise  # events would not see what a graph does not
+        return instead
+    return timer
+
+
+def cupti_or(instead: Any, wanted: Any, case: Case) -> Any:
+    """Return a timer that CUPTI serves, or the one in its place."""
+    try:
+        timer = wanted(case)
+        timer.seconds(1)
+    except CuptiError as error:
+        print(f"ci-perf: no CUPTI ({error}); timing by events", file=sys.stderr)
+        return instead(case)
+    return timer
 
 
 def measure(request: Request) -> Answer:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-import sys
 import time
 import warnings
 from typing import Any, Callable
 
-from ci_perf.userside.case import Case, Wrong, code_of
-from ci_perf.userside.cupti import CuptiError, Span, activities, busy_ns
+from ci_perf.userside.case import Case, Wrong
 
 STEADY = 0.005
 """Warming up ends when two groups of launches differ by less than this fraction, or after four times WARM_UP_S."""
@@ -190,116 +188,7 @@ class ColdTimer(EventTimer):
         return float(start.elapsed_time(stop)) / 1e3
 
 
-class CuptiTimer(EventTimer):
-    """The time in which the GPU works, from CUPTI's records: no gap, no launch, nothing of the host counts."""
-
-    method = "cupti"
-    most = 100
-
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        self.activities = activities()
-
-    def seconds(self, launches: int) -> float:
-        """Return the busy time of one launch, measured over a few."""
-        return self.busy(launches) / launches
-
-    def samples(self, number: int) -> list[float]:
-        """Return the busy time of the launches of each sample."""
-        return [self.busy(self.count) for _ in range(number)]
-
-    def busy(self, launches: int) -> float:
-        """Return for how long the GPU worked on so many launches."""
-        self.collect()
-        for _ in range(launches):
-            self.before()
-            self.case.launch()
-        spans = [span for span in self.collect() if self.counts(span)]
-        if not spans:
-            raise CuptiError("CUPTI recorded no work on the GPU")
-        return busy_ns(spans) / 1e9
-
-    def collect(self) -> list[Span]:
-        """Wait for the GPU and return what it did since the last call."""
-        self.torch.cuda.synchronize()
-        return self.activities.collect()
-
-    def before(self) -> None:
-        """Do what comes before each launch."""
-
-    def counts(self, span: Span) -> bool:
-        """Say whether a span is the kernel's."""
-        del span
-        return True
-
-
-class CuptiColdTimer(CuptiTimer):
-    """The same, with the L2 cache overwritten before each launch, on a stream whose work is not counted."""
-
-    method = "cupti-cold"
-    most = 20
-
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        self.flush = l2_flush(self.torch)
-        self.flushing = self.torch.cuda.Stream(priority=-1)  # of a pool that kernels' own streams are seldom from
-        self.collect()
-        self.before()
-        self.not_counted = {span.stream for span in self.collect()}
-
-    def before(self) -> None:
-        """Overwrite the L2 cache, after what was launched before and before what follows."""
-        current = self.torch.cuda.current_stream()
-        self.flushing.wait_stream(current)
-        with self.torch.cuda.stream(self.flushing):
-            self.flush.zero_()
-        current.wait_stream(self.flushing)
-
-    def counts(self, span: Span) -> bool:
-        """Say whether a span is the kernel's, not of the overwriting."""
-        return span.stream not in self.not_counted
-
-
 def l2_flush(torch: Any) -> Any:
     """Return a tensor of twice the size of the L2 cache: filling it leaves nothing else there."""
     cache = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
     return torch.empty(2 * cache, dtype=torch.int8, device="cuda")
-
-
-def choose_timer(case: Case) -> Any:
-    """Choose how to time a case; its duration has no say, so that both sides of a comparison choose alike.
-
-    On a CPU a loop. On a GPU a graph where the launch can be captured, else CUPTI; cold always CUPTI, as events time
-    the launch gap of a small kernel and not the kernel. Where CUPTI is not to be had, events.
-    """
-    if case.device == "cpu":
-        return CpuTimer(case)
-    if case.request.get("l2") == "cold":
-        return cupti_or(ColdTimer, CuptiColdTimer, case)
-    if case.request.get("timer") == "cupti":
-        return cupti_or(EventTimer, CuptiTimer, case)
-    timer = GraphTimer(case)
-    try:
-        timer.prepare(3)
-    except Exception as error:
-        if code_of(error) == "out-of-memory":
-            raise
-        reason = str(error).split("\n")[0]
-        print(f"ci-perf: no CUDA graph of this kernel ({reason}); timed through CUPTI or events", file=sys.stderr)
-        case.synchronize()
-        instead = cupti_or(EventTimer, CuptiTimer, case)
-        if isinstance(error, Wrong) and not isinstance(instead, CuptiTimer):
-            raise  # events would not see what a graph does not
-        return instead
-    return timer
-
-
-def cupti_or(instead: Any, wanted: Any, case: Case) -> Any:
-    """Return a timer that CUPTI serves, or the one in its place."""
-    try:
-        timer = wanted(case)
-        timer.seconds(1)
-    except CuptiError as error:
-        print(f"ci-perf: no CUPTI ({error}); timing by events", file=sys.stderr)
-        return instead(case)
-    return timer

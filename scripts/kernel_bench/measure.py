@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory, run_module, torch_or_none
-from ci_perf.userside.timers import LADDER, CpuTimer, EventTimer, GraphTimer, choose_timer, warm_up
+from ci_perf.userside.stopwatch import choose_timer
+from ci_perf.userside.timers import LADDER, CpuTimer, EventTimer, GraphTimer, warm_up
 from ci_perf.userside.verify import compare, float_error, leaves, poison
 
 SAMPLES = 20
