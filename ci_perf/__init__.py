@@ -144,7 +144,8 @@ core            pure: values in, values out
   doctor        what a machine lacks, and what mends it
   schema        JSON Schemas and errors that name the key
   serial        runs and baselines as canonical JSON
-  secrets       what must not leave the machine, and how it looks in a file
+  secrets       what must not leave the machine
+  spellings     how it looks in a file
   quantity      numbers as text
   base_unit     units as people write them
   errors        errors that users see, and exit statuses

@@ -2,8 +2,11 @@
 
 import base64
 import gzip
+import html
 import json
 import os
+import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -17,16 +20,9 @@ from hypothesis import strategies as st
 
 from ci_perf.cli import program
 from ci_perf.core.model import Failure, Note
-from ci_perf.core.secrets import (
-    for_profilers,
-    is_secret_name,
-    names_in,
-    needles_of,
-    redact,
-    secrets_of,
-    without_secrets,
-)
+from ci_perf.core.secrets import for_profilers, is_secret_name, secrets_of, without_secrets
 from ci_perf.core.serial import redact_run
+from ci_perf.core.spellings import names_in, needles_of, redact
 from ci_perf.edge.guard import Guard, names_in_file, variables_in_file
 from ci_perf.profilers import nsys_scrub, nsys_sqlite
 from tests.builders import a_measurement, a_run
@@ -38,6 +34,10 @@ NEEDLES = needles_of({"PASSWORD": SECRET})
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=6, max_size=40)
 
 
+def lower_hex(text):
+    return re.sub("%..", lambda found: found[0].lower(), text)
+
+
 @given(value=PRINTABLE, before=st.binary(max_size=5), after=st.binary(max_size=5))
 def test_a_value_is_found_in_every_spelling(value, before, after):
     needles = needles_of({"KEY": value})
@@ -47,11 +47,19 @@ def test_a_value_is_found_in_every_spelling(value, before, after):
         quote(value, safe="").encode(),
         quote(value).encode(),
         quote_plus(value).encode(),
+        quote(value, safe="!'()*~").encode(),  # encodeURIComponent
+        lower_hex(quote(value, safe="")).encode(),
+        "".join(f"%{byte:02X}" for byte in value.encode()).encode(),
+        quote(quote(value, safe=""), safe="").encode(),
         base64.b64encode(raw),
         base64.urlsafe_b64encode(raw),
         json.dumps({"a": value}).encode(),
         json.dumps({"a": value}, ensure_ascii=False).encode(),
+        json.dumps({"a": value}).replace("/", "\\/").replace("+", "\\u002b").encode(),
+        html.escape(value).encode(),
         value.encode("utf-16-le"),
+        value.encode("utf-16-be"),
+        value.encode("utf-16"),
     )
 
     assert [names_in([text], needles) for text in spelled] == [frozenset({"KEY"})] * len(spelled)
@@ -65,12 +73,88 @@ def test_a_value_is_found_where_base64_is_cut_into_lines(value, before):
     assert names_in([wrapped.replace(b"\n", b"\r\n")], needles_of({"KEY": value})) == {"KEY"}
 
 
+PEM = (
+    "-----BEGIN PRIVATE KEY-----\n"
+    + "\n".join(letter * 30 + "+/9x" for letter in "ABCDE")
+    + "\n-----END PRIVATE KEY-----"
+)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        json.dumps({"log": json.dumps({"key": SECRET})}),
+        "hunter2/\\x22x\\x22+y\\u0026z=",
+        "hunter2/\\042x\\042+y&z=",
+        shlex.quote(SECRET.replace("y", "'")).replace("'\"'\"'", "y"),
+        "hunter2&#x2f;&#34;x&quot;&#43;y&amp;z&#61;",
+        'hunter2/\\"x\\"+y\\&z=',
+        json.dumps(base64.encodebytes(b"-" * 50 + SECRET.encode() + b"-" * 50).decode()),
+    ],
+)
+def test_a_value_is_found_as_other_programs_escape_it(spelled):
+    assert names_in([spelled.encode()], NEEDLES) == {"PASSWORD"}
+    assert "[PASSWORD withheld]" in redact(f"no login: {spelled} !", NEEDLES)
+    assert names_in([redact(f"no login: {spelled} !", NEEDLES).encode()], NEEDLES) == frozenset()
+
+
+def test_a_quote_inside_a_value_is_found_as_shells_and_tables_write_it():
+    needles = needles_of({"KEY": 'it\'s "me" & you'})
+
+    for spelled in (
+        shlex.quote('it\'s "me" & you'),
+        "it''s \"me\" & you",
+        'it\'s ""me"" & you',
+        "it's+%22me%22+%26+you",
+    ):
+        assert names_in([spelled.encode()], needles) == {"KEY"}
+
+
+@pytest.mark.parametrize("joint", ["\n", "\r\n", "\n  ", "\\n", "\\\\n", " ", "", "%0A", "\n2026-01-01 log: "])
+@pytest.mark.parametrize("value", [PEM, PEM.replace("\n", "\r\n"), PEM.replace("\n", "\\n")])
+def test_a_private_key_is_found_whatever_became_of_its_line_ends(value, joint):
+    assert names_in([b"key: " + PEM.replace("\n", joint).encode()], needles_of({"KEY": value})) == {"KEY"}
+
+
+def test_what_only_resembles_a_value_is_not_one():
+    needles = needles_of({"A": "my-secret-1", "PIN": "1234567890", "C": 'a"b\\c"d'})
+    texts = ("my_secret_1", "my/secret1", "mysecret1", "12345\n67890", "1234 567890", "abcd", "ab c d")
+
+    assert [text for text in texts if names_in([text.encode()], needles)] == []
+    assert names_in([b'my-secret-1 1234567890 a"b\\c"d'], needles) == {"A", "PIN", "C"}
+
+
+def test_settings_that_are_called_like_secrets_are_none():
+    environ = {
+        "MAX_TOKENS": "131072",
+        "SDPA_AUTH": "disabled",
+        "POSTGRES_PASSWORD": "postgres",
+        "LONG_KEY": "1234567890",
+    }
+
+    assert secrets_of(environ) == {"LONG_KEY": "1234567890"}
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("wrote the token ghp_0123456789", "wrote the token [KEY withheld]"),
+        ("wrote 'ghp_0123456789'", "wrote '[KEY withheld]'"),
+        ("6789abcdef was refused", "[KEY withheld] was refused"),
+        ("ghp_012 is too short to tell", "ghp_012 is too short to tell"),
+    ],
+)
+def test_of_a_value_in_a_text_that_was_cut_the_rest_goes_too(text, clean):
+    assert redact(text, needles_of({"KEY": "ghp_0123456789abcdef"})) == clean
+
+
 @given(cut=st.integers(0, 40))
 def test_a_value_is_found_wherever_blocks_are_cut(cut):
     text = b"." * 12 + SECRET.encode() + b"." * 12
 
     assert names_in([text[:cut], text[cut:]], NEEDLES) == {"PASSWORD"}
     assert names_in((bytes([byte]) for byte in text), NEEDLES) == {"PASSWORD"}
+    assert names_in((bytes([byte]) for byte in quote(quote(SECRET)).encode()), NEEDLES) == {"PASSWORD"}
 
 
 def test_secrets_go_by_many_names_and_the_folder_of_a_shell_by_none():

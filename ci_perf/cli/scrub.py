@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from ci_perf.core.errors import EXIT_RED, ConfigError
-from ci_perf.core.secrets import Needle, needles_of, secrets_of
+from ci_perf.core.secrets import secrets_of
+from ci_perf.core.spellings import Needle, needles_of
 from ci_perf.edge import guard
 from ci_perf.profilers import nsys_scrub
 

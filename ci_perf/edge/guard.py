@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Note
-from ci_perf.core.secrets import Needle, names_in, needles_of, secrets_of, variables_in
+from ci_perf.core.secrets import secrets_of, variables_in
+from ci_perf.core.spellings import Needle, names_in, needles_of
 
 _BLOCK = 1 << 22
 _LARGEST_UNPACKED = 1 << 30
