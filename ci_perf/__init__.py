@@ -48,6 +48,7 @@ edge            one module for each kind of outside world
   archive       the run.json of an artifact that nobody vouches for
   artifacts     the artifact folder of a run
   guard         keeps what holds a secret out of it
+  unpack        what a file holds at every depth, in archives within archives too
   own_environment  blanks the secrets that this process shows to others
   git           commit and user
   proc          starts programs, with a time limit

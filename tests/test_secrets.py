@@ -1,16 +1,24 @@
 """Secrets: recognised by their variables, found in every spelling, removed from exports, kept out of the folder."""
 
 import base64
+import bz2
+import errno
+import functools
 import gzip
 import html
+import io
 import json
+import lzma
 import os
 import re
 import shlex
 import sqlite3
 import subprocess
 import sys
+import tarfile
 import zipfile
+from contextlib import closing
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -23,6 +31,7 @@ from ci_perf.core.model import Failure, Note
 from ci_perf.core.secrets import for_profilers, is_secret_name, secrets_of, without_secrets
 from ci_perf.core.serial import redact_run
 from ci_perf.core.spellings import names_in, needles_of, redact
+from ci_perf.edge import unpack
 from ci_perf.edge.guard import Guard, names_in_file, variables_in_file
 from ci_perf.profilers import nsys_scrub, nsys_sqlite
 from tests.builders import a_measurement, a_run
@@ -229,13 +238,106 @@ def guard(tmp_path):
     return guard
 
 
+HIDDEN = b"x" * 100 + SECRET.encode()
+
+
+def in_zip(content, method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(buffer := io.BytesIO(), "w", method) as file:
+        file.writestr("before.txt", "y" * 100)
+        file.writestr("inside", content)
+    return buffer.getvalue()
+
+
+def in_tar(content, mode="w"):
+    with tarfile.open(fileobj=(buffer := io.BytesIO()), mode=mode) as file:
+        member = tarfile.TarInfo("inside")
+        member.size = len(content)
+        file.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        in_zip(HIDDEN),
+        in_zip(HIDDEN, zipfile.ZIP_LZMA),
+        in_zip(in_zip(HIDDEN)),
+        in_zip(gzip.compress(in_zip(HIDDEN))),
+        gzip.compress(b"first") + gzip.compress(HIDDEN),
+        gzip.compress(gzip.compress(HIDDEN)),
+        in_tar(gzip.compress(HIDDEN)),
+        *(in_tar(in_zip(HIDDEN), f"w:{method}") for method in ("gz", "bz2", "xz")),
+        bz2.compress(HIDDEN) + bz2.compress(b"more"),
+        lzma.compress(HIDDEN),
+        b"#!/bin/sh\n" + in_zip(HIDDEN),
+        gzip.compress(b"x" * (1 << 23) + HIDDEN),
+    ],
+)
+def test_a_secret_is_found_however_deep_it_is_packed(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+
+    assert SECRET.encode() not in content
+    assert names_in_file(tmp_path / "file", NEEDLES) == ("PASSWORD",)
+
+
+def encrypted():
+    content = bytearray(in_zip(HIDDEN))
+    for record, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        at = content.find(record)
+        while at >= 0:
+            content[at + flags] |= 1
+            at = content.find(record, at + 1)
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"\x28\xb5\x2f\xfd....", "is packed by zstd"),
+        (in_zip(b"\x28\xb5\x2f\xfd...."), "is packed by zstd"),
+        (encrypted(), "holds an encrypted file"),
+        (functools.reduce(lambda packed, _: gzip.compress(packed), range(9), b"x" * 99), "is packed more than 8 times"),
+    ],
+)
+def test_what_nobody_here_can_unpack_is_withheld(guard, content, what):
+    (guard.folder / "file").write_bytes(content)
+    (note,) = guard.sweep()
+
+    assert note.message == f"file was withheld: it cannot be searched: it {what}; it is in run.withheld/ on the machine"
+    assert not (guard.folder / "file").exists()
+
+
+def test_a_file_is_unpacked_up_to_a_limit_and_withheld_beyond_it(guard, monkeypatch):
+    monkeypatch.setattr(unpack, "_MOST_UNPACKED", 1 << 20)
+    (guard.folder / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 21)))
+    (note,) = guard.sweep()
+
+    assert "bomb.gz was withheld: it cannot be searched: it holds more than 0 GiB" in note.message
+
+
+def over_two_pages(folder):
+    """Return a database in whose bytes the page border cuts the secret: where it lies, SQLite alone knows."""
+    for before in range(800, 840, 4):
+        path = folder / f"{before}.sqlite"
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("PRAGMA page_size = 4096")
+            database.execute('CREATE TABLE "a ""table""" (value TEXT)')
+            database.execute('INSERT INTO "a ""table""" VALUES (?)', ("x" * before + SECRET + "x" * (9000 - before),))
+        if SECRET.encode() not in path.read_bytes():
+            return path
+    raise AssertionError("SQLite cuts texts elsewhere by now")
+
+
+def test_a_value_that_lies_over_two_pages_of_a_database_is_found(tmp_path):
+    assert names_in_file(over_two_pages(tmp_path), NEEDLES) == ("PASSWORD",)
+
+
 def zipped(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("inside.txt", "x" * 100 + SECRET)
+    path.write_bytes(in_zip(HIDDEN))
 
 
 def gzipped(path):
-    path.write_bytes(gzip.compress(b"x" * 100 + SECRET.encode()))
+    path.write_bytes(gzip.compress(HIDDEN))
 
 
 def plain(path):
@@ -274,8 +376,38 @@ def test_a_link_leaves_the_folder_and_what_it_led_to_stays(tmp_path):
 def test_a_name_that_is_a_secret_is_one_too(guard):
     guard = Guard(guard.folder, needles_of({"KEY": "abcdefgh"}))
     (guard.folder / "abcdefgh.txt").write_text("")
+    (guard.folder / "x=abcdefgh").mkdir()
+    (guard.folder / "x=abcdefgh/b.txt").write_text("")
+    (guard.folder / "abcdefgh.link").symlink_to("nowhere")
+    notes = guard.sweep()
 
-    assert len(guard.sweep()) == 1
+    assert [path for path in guard.folder.rglob("*") if path.is_file() or path.is_symlink()] == []
+    assert [note.message.split(" was ")[0] for note in notes] == [
+        "[KEY withheld].link: a link",
+        "[KEY withheld].txt",
+        "x=[KEY withheld]/b.txt",
+    ]
+    assert "abcdefgh" not in repr(notes)
+
+
+def test_a_file_that_cannot_be_read_and_one_with_a_long_name_are_withheld_too(guard, monkeypatch):
+    deep = guard.folder / ("a" * 150) / ("b" * 150)
+    deep.mkdir(parents=True)
+    (deep / "c.txt").write_text(SECRET)
+    (guard.folder / "locked.txt").write_text("")
+    real = Path.open
+
+    def refuse(path, *arguments, **more):
+        if path.name == "locked.txt":  # root may read what nobody may
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    long, locked = guard.sweep()
+
+    assert "it holds the value of PASSWORD" in long.message
+    assert locked.message.startswith("locked.txt was withheld: it cannot be searched: permission denied;")
+    assert [path for path in guard.folder.rglob("*") if path.is_file()] == []
 
 
 def test_a_clean_file_gets_in_and_the_folder_outside_goes(guard):
