@@ -321,8 +321,8 @@ def over_two_pages(folder):
         path = folder / f"{before}.sqlite"
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("PRAGMA page_size = 4096")
-            database.execute('CREATE TABLE "a ""table""" (value TEXT)')
-            database.execute('INSERT INTO "a ""table""" VALUES (?)', ("x" * before + SECRET + "x" * (9000 - before),))
+            database.execute('CREATE TABLE [a "table"] (value TEXT)')
+            database.execute('INSERT INTO [a "table"] VALUES (?)', ("x" * before + SECRET + "x" * (9000 - before),))
         if SECRET.encode() not in path.read_bytes():
             return path
     raise AssertionError("SQLite cuts texts elsewhere by now")
@@ -433,6 +433,18 @@ def test_a_recorded_environment_is_recognised_without_knowing_its_secrets(tmp_pa
     assert variables_in_file(tmp_path / "report") == ("HF_TOKEN",)
 
 
+def test_it_is_recognised_as_nsys_writes_it_and_a_clean_report_has_none(tmp_path):
+    fields = b"\xf2\1\x1e\n\x08HF_TOKEN\x12\x0dhf_0123456789\xf2\1\x0e\n\x04TERM\x12\x05xterm\n\x05A_KEY\x12\x02ab"
+    (tmp_path / "a.nsys-rep").write_bytes(fields)
+
+    assert variables_in_file(tmp_path / "a.nsys-rep") == ("HF_TOKEN",)
+
+
+@pytest.mark.parametrize("path", [p.values[0] for p in (*files("ncu-rep"), *files("nsys-rep"))], ids=str)
+def test_in_reports_without_secrets_none_is_recognised(path):
+    assert variables_in_file(path) == ()
+
+
 # --- exports ---------------------------------------------------------------------------------------------------------
 
 
@@ -485,6 +497,46 @@ def test_an_export_is_cleaned_down_to_its_freed_pages(tmp_path):
         "TARGET_INFO_SYSTEM_ENV: 1 rows",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.sqlite", "raw.sqlite"]
+
+
+def test_of_a_table_that_nobody_knows_only_numbers_stay_and_the_strings_of_events(tmp_path):
+    source, clean = an_export(tmp_path / "raw.sqlite"), tmp_path / "clean.sqlite"
+    with closing(sqlite3.connect(source)) as database, database:
+        database.executescript(
+            """
+            CREATE TABLE [Job "notes"] (id INTEGER, text TEXT, image BLOB, size INTEGER NOT NULL);
+            CREATE TABLE TARGET_INFO_COMMAND_LINES (argv TEXT PRIMARY KEY NOT NULL);
+            CREATE TABLE Launched (nameId INTEGER REFERENCES StringIds(id));
+            CREATE TABLE TENSOR_CORE_EVENTS (start INTEGER, nameId INTEGER REFERENCES StringIds(id), note TEXT);
+            CREATE TABLE CUDA_NEW_EVENTS (start INTEGER, name TEXT);
+            CREATE TRIGGER t AFTER UPDATE ON [Job "notes"]
+                BEGIN INSERT INTO CUDA_NEW_EVENTS VALUES (1, old.text); END;
+            INSERT INTO StringIds VALUES (4, 'wgmma'), (5, 'nccl');
+            INSERT INTO TENSOR_CORE_EVENTS VALUES (7, 4, 'seen');
+            INSERT INTO CUDA_NEW_EVENTS VALUES (8, 'tma');
+            INSERT INTO Launched VALUES (3), (5);
+            """
+        )
+        database.execute('INSERT INTO [Job "notes"] VALUES (1, ?, ?, 5)', (SECRET, SECRET.encode()))
+        database.executemany("INSERT INTO TARGET_INFO_COMMAND_LINES VALUES (?)", [(SECRET,), ("train",)])
+    removed = nsys_scrub.clean(source, clean)
+
+    assert names_in_file(clean, NEEDLES) == ()
+    assert [line for line in removed if "not known" in line] == [
+        'Job "notes": 2 texts, of a table that nsys is not known to write',
+        "TARGET_INFO_COMMAND_LINES: 2 texts, of a table that nsys is not known to write",
+        "TENSOR_CORE_EVENTS: 1 texts, of a table that nsys is not known to write",
+    ]
+    with closing(sqlite3.connect(clean)) as database:
+        assert database.execute('SELECT * FROM [Job "notes"]').fetchall() == [(1, "", "", 5)]
+        assert database.execute("SELECT * FROM TENSOR_CORE_EVENTS").fetchall() == [(7, 4, "")]
+        assert database.execute("SELECT * FROM CUDA_NEW_EVENTS").fetchall() == [(8, "tma")]
+        assert database.execute("SELECT value FROM StringIds ORDER BY id").fetchall() == [("softmax",), ("wgmma",)]
+
+
+@pytest.mark.parametrize("path", [p.values[0] for p in files("nsys-sqlite")], ids=str)
+def test_of_no_export_that_nsys_wrote_a_table_is_unknown(path, tmp_path):
+    assert [line for line in nsys_scrub.clean(path, tmp_path / "clean.sqlite") if "not known" in line] == []
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,15 @@ def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: v for name, v in found.items() if len(v) >= SHORTEST and not _NO_SECRET.fullmatch(v)}
 
 
-_ENTRY = re.compile(rb"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]{2,60})=[^\s\0]{6}")
+_ENTRY = re.compile(
+    rb"(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]{2,60})"
+    rb"(?:=|\x12(?:[\x06-\x7f]|[\x80-\xff][\x01-\x7f]))"  # in an .nsys-rep, the tag and the length of the value
+    rb"[^\s\0]{6}"
+)
 
 
 def variables_in(blocks: Iterable[bytes]) -> frozenset[str]:
-    r"""Return names that look secret and stand before a `=` and a value, as in an environment that was recorded.
+    r"""Return names that look secret and stand before a value, as in an environment that was recorded.
 
     For files made elsewhere, whose secrets nobody here knows.
 
