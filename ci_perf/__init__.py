@@ -50,6 +50,7 @@ edge            one module for each kind of outside world
   archive       the run.json of an artifact that nobody vouches for
   artifacts     the artifact folder of a run
   guard         keeps what holds a secret out of it
+  unpack        what a file holds at every depth, in archives within archives too
   own_environment  blanks the secrets that this process shows to others
   git           commit and user
   proc          starts programs, with a time limit
@@ -147,7 +148,8 @@ core            pure: values in, values out
   doctor        what a machine lacks, and what mends it
   schema        JSON Schemas and errors that name the key
   serial        runs and baselines as canonical JSON
-  secrets       what must not leave the machine, and how it looks in a file
+  secrets       what must not leave the machine
+  spellings     how it looks in a file
   quantity      numbers as text
   base_unit     units as people write them
   errors        errors that users see, and exit statuses

@@ -1,13 +1,24 @@
 """Secrets: recognised by their variables, found in every spelling, removed from exports, kept out of the folder."""
 
 import base64
+import bz2
+import errno
+import functools
 import gzip
+import html
+import io
 import json
+import lzma
 import os
+import re
+import shlex
 import sqlite3
 import subprocess
 import sys
+import tarfile
 import zipfile
+from contextlib import closing
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -17,16 +28,10 @@ from hypothesis import strategies as st
 
 from ci_perf.cli import program
 from ci_perf.core.model import Failure, Note
-from ci_perf.core.secrets import (
-    for_profilers,
-    is_secret_name,
-    names_in,
-    needles_of,
-    redact,
-    secrets_of,
-    without_secrets,
-)
+from ci_perf.core.secrets import for_profilers, is_secret_name, secrets_of, without_secrets
 from ci_perf.core.serial import redact_run
+from ci_perf.core.spellings import names_in, needles_of, redact
+from ci_perf.edge import unpack
 from ci_perf.edge.guard import Guard, names_in_file, variables_in_file
 from ci_perf.profilers import nsys_scrub, nsys_sqlite
 from tests.builders import a_measurement, a_run
@@ -38,6 +43,10 @@ NEEDLES = needles_of({"PASSWORD": SECRET})
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=6, max_size=40)
 
 
+def lower_hex(text):
+    return re.sub("%..", lambda found: found[0].lower(), text)
+
+
 @given(value=PRINTABLE, before=st.binary(max_size=5), after=st.binary(max_size=5))
 def test_a_value_is_found_in_every_spelling(value, before, after):
     needles = needles_of({"KEY": value})
@@ -47,11 +56,19 @@ def test_a_value_is_found_in_every_spelling(value, before, after):
         quote(value, safe="").encode(),
         quote(value).encode(),
         quote_plus(value).encode(),
+        quote(value, safe="!'()*~").encode(),  # encodeURIComponent
+        lower_hex(quote(value, safe="")).encode(),
+        "".join(f"%{byte:02X}" for byte in value.encode()).encode(),
+        quote(quote(value, safe=""), safe="").encode(),
         base64.b64encode(raw),
         base64.urlsafe_b64encode(raw),
         json.dumps({"a": value}).encode(),
         json.dumps({"a": value}, ensure_ascii=False).encode(),
+        json.dumps({"a": value}).replace("/", "\\/").replace("+", "\\u002b").encode(),
+        html.escape(value).encode(),
         value.encode("utf-16-le"),
+        value.encode("utf-16-be"),
+        value.encode("utf-16"),
     )
 
     assert [names_in([text], needles) for text in spelled] == [frozenset({"KEY"})] * len(spelled)
@@ -65,12 +82,88 @@ def test_a_value_is_found_where_base64_is_cut_into_lines(value, before):
     assert names_in([wrapped.replace(b"\n", b"\r\n")], needles_of({"KEY": value})) == {"KEY"}
 
 
+PEM = (
+    "-----BEGIN PRIVATE KEY-----\n"
+    + "\n".join(letter * 30 + "+/9x" for letter in "ABCDE")
+    + "\n-----END PRIVATE KEY-----"
+)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        json.dumps({"log": json.dumps({"key": SECRET})}),
+        "hunter2/\\x22x\\x22+y\\u0026z=",
+        "hunter2/\\042x\\042+y&z=",
+        shlex.quote(SECRET.replace("y", "'")).replace("'\"'\"'", "y"),
+        "hunter2&#x2f;&#34;x&quot;&#43;y&amp;z&#61;",
+        'hunter2/\\"x\\"+y\\&z=',
+        json.dumps(base64.encodebytes(b"-" * 50 + SECRET.encode() + b"-" * 50).decode()),
+    ],
+)
+def test_a_value_is_found_as_other_programs_escape_it(spelled):
+    assert names_in([spelled.encode()], NEEDLES) == {"PASSWORD"}
+    assert "[PASSWORD withheld]" in redact(f"no login: {spelled} !", NEEDLES)
+    assert names_in([redact(f"no login: {spelled} !", NEEDLES).encode()], NEEDLES) == frozenset()
+
+
+def test_a_quote_inside_a_value_is_found_as_shells_and_tables_write_it():
+    needles = needles_of({"KEY": 'it\'s "me" & you'})
+
+    for spelled in (
+        shlex.quote('it\'s "me" & you'),
+        "it''s \"me\" & you",
+        'it\'s ""me"" & you',
+        "it's+%22me%22+%26+you",
+    ):
+        assert names_in([spelled.encode()], needles) == {"KEY"}
+
+
+@pytest.mark.parametrize("joint", ["\n", "\r\n", "\n  ", "\\n", "\\\\n", " ", "", "%0A", "\n2026-01-01 log: "])
+@pytest.mark.parametrize("value", [PEM, PEM.replace("\n", "\r\n"), PEM.replace("\n", "\\n")])
+def test_a_private_key_is_found_whatever_became_of_its_line_ends(value, joint):
+    assert names_in([b"key: " + PEM.replace("\n", joint).encode()], needles_of({"KEY": value})) == {"KEY"}
+
+
+def test_what_only_resembles_a_value_is_not_one():
+    needles = needles_of({"A": "my-secret-1", "PIN": "1234567890", "C": 'a"b\\c"d'})
+    texts = ("my_secret_1", "my/secret1", "mysecret1", "12345\n67890", "1234 567890", "abcd", "ab c d")
+
+    assert [text for text in texts if names_in([text.encode()], needles)] == []
+    assert names_in([b'my-secret-1 1234567890 a"b\\c"d'], needles) == {"A", "PIN", "C"}
+
+
+def test_settings_that_are_called_like_secrets_are_none():
+    environ = {
+        "MAX_TOKENS": "131072",
+        "SDPA_AUTH": "disabled",
+        "POSTGRES_PASSWORD": "postgres",
+        "LONG_KEY": "1234567890",
+    }
+
+    assert secrets_of(environ) == {"LONG_KEY": "1234567890"}
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("wrote the token ghp_0123456789", "wrote the token [KEY withheld]"),
+        ("wrote 'ghp_0123456789'", "wrote '[KEY withheld]'"),
+        ("6789abcdef was refused", "[KEY withheld] was refused"),
+        ("ghp_012 is too short to tell", "ghp_012 is too short to tell"),
+    ],
+)
+def test_of_a_value_in_a_text_that_was_cut_the_rest_goes_too(text, clean):
+    assert redact(text, needles_of({"KEY": "ghp_0123456789abcdef"})) == clean
+
+
 @given(cut=st.integers(0, 40))
 def test_a_value_is_found_wherever_blocks_are_cut(cut):
     text = b"." * 12 + SECRET.encode() + b"." * 12
 
     assert names_in([text[:cut], text[cut:]], NEEDLES) == {"PASSWORD"}
     assert names_in((bytes([byte]) for byte in text), NEEDLES) == {"PASSWORD"}
+    assert names_in((bytes([byte]) for byte in quote(quote(SECRET)).encode()), NEEDLES) == {"PASSWORD"}
 
 
 def test_secrets_go_by_many_names_and_the_folder_of_a_shell_by_none():
@@ -145,13 +238,106 @@ def guard(tmp_path):
     return guard
 
 
+HIDDEN = b"x" * 100 + SECRET.encode()
+
+
+def in_zip(content, method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(buffer := io.BytesIO(), "w", method) as file:
+        file.writestr("before.txt", "y" * 100)
+        file.writestr("inside", content)
+    return buffer.getvalue()
+
+
+def in_tar(content, mode="w"):
+    with tarfile.open(fileobj=(buffer := io.BytesIO()), mode=mode) as file:
+        member = tarfile.TarInfo("inside")
+        member.size = len(content)
+        file.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        in_zip(HIDDEN),
+        in_zip(HIDDEN, zipfile.ZIP_LZMA),
+        in_zip(in_zip(HIDDEN)),
+        in_zip(gzip.compress(in_zip(HIDDEN))),
+        gzip.compress(b"first") + gzip.compress(HIDDEN),
+        gzip.compress(gzip.compress(HIDDEN)),
+        in_tar(gzip.compress(HIDDEN)),
+        *(in_tar(in_zip(HIDDEN), f"w:{method}") for method in ("gz", "bz2", "xz")),
+        bz2.compress(HIDDEN) + bz2.compress(b"more"),
+        lzma.compress(HIDDEN),
+        b"#!/bin/sh\n" + in_zip(HIDDEN),
+        gzip.compress(b"x" * (1 << 23) + HIDDEN),
+    ],
+)
+def test_a_secret_is_found_however_deep_it_is_packed(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+
+    assert SECRET.encode() not in content
+    assert names_in_file(tmp_path / "file", NEEDLES) == ("PASSWORD",)
+
+
+def encrypted():
+    content = bytearray(in_zip(HIDDEN))
+    for record, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        at = content.find(record)
+        while at >= 0:
+            content[at + flags] |= 1
+            at = content.find(record, at + 1)
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"\x28\xb5\x2f\xfd....", "is packed by zstd"),
+        (in_zip(b"\x28\xb5\x2f\xfd...."), "is packed by zstd"),
+        (encrypted(), "holds an encrypted file"),
+        (functools.reduce(lambda packed, _: gzip.compress(packed), range(9), b"x" * 99), "is packed more than 8 times"),
+    ],
+)
+def test_what_nobody_here_can_unpack_is_withheld(guard, content, what):
+    (guard.folder / "file").write_bytes(content)
+    (note,) = guard.sweep()
+
+    assert note.message == f"file was withheld: it cannot be searched: it {what}; it is in run.withheld/ on the machine"
+    assert not (guard.folder / "file").exists()
+
+
+def test_a_file_is_unpacked_up_to_a_limit_and_withheld_beyond_it(guard, monkeypatch):
+    monkeypatch.setattr(unpack, "_MOST_UNPACKED", 1 << 20)
+    (guard.folder / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 21)))
+    (note,) = guard.sweep()
+
+    assert "bomb.gz was withheld: it cannot be searched: it holds more than 0 GiB" in note.message
+
+
+def over_two_pages(folder):
+    """Return a database in whose bytes the page border cuts the secret: where it lies, SQLite alone knows."""
+    for before in range(800, 840, 4):
+        path = folder / f"{before}.sqlite"
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("PRAGMA page_size = 4096")
+            database.execute('CREATE TABLE [a "table"] (value TEXT)')
+            database.execute('INSERT INTO [a "table"] VALUES (?)', ("x" * before + SECRET + "x" * (9000 - before),))
+        if SECRET.encode() not in path.read_bytes():
+            return path
+    raise AssertionError("SQLite cuts texts elsewhere by now")
+
+
+def test_a_value_that_lies_over_two_pages_of_a_database_is_found(tmp_path):
+    assert names_in_file(over_two_pages(tmp_path), NEEDLES) == ("PASSWORD",)
+
+
 def zipped(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("inside.txt", "x" * 100 + SECRET)
+    path.write_bytes(in_zip(HIDDEN))
 
 
 def gzipped(path):
-    path.write_bytes(gzip.compress(b"x" * 100 + SECRET.encode()))
+    path.write_bytes(gzip.compress(HIDDEN))
 
 
 def plain(path):
@@ -190,8 +376,38 @@ def test_a_link_leaves_the_folder_and_what_it_led_to_stays(tmp_path):
 def test_a_name_that_is_a_secret_is_one_too(guard):
     guard = Guard(guard.folder, needles_of({"KEY": "abcdefgh"}))
     (guard.folder / "abcdefgh.txt").write_text("")
+    (guard.folder / "x=abcdefgh").mkdir()
+    (guard.folder / "x=abcdefgh/b.txt").write_text("")
+    (guard.folder / "abcdefgh.link").symlink_to("nowhere")
+    notes = guard.sweep()
 
-    assert len(guard.sweep()) == 1
+    assert [path for path in guard.folder.rglob("*") if path.is_file() or path.is_symlink()] == []
+    assert [note.message.split(" was ")[0] for note in notes] == [
+        "[KEY withheld].link: a link",
+        "[KEY withheld].txt",
+        "x=[KEY withheld]/b.txt",
+    ]
+    assert "abcdefgh" not in repr(notes)
+
+
+def test_a_file_that_cannot_be_read_and_one_with_a_long_name_are_withheld_too(guard, monkeypatch):
+    deep = guard.folder / ("a" * 150) / ("b" * 150)
+    deep.mkdir(parents=True)
+    (deep / "c.txt").write_text(SECRET)
+    (guard.folder / "locked.txt").write_text("")
+    real = Path.open
+
+    def refuse(path, *arguments, **more):
+        if path.name == "locked.txt":  # root may read what nobody may
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    long, locked = guard.sweep()
+
+    assert "it holds the value of PASSWORD" in long.message
+    assert locked.message.startswith("locked.txt was withheld: it cannot be searched: permission denied;")
+    assert [path for path in guard.folder.rglob("*") if path.is_file()] == []
 
 
 def test_a_clean_file_gets_in_and_the_folder_outside_goes(guard):
@@ -215,6 +431,18 @@ def test_a_recorded_environment_is_recognised_without_knowing_its_secrets(tmp_pa
     (tmp_path / "report").write_bytes(b"\1\2PATH=/usr/bin\0HF_TOKEN=hf_0123456789\0EMPTY_TOKEN=\0")
 
     assert variables_in_file(tmp_path / "report") == ("HF_TOKEN",)
+
+
+def test_it_is_recognised_as_nsys_writes_it_and_a_clean_report_has_none(tmp_path):
+    fields = b"\xf2\1\x1e\n\x08HF_TOKEN\x12\x0dhf_0123456789\xf2\1\x0e\n\x04TERM\x12\x05xterm\n\x05A_KEY\x12\x02ab"
+    (tmp_path / "a.nsys-rep").write_bytes(fields)
+
+    assert variables_in_file(tmp_path / "a.nsys-rep") == ("HF_TOKEN",)
+
+
+@pytest.mark.parametrize("path", [p.values[0] for p in (*files("ncu-rep"), *files("nsys-rep"))], ids=str)
+def test_in_reports_without_secrets_none_is_recognised(path):
+    assert variables_in_file(path) == ()
 
 
 # --- exports ---------------------------------------------------------------------------------------------------------
@@ -269,6 +497,46 @@ def test_an_export_is_cleaned_down_to_its_freed_pages(tmp_path):
         "TARGET_INFO_SYSTEM_ENV: 1 rows",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.sqlite", "raw.sqlite"]
+
+
+def test_of_a_table_that_nobody_knows_only_numbers_stay_and_the_strings_of_events(tmp_path):
+    source, clean = an_export(tmp_path / "raw.sqlite"), tmp_path / "clean.sqlite"
+    with closing(sqlite3.connect(source)) as database, database:
+        database.executescript(
+            """
+            CREATE TABLE [Job "notes"] (id INTEGER, text TEXT, image BLOB, size INTEGER NOT NULL);
+            CREATE TABLE TARGET_INFO_COMMAND_LINES (argv TEXT PRIMARY KEY NOT NULL);
+            CREATE TABLE Launched (nameId INTEGER REFERENCES StringIds(id));
+            CREATE TABLE TENSOR_CORE_EVENTS (start INTEGER, nameId INTEGER REFERENCES StringIds(id), note TEXT);
+            CREATE TABLE CUDA_NEW_EVENTS (start INTEGER, name TEXT);
+            CREATE TRIGGER t AFTER UPDATE ON [Job "notes"]
+                BEGIN INSERT INTO CUDA_NEW_EVENTS VALUES (1, old.text); END;
+            INSERT INTO StringIds VALUES (4, 'wgmma'), (5, 'nccl');
+            INSERT INTO TENSOR_CORE_EVENTS VALUES (7, 4, 'seen');
+            INSERT INTO CUDA_NEW_EVENTS VALUES (8, 'tma');
+            INSERT INTO Launched VALUES (3), (5);
+            """
+        )
+        database.execute('INSERT INTO [Job "notes"] VALUES (1, ?, ?, 5)', (SECRET, SECRET.encode()))
+        database.executemany("INSERT INTO TARGET_INFO_COMMAND_LINES VALUES (?)", [(SECRET,), ("train",)])
+    removed = nsys_scrub.clean(source, clean)
+
+    assert names_in_file(clean, NEEDLES) == ()
+    assert [line for line in removed if "not known" in line] == [
+        'Job "notes": 2 texts, of a table that nsys is not known to write',
+        "TARGET_INFO_COMMAND_LINES: 2 texts, of a table that nsys is not known to write",
+        "TENSOR_CORE_EVENTS: 1 texts, of a table that nsys is not known to write",
+    ]
+    with closing(sqlite3.connect(clean)) as database:
+        assert database.execute('SELECT * FROM [Job "notes"]').fetchall() == [(1, "", "", 5)]
+        assert database.execute("SELECT * FROM TENSOR_CORE_EVENTS").fetchall() == [(7, 4, "")]
+        assert database.execute("SELECT * FROM CUDA_NEW_EVENTS").fetchall() == [(8, "tma")]
+        assert database.execute("SELECT value FROM StringIds ORDER BY id").fetchall() == [("softmax",), ("wgmma",)]
+
+
+@pytest.mark.parametrize("path", [p.values[0] for p in files("nsys-sqlite")], ids=str)
+def test_of_no_export_that_nsys_wrote_a_table_is_unknown(path, tmp_path):
+    assert [line for line in nsys_scrub.clean(path, tmp_path / "clean.sqlite") if "not known" in line] == []
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 
 from ci_perf.core.errors import EXIT_RED, ConfigError
-from ci_perf.core.secrets import Needle, needles_of, secrets_of
+from ci_perf.core.secrets import secrets_of
+from ci_perf.core.spellings import Needle, needles_of
 from ci_perf.edge import guard
+from ci_perf.edge.unpack import Unsearchable
 from ci_perf.profilers import nsys_scrub
 
 
@@ -37,10 +39,11 @@ def scrub(ctx: click.Context, files: tuple[Path, ...], output: Path | None, name
     """Remove environments from nsys exports (.sqlite); search all other files for secrets.
 
     A copy is written of each database, without the tables, rows and strings that hold environments, command lines,
-    paths and users. No other format can be cleaned: such a file is searched, byte by byte and inside zip and gzip, for
-    the values of the secrets of this environment, and copied to OUT, where that is given, only if it holds none.
+    paths and users. No other format can be cleaned: such a file is searched, byte by byte and inside archives (zip,
+    gzip, tar, xz, bzip2), for the values of the secrets of this environment, and copied to OUT, where that is given,
+    only if it holds none.
 
-    Exit status 1 where a file holds a secret; its name is said, its value never.
+    Exit status 1 where a file holds a secret, or cannot be searched; the variable is named, its value never.
     """
     if output is not None and len(files) > 1 and not output.is_dir():
         raise ConfigError(f"{output}: no folder, and there are {len(files)} files", hint="make the folder first")
@@ -71,14 +74,18 @@ def _scrub(file: Path, target: Path | None, needles: tuple[Needle, ...]) -> bool
         for line in nsys_scrub.clean(file, target):
             click.echo(f"{file}: removed {line}")
         searched = target
-    names = guard.names_in_file(searched, needles)
+    try:
+        names = guard.names_in_file(searched, needles)
+        suspicious = guard.variables_in_file(searched)
+    except Unsearchable as error:
+        click.echo(f"{error}; {error.hint}")
+        return True
     if names:
         click.echo(f"{file}: HOLDS THE VALUE OF {', '.join(names)}")
         if searched == target:
             target.unlink()
             click.echo(f"{file}: the copy was deleted: the secret is in the trace itself, not in an environment")
         return True
-    suspicious = guard.variables_in_file(searched)
     if suspicious:
         click.echo(f"{file}: holds the variables {', '.join(suspicious)}, whose values nobody here can judge")
         click.echo(f"{file}: `nsys export --type sqlite` writes a database, which `ci-perf scrub` can clean")

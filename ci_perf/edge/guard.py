@@ -1,22 +1,17 @@
 """The door of the artifact folder: what holds a secret does not get in, and does not stay."""
 
-import lzma
 import shutil
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Note
-from ci_perf.core.secrets import Needle, names_in, needles_of, secrets_of, variables_in
+from ci_perf.core.secrets import secrets_of, variables_in
+from ci_perf.core.spellings import Needle, names_in, needles_of, redact_text
+from ci_perf.edge import unpack
 
-_BLOCK = 1 << 22
-_LARGEST_UNPACKED = 1 << 30
-"""Bytes that are unpacked of one file; what lies beyond is not searched, so that no bomb can stop a run."""
-_UNPACK_ERRORS = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +48,8 @@ class Guard:
 
     def admit(self, file: Path, folder: str = "") -> tuple[Note, ...]:
         """Let a file from outside in, into a folder of the artifact folder; or leave it there and say why."""
-        if names := names_in_file(file, self.needles):
-            return (_withheld(file.name, names, self.outside),)
+        if why := self._why_withheld(file, file.name):
+            return (self._withheld(file.name, why),)
         inside = self.folder / folder
         inside.mkdir(parents=True, exist_ok=True)
         shutil.move(file, inside / file.name)
@@ -65,34 +60,51 @@ class Guard:
         notes = []
         for link in sorted(path for path in self.folder.rglob("*") if path.is_symlink()):
             link.unlink()
-            what = f"{link.relative_to(self.folder).as_posix()}: a link was removed: an upload would have followed it"
+            name = redact_text(_printable(link.relative_to(self.folder)), self.needles)
+            what = f"{name}: a link was removed: an upload would have followed it"
             notes.append(Note("link-removed", what, hint="write files into the folder, not links"))
         for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
-            if names := names_in_file(file, self.needles):
-                name = file.relative_to(self.folder).as_posix()
+            name = _printable(file.relative_to(self.folder))
+            if why := self._why_withheld(file, name):
                 self.outside.mkdir(mode=0o700, parents=True, exist_ok=True)
-                shutil.move(file, self.outside / name.replace("/", "-"))
-                notes.append(_withheld(name, names, self.outside))
+                shutil.move(file, self.outside / name.replace("/", "-")[-_LONGEST_NAME:])
+                notes.append(self._withheld(name, why))
         return tuple(notes)
 
+    def _why_withheld(self, file: Path, name: str) -> str:
+        """Return what a file holds that keeps it outside; empty where nothing does. Its folders' names count too."""
+        try:
+            names = {*names_in_file(file, self.needles), *_names_in_text(name, self.needles)}
+        except FileNotFoundError:  # its writer took it away
+            return ""
+        except unpack.Unsearchable as error:
+            return f"it cannot be searched: it {str(error).removeprefix(f'{file}: ')}"
+        except OSError as error:
+            return f"it cannot be searched: {(error.strerror or str(error)).lower()}"
+        return f"it holds the value of {', '.join(sorted(names))}" if names else ""
 
-def _withheld(file: str, names: Sequence[str], outside: Path) -> Note:
-    message = f"{file} was withheld: it holds the value of {', '.join(names)}; it is in {outside.name}/ on the machine"
-    if file.endswith(".nsys-rep"):
-        hint = (
-            "nsys records the environment of every process that it can read: give the measuring step no secrets, and "
-            "start ci-perf with `exec`; timeline.sqlite holds the trace without environments"
-        )
-        return Note("withheld", message, hint)
-    return Note("withheld", message, "give the measuring step no secrets, or find out who wrote it there")
+    def _withheld(self, name: str, why: str) -> Note:
+        name = redact_text(name, self.needles)
+        message = f"{name} was withheld: {why}; it is in {self.outside.name}/ on the machine"
+        if name.endswith(".nsys-rep"):
+            hint = (
+                "nsys records the environment of every process that it can read: give the measuring step no secrets, "
+                "and start ci-perf with `exec`; timeline.sqlite holds the trace without environments"
+            )
+            return Note("withheld", message, hint)
+        return Note("withheld", message, "give the measuring step no secrets, or find out who wrote it there")
+
+
+def _printable(path: Path) -> str:
+    return path.as_posix().encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def names_in_file(file: Path, needles: Sequence[Needle]) -> tuple[str, ...]:
-    """Return the variables whose value a file holds: in its bytes, in its name, or packed by zip or gzip."""
+    """Return the variables whose value a file holds: in its bytes, in its name, or packed in it; Unsearchable."""
     if not needles:
         return ()
-    search: Callable[[Iterator[bytes]], frozenset[str]] = lambda blocks: names_in(blocks, needles)  # noqa: E731
-    return tuple(sorted(_search(file, search) | names_in([file.name.encode("utf-8", "surrogateescape")], needles)))
+    in_name = _names_in_text(file.name, needles)
+    return tuple(sorted(in_name | _search(file, lambda blocks: names_in(blocks, needles), found=in_name)))
 
 
 def variables_in_file(file: Path) -> tuple[str, ...]:
@@ -100,60 +112,17 @@ def variables_in_file(file: Path) -> tuple[str, ...]:
     return tuple(sorted(_search(file, variables_in)))
 
 
-def _search(file: Path, search: Callable[[Iterator[bytes]], frozenset[str]]) -> frozenset[str]:
-    with file.open("rb") as stream:
-        found = search(_blocks(stream))
-    for blocks in _unpacked(file):
-        found |= search(_as_far_as_it_goes(blocks))
+def _search(
+    file: Path, search: Callable[[Iterator[bytes]], frozenset[str]], found: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    try:
+        for blocks in unpack.contents(file):
+            found |= search(blocks)
+    except unpack.Unsearchable:
+        if not found:
+            raise
     return found
 
 
-def _as_far_as_it_goes(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield blocks until one cannot be unpacked: what came before counts, and the rest was searched as it is."""
-    try:
-        yield from blocks
-    except _UNPACK_ERRORS:
-        return
-
-
-def _blocks(stream: BinaryIO, limit: int | None = None) -> Iterator[bytes]:
-    left = limit
-    while block := stream.read(_BLOCK if left is None else min(_BLOCK, left)):
-        yield block
-        if left is not None:
-            left -= len(block)
-
-
-def _unpacked(file: Path) -> Iterator[Iterator[bytes]]:
-    """Yield the content of each member of a zip file, or of a gzip file, as blocks."""
-    with file.open("rb") as stream:
-        head = stream.read(4)
-    if head.startswith(b"\x1f\x8b"):
-        yield _gunzip(file)
-    elif head == b"PK\x03\x04" and zipfile.is_zipfile(file):
-        try:
-            archive = zipfile.ZipFile(file)
-        except _UNPACK_ERRORS:
-            return
-        with archive:
-            for member in archive.infolist():
-                yield _member(archive, member)
-
-
-def _gunzip(file: Path) -> Iterator[bytes]:
-    """Unpack a gzip file as far as it goes: one that was cut off shows what it has, unlike the module `gzip`."""
-    left = _LARGEST_UNPACKED
-    with file.open("rb") as stream:
-        unpacker, packed = zlib.decompressobj(wbits=31), b""
-        while left > 0 and (packed or (packed := stream.read(_BLOCK))):
-            block = unpacker.decompress(packed, _BLOCK)
-            left -= len(block)
-            yield block
-            packed = unpacker.unconsumed_tail
-            if unpacker.eof:  # another member may follow
-                unpacker, packed = zlib.decompressobj(wbits=31), unpacker.unused_data
-
-
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
-    with archive.open(member) as stream:
-        yield from _blocks(stream, _LARGEST_UNPACKED)  # type: ignore[arg-type] # zipfile's own reader
+def _names_in_text(text: str, needles: Sequence[Needle]) -> frozenset[str]:
+    return names_in([text.encode("utf-8", "surrogateescape")], needles)
