@@ -13,11 +13,14 @@ import sys
 import tomllib
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ci_perf import cuda
 from ci_perf.edge import store
+from ci_perf.userside.strides import VIEWS, rearranged
+from ci_perf.userside.verify import leaves
 
 torch = pytest.importorskip("torch")
 
@@ -245,6 +248,56 @@ def test_scatter_puts_points_into_the_same_voxels(mode):
     inputs = load_kernel("voxelize").make_inputs(rng(), "cpu", mode=mode, layout="borders", **VOXELS)
     scatter = load_kernel("voxelize", "alternatives.py").ALTERNATIVES["PyTorch scatter"]
     torch.testing.assert_close(scatter(inputs).double(), load_kernel("voxelize").reference(inputs))
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        *(("trajectory_resample", "ragged"), ("multimodal_fusion", "repeated"), ("bsr_gemm", "ragged")),
+        *(("voxelize", "odd-mean"), ("voxelize", "odd-max")),
+    ],
+)
+def test_a_kernel_that_knows_no_strides_is_launched_on_contiguous_copies(name, case, kind, monkeypatch):
+    kernel, launched = load_kernel(name), []
+    if name == "bsr_gemm":
+        monkeypatch.setattr(kernel, "has_tma", lambda *_: True)
+        monkeypatch.setattr(kernel, "_module", lambda _: SimpleNamespace(launch=lambda *args: launched.extend(args)))
+    else:
+        monkeypatch.setattr(kernel.SOURCE, "launch", lambda *args: launched.extend(args[3]))
+    inputs = kernel.make_inputs(rng(), "cpu", **read_toml(name)["cases"][case])
+    kernel.launch(rearranged(inputs, kind, 0))
+    passed = tensors_of(launched)
+
+    assert all(tensor.is_contiguous() for tensor in passed)
+    for made in tensors_of(inputs):
+        assert any(made.shape == tensor.shape and torch.equal(made, tensor) for tensor in passed)
+
+
+def tensors_of(inputs):
+    return [leaf for leaf in leaves(inputs) if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.mark.parametrize(("kind", "taken"), [("contiguous", True), ("padded", True), ("offset", False)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_the_product_for_hopper_is_asked_only_for_matrices_that_tma_can_address(dtype, kind, taken, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    kernel = load_kernel("matmul")
+    a, b, *_ = rearranged(kernel.make_inputs(rng(), "cpu", m=32, k=48, n=64, dtype=dtype, backend="gluon"), kind, 0)
+    fp8 = dtype != "bfloat16"
+
+    assert kernel.has_own(a, b) is taken
+    assert kernel.has_own(a.t().contiguous().t(), b) is False
+    assert kernel.has_own(a, (b if fp8 else b.t()).contiguous().t()) is False or fp8
+    assert kernel.has_fp8(a, b) is (taken and fp8)
+
+
+@pytest.mark.parametrize("kind", [*VIEWS, "mixed"])
+def test_products_of_matrices_in_any_order_of_memory_are_right_where_the_library_multiplies(kind):
+    kernel = load_kernel("matmul")
+    inputs = kernel.make_inputs(rng(), "cpu", m=33, k=50, n=41, dtype="bfloat16", backend="cublas")
+    out = kernel.launch(rearranged(inputs, kind, 0))
+    assert worst_error(out, kernel.reference(inputs)) < read_toml("matmul")["tolerance"]["bfloat16"]
 
 
 def test_fusion_in_pytorch_meets_the_tolerance():

@@ -58,6 +58,7 @@ def _drawn(rng: torch.Generator, device: str, shape: tuple[int, ...], dtype: str
 
 
 def launch(inputs: Inputs) -> torch.Tensor:
+    inputs = Inputs(*(tensor.contiguous() for tensor in inputs))  # as the kernels take them; a copy only where not
     values, dense = inputs.values, inputs.dense
     rows, block, n = len(inputs.crow_indices) - 1, values.shape[1], dense.shape[1]
     out = dense.new_empty(rows * block, n)

@@ -37,7 +37,7 @@ def make_inputs(
 
 
 def launch(inputs: Inputs) -> torch.Tensor:
-    x, time, target = inputs
+    x, time, target = (tensor.contiguous() for tensor in inputs)  # as the kernel takes them; a copy only where not
     samples, dim = x.shape[1:]
     targets = target.shape[1]
     out = x.new_empty(x.shape[0], targets, dim)
