@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from ci_perf import cuda
+from ci_perf.core.fuzz import draw
 from ci_perf.edge import store
 from ci_perf.userside.strides import VIEWS, rearranged
 from ci_perf.userside.verify import leaves
@@ -89,6 +90,35 @@ def test_every_case_has_a_tolerance_and_a_cost(name):
         assert min(kernel.cost(**case).values()) > 0
 
 
+def reaches(spec, number):
+    """Name what a random case gets to that only some sizes get to; None: it takes the common way."""
+    params = draw(spec, 1, number)
+    if spec.name == "matmul" and params["backend"] == "gluon" and params["strides"] in {"contiguous", "padded"}:
+        row = 16 // getattr(torch, params["dtype"]).itemsize
+        return (
+            "own" if params["m"] * params["n"] * params["k"] and not params["k"] % row and not params["n"] % 8 else None
+        )
+    if spec.name == "bsr_gemm" and params["block"] >= 64 and params["rows"] * params["n"] * params["density"]:
+        return "any" if params["n"] % 8 else "tma"
+    packet = 8 // getattr(torch, params["dtype"]).itemsize
+    if spec.name == "multimodal_fusion" and not any(params[f"dim{i}"] % packet for i in (1, 2, 3)):
+        return "packets"
+    return "packets" if spec.name == "trajectory_resample" and not params["dim"] % (2 * packet) else None
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [
+        *(("matmul", {"own"}), ("bsr_gemm", {"tma", "any"})),
+        *(("multimodal_fusion", {"packets"}), ("trajectory_resample", {"packets"})),
+    ],
+)
+def test_forty_random_cases_get_to_each_kernel_that_takes_only_some_sizes(name, ways):
+    root = KERNELS.parent
+    (spec,) = (spec for spec in store.read_kernels(KERNELS, root) if spec.name == name)
+    assert ways <= {reaches(spec, number) for number in range(40)}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_launch_meets_the_tolerance_on_a_cpu(name):
     described, kernel = read_toml(name), load_kernel(name)
@@ -138,10 +168,23 @@ def test_resampling_agrees_with_a_plain_loop(times, targets):
     torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
 
 
+def test_resampling_inputs_are_what_their_layout_says():
+    case = read_toml("trajectory_resample")["cases"]["b8-s250"]
+    kernel = load_kernel("trajectory_resample")
+    shuffled, repeated = (kernel.make_inputs(rng(), "cpu", **case, layout=name) for name in ("shuffled", "repeated"))
+    assert (shuffled.time.diff() > 0).all()
+    assert (shuffled.target.diff() < 0).any()
+    assert (repeated.time.diff() >= 0).all()
+    assert (repeated.time.diff() == 0).any()
+    assert len(repeated.target[0].unique()) < len(repeated.target[0])
+    assert torch.isin(repeated.target, repeated.time).any()
+
+
 def test_resampling_inputs_reach_past_both_ends():
     case = read_toml("trajectory_resample")["cases"]["b8-s250"]
     inputs = load_kernel("trajectory_resample").make_inputs(rng(), "cpu", **case)
     assert (inputs.time.diff() > 0).all()
+    assert (inputs.target.diff() >= 0).all()
     assert (inputs.target < inputs.time[:, :1]).any()
     assert (inputs.target > inputs.time[:, -1:]).any()
 
