@@ -24,6 +24,7 @@ from ci_perf.userside.strides import VIEWS, rearranged
 from ci_perf.userside.verify import leaves
 
 torch = pytest.importorskip("torch")
+TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.py"))
@@ -341,6 +342,27 @@ def test_products_of_matrices_in_any_order_of_memory_are_right_where_the_library
     inputs = kernel.make_inputs(rng(), "cpu", m=33, k=50, n=41, dtype="bfloat16", backend="cublas")
     out = kernel.launch(rearranged(inputs, kind, 0))
     assert worst_error(out, kernel.reference(inputs)) < read_toml("matmul")["tolerance"]["bfloat16"]
+
+
+class Divisions(TorchDispatchMode):
+    """Keeps what is divided by."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        del types
+        if func is torch.ops.aten.div.Tensor:
+            self.divisors = [*getattr(self, "divisors", []), args[1]]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("what", ["reference", "PyTorch scatter"])
+def test_positions_are_divided_by_a_tensor_of_which_a_gpu_takes_no_reciprocal(what):
+    kernel = load_kernel("voxelize")
+    divide = kernel.reference if what == "reference" else load_alternatives("voxelize")[what]
+    inputs = kernel.make_inputs(rng(), "cpu", mode="count", layout="borders", **VOXELS)
+    with Divisions() as seen:
+        divide(inputs)
+
+    assert [divisor.item() for divisor in seen.divisors] == [0.1]
 
 
 def test_fusion_in_pytorch_meets_the_tolerance():
