@@ -536,6 +536,40 @@ def test_a_dense_product_agrees_with_a_plain_loop(dtype):
     torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
 
 
+def summed_like_hopper(a, b, step=32, bits=13):
+    """Sum products in steps, each cut off below so many bits of its largest number, the sum so far among these."""
+    total = torch.zeros(len(a), b.shape[1], dtype=torch.float64)
+    for k in range(0, a.shape[1], step):
+        products = a[:, k : k + step].double()[:, :, None] * b[k : k + step].double()[None]
+        numbers = torch.cat([products, total[:, None]], 1)
+        unit = 2.0 ** (numbers.abs().amax(1).clamp(min=1e-300).log2().floor() - bits)
+        total = ((numbers / unit[:, None]).trunc() * unit[:, None]).sum(1)
+    return total
+
+
+@pytest.mark.parametrize("k", [1, 512, 4096])
+def test_sums_of_the_tensor_cores_in_fp8_meet_the_tolerance(k):
+    kernel, allowed = load_kernel("matmul"), read_toml("matmul")["tolerance"]["float8_e4m3fn"]
+    inputs = kernel.make_inputs(rng(), "cpu", m=32, k=k, n=32, dtype="float8_e4m3fn", backend="cublas")
+    scale = (inputs.a_scale * inputs.b_scale).double()
+    out = (summed_like_hopper(inputs.a, inputs.b) * scale).bfloat16()
+    assert worst_error(out, kernel.reference(inputs)) < allowed / 2
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+def test_parts_of_a_sum_that_are_rounded_to_bfloat16_meet_the_tolerance(parts):
+    sums = torch.randn(parts, 1000, 1000, generator=rng(), dtype=torch.float64)
+    out = sums.bfloat16().float().sum(0).bfloat16()
+    assert worst_error(out, sums.sum(0)) < read_toml("matmul")["tolerance"]["bfloat16"]
+
+
+def test_a_product_that_leaves_out_one_of_512_fails_the_tolerance():
+    kernel, allowed = load_kernel("matmul"), read_toml("matmul")["tolerance"]["bfloat16"]
+    inputs = kernel.make_inputs(rng(), "cpu", m=64, k=512, n=64, dtype="bfloat16", backend="cublas")
+    short = (inputs.a[:, 1:].double() @ inputs.b[1:].double()).bfloat16()
+    assert worst_error(short, kernel.reference(inputs)) > 10 * allowed
+
+
 def test_fp8_matrices_use_the_range_of_the_format():
     kernel = load_kernel("matmul")
     inputs = kernel.make_inputs(rng(), "cpu", m=64, k=64, n=64, dtype="float8_e4m3fn", backend="cublas")
