@@ -157,6 +157,7 @@ schemas         JSON Schema 2020-12 of kernel.toml, runs, baselines and audits
 userside        what runs under the user's interpreter beside the worker; standard library only
   case          a kernel.py with its inputs
   verify        its output held against its reference
+  strides       the same inputs elsewhere in memory
   timers        what is measured, over how many launches
   stopwatch     a case timed alone, or in turns with another process
   cupti         when the GPU worked, from CUPTI's records

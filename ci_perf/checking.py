@@ -46,6 +46,8 @@ def fuzz(run: Run, jobs: Sequence[Job], lab: Verifier, *, save: Callable[[Run], 
             failed.append((key, job, failure))
             case = FuzzFailure(job.case, job.params, failure)
             found[key] = replace(found[key], failures=(*found[key].failures, case))
+        elif answer[0].checked == "refused":
+            found[key] = replace(found[key], refused=found[key].refused + 1)
         run = _saved(run, lab, save, fuzzed=tuple(found.values()))
         progress.step(job.id)
     progress.begin("shrink", len(failed))

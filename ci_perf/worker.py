@@ -11,7 +11,8 @@ needs it, one process answers all.
 
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
-  verify    -> error against the reference, and the cost
+  verify    -> error against the reference, and the cost; with `strides`, inputs lie in memory as that says, and with
+               `may_refuse` a ValueError is right too
   time      -> samples in seconds per launch, the method id, and from when to when (CLOCK_MONOTONIC) they were taken
   ready     -> the case warm and waiting, to be timed in turns with another process; the hash of what it launches
   alike     -> the same case with as many launches and placements as the other process has

@@ -1,6 +1,8 @@
 """Random cases: what is drawn, what is tried in place of a failing one, and the whole program around them."""
 
 import json
+import sys
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,14 +11,16 @@ from hypothesis import strategies as st
 
 from ci_perf.checking import fuzz
 from ci_perf.core.errors import ConfigError, FormatError
-from ci_perf.core.fuzz import MOST_TRIES, case_name, draw, fuzz_jobs, named_case, smaller
+from ci_perf.core.fuzz import MOST_TRIES, STRIDE_KINDS, case_name, draw, fuzz_jobs, named_case, smaller
 from ci_perf.core.model import Failure, FuzzRange, Verdict
 from ci_perf.core.report import build_report
 from ci_perf.core.serial import dump_run, load_run
 from ci_perf.core.spec import parse_kernel
 from ci_perf.edge import store
+from ci_perf.userside import strides
 from tests.builders import a_cpu, a_run, a_spec
 from tests.test_flow import SOUND, Disk, Quiet
+from tests.test_project import ROOT
 from tests.test_run import ci_perf, repository  # noqa: F401 # a fixture for every test here
 
 SIZES = a_spec("k", cases={"a": {"n": 8, "m": 16, "dtype": "f16"}})
@@ -62,6 +66,31 @@ def test_every_value_of_a_list_comes_and_other_seeds_give_other_cases():
     assert of[1] != of[2]
 
 
+def test_every_other_case_has_inputs_that_are_not_contiguous_in_each_way_unless_the_table_says_which():
+    any_way, named = ranged(n=FuzzRange(min=1, max=9)), ranged(strides=FuzzRange(values=("padded",)))
+    drawn = Counter(draw(any_way, 1, i)["strides"] for i in range(400))
+
+    assert set(drawn) == set(STRIDE_KINDS)
+    assert 160 < drawn["contiguous"] < 240
+    assert min(drawn.values()) > 20
+    assert {draw(named, 1, i)["strides"] for i in range(20)} == {"padded"}
+
+
+def test_the_worker_makes_every_order_of_memory_that_is_drawn():
+    assert {*strides.VIEWS, "mixed"} == set(STRIDE_KINDS)
+    schema = json.loads((ROOT / "ci_perf/schemas/kernel.schema.json").read_text())
+    _, listed = schema["properties"]["fuzz"]["properties"]["strides"]["oneOf"]
+    assert tuple(listed["items"]["enum"]) == STRIDE_KINDS
+
+
+def test_contiguous_inputs_are_tried_before_smaller_ones():
+    spec = ranged(n=FuzzRange(min=1, max=64))
+    first, *others = smaller(spec, {"n": 9, "m": 16, "dtype": "f16", "strides": "padded"})
+
+    assert first == {"n": 9, "m": 16, "dtype": "f16", "strides": "contiguous"}
+    assert all(candidate["n"] < 9 for candidate in others)
+
+
 @given(found=ranges, seed=st.integers(0, 99))
 def test_smaller_cases_are_smaller_keep_the_range_and_come_to_an_end(found, seed):
     spec = ranged(n=found, m=FuzzRange(min=1, max=64))
@@ -70,7 +99,8 @@ def test_smaller_cases_are_smaller_keep_the_range_and_come_to_an_end(found, seed
         assert (candidate["n"], candidate["m"]) < (params["n"] + 1, params["m"] + 1)
         assert found.min <= candidate["n"] <= params["n"]
         assert candidate["n"] % found.multiple_of == 0
-    assert not list(smaller(spec, {**params, "n": -(-found.min // found.multiple_of) * found.multiple_of, "m": 1}))
+    least = {"n": -(-found.min // found.multiple_of) * found.multiple_of, "m": 1, "strides": "contiguous"}
+    assert not list(smaller(spec, {**params, **least}))
 
 
 class WrongFrom:
@@ -142,6 +172,9 @@ def test_patterns_choose_kernels_or_name_one_case():
         ("n = { min = 5, max = 4 }", "key `fuzz.n`: no number lies from 5 to 4"),
         ("n = { min = 5, max = 7, multiple_of = 8 }", "key `fuzz.n`: no multiple of 8 lies from 5 to 7"),
         ("n = 3", "key `fuzz.n`"),
+        ('strides = ["diagonal"]', "key `fuzz.strides"),
+        ('strides = "sometimes"', "key `fuzz.strides"),
+        ("strides = { min = 0, max = 3 }", "key `fuzz.strides"),
         ("n = { min = -1, max = 7 }", "key `fuzz.n"),
     ],
 )
@@ -151,6 +184,13 @@ def test_a_wrong_table_is_refused_with_file_and_key(table, message):
         parse_kernel(toml, name="k", folder="kernels/k")
     assert message in str(error.value)
     assert str(error.value).startswith("kernels/k/kernel.toml")
+
+
+def test_a_parameter_of_that_name_is_refused_beside_a_fuzz_table_and_nowhere_else():
+    toml = 'entry = "kernel.py"\n[cases.a]\nstrides = 1\n'
+    assert parse_kernel(toml, name="k", folder="k").cases == {"a": {"strides": 1}}
+    with pytest.raises(ConfigError, match=r"key `cases.a.strides`"):
+        parse_kernel(toml + "n = 1\n[fuzz]\nn = [1]\n", name="k", folder="k")
 
 
 SUM = """
@@ -184,3 +224,52 @@ def test_the_program_finds_the_sizes_that_a_kernel_forgets_and_runs_one_again_by
     assert json.loads(again.stdout)["cases"][0]["code"] == "wrong-output"
     for command in (("baseline", "accept", "ci-perf-run"), ("merge", "ci-perf-run")):
         assert ci_perf(*command).exit_code == 2
+
+
+DOUBLE = """
+import torch
+
+def make_inputs(rng, device, n):
+    return {"x": torch.rand(n, 7, generator=rng)}
+
+def launch(inputs):
+    x = inputs["x"]
+    LOOK
+    return 2 * torch.as_strided(x, x.shape, (7, 1), x.storage_offset())  # as if its elements lay one after another
+
+def reference(inputs):
+    return 2 * inputs["x"].double()
+"""
+REFUSES = "if not x.is_contiguous(): raise ValueError('x must be contiguous')"
+
+
+def test_the_program_finds_a_kernel_that_ignores_strides_and_lets_one_refuse_that_says_so(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("CI_PERF_PYTHON", sys.executable)
+    toml = TOML.replace("max = 600", "max = 9")
+    for name, table, look in (
+        ("ignores", "", "pass"),
+        ("copies", "", "x = x.contiguous()"),
+        ("refuses", 'strides = "refused"', REFUSES),
+        ("raises", "", REFUSES),
+    ):
+        (tmp_path / "kernels" / name).mkdir(parents=True)
+        (tmp_path / "kernels" / name / "kernel.toml").write_text(toml + table + "\n")
+        (tmp_path / "kernels" / name / "kernel.py").write_text(DOUBLE.replace("LOOK", look))
+    done = ci_perf("run", "--fuzz", "12", "--seed", "7", "--json")
+    run = store.read_run(tmp_path / "ci-perf-run")
+    of = {fuzzed.kernel: fuzzed for fuzzed in run.fuzzed}
+    failed = {name: {(f.params["strides"], f.failure.code) for f in one.failures} for name, one in of.items()}
+
+    assert done.exit_code == 1
+    assert {name for name, kinds in failed.items() if kinds} == {"ignores", "raises"}
+    assert {code for _, code in failed["ignores"]} == {"wrong-output"}
+    assert {code for _, code in failed["raises"]} == {"raised"}
+    assert {"padded", "stepped", "transposed"} & {kind for kind, _ in failed["ignores"]}
+    assert "contiguous" not in {kind for kinds in failed.values() for kind, _ in kinds}
+    assert (of["refuses"].refused > 0, of["copies"].refused) == (True, 0)
+    assert f"{of['refuses'].refused} of them refused" in json.loads(done.stdout)["headline"]
+    first = of["ignores"].failures[0]
+    assert all((f.smallest or f.params)["strides"] == f.params["strides"] for f in of["ignores"].failures)
+    again = ci_perf("run", f"ignores/{first.case}", "--json")
+    assert f"strides={first.params['strides']}" in json.loads(again.stdout)["cases"][0]["sentence"]

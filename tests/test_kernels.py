@@ -13,13 +13,18 @@ import sys
 import tomllib
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ci_perf import cuda
+from ci_perf.core.fuzz import draw
 from ci_perf.edge import store
+from ci_perf.userside.strides import VIEWS, rearranged
+from ci_perf.userside.verify import leaves
 
 torch = pytest.importorskip("torch")
+TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
 
 KERNELS = Path(__file__).parents[1] / "kernels"
 NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.py"))
@@ -86,6 +91,35 @@ def test_every_case_has_a_tolerance_and_a_cost(name):
         assert min(kernel.cost(**case).values()) > 0
 
 
+def reaches(spec, number):
+    """Name what a random case gets to that only some sizes get to; None: it takes the common way."""
+    params = draw(spec, 1, number)
+    if spec.name == "matmul" and params["backend"] == "gluon" and params["strides"] in {"contiguous", "padded"}:
+        row = 16 // getattr(torch, params["dtype"]).itemsize
+        return (
+            "own" if params["m"] * params["n"] * params["k"] and not params["k"] % row and not params["n"] % 8 else None
+        )
+    if spec.name == "bsr_gemm" and params["block"] >= 64 and params["rows"] * params["n"] * params["density"]:
+        return "any" if params["n"] % 8 else "tma"
+    packet = 8 // getattr(torch, params["dtype"]).itemsize
+    if spec.name == "multimodal_fusion" and not any(params[f"dim{i}"] % packet for i in (1, 2, 3)):
+        return "packets"
+    return "packets" if spec.name == "trajectory_resample" and not params["dim"] % (2 * packet) else None
+
+
+@pytest.mark.parametrize(
+    ("name", "ways"),
+    [
+        *(("matmul", {"own"}), ("bsr_gemm", {"tma", "any"})),
+        *(("multimodal_fusion", {"packets"}), ("trajectory_resample", {"packets"})),
+    ],
+)
+def test_forty_random_cases_get_to_each_kernel_that_takes_only_some_sizes(name, ways):
+    root = KERNELS.parent
+    (spec,) = (spec for spec in store.read_kernels(KERNELS, root) if spec.name == name)
+    assert ways <= {reaches(spec, number) for number in range(40)}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_launch_meets_the_tolerance_on_a_cpu(name):
     described, kernel = read_toml(name), load_kernel(name)
@@ -135,10 +169,23 @@ def test_resampling_agrees_with_a_plain_loop(times, targets):
     torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
 
 
+def test_resampling_inputs_are_what_their_layout_says():
+    case = read_toml("trajectory_resample")["cases"]["b8-s250"]
+    kernel = load_kernel("trajectory_resample")
+    shuffled, repeated = (kernel.make_inputs(rng(), "cpu", **case, layout=name) for name in ("shuffled", "repeated"))
+    assert (shuffled.time.diff() > 0).all()
+    assert (shuffled.target.diff() < 0).any()
+    assert (repeated.time.diff() >= 0).all()
+    assert (repeated.time.diff() == 0).any()
+    assert len(repeated.target[0].unique()) < len(repeated.target[0])
+    assert torch.isin(repeated.target, repeated.time).any()
+
+
 def test_resampling_inputs_reach_past_both_ends():
     case = read_toml("trajectory_resample")["cases"]["b8-s250"]
     inputs = load_kernel("trajectory_resample").make_inputs(rng(), "cpu", **case)
     assert (inputs.time.diff() > 0).all()
+    assert (inputs.target.diff() >= 0).all()
     assert (inputs.target < inputs.time[:, :1]).any()
     assert (inputs.target > inputs.time[:, -1:]).any()
 
@@ -245,6 +292,77 @@ def test_scatter_puts_points_into_the_same_voxels(mode):
     inputs = load_kernel("voxelize").make_inputs(rng(), "cpu", mode=mode, layout="borders", **VOXELS)
     scatter = load_kernel("voxelize", "alternatives.py").ALTERNATIVES["PyTorch scatter"]
     torch.testing.assert_close(scatter(inputs).double(), load_kernel("voxelize").reference(inputs))
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        *(("trajectory_resample", "ragged"), ("multimodal_fusion", "repeated"), ("bsr_gemm", "ragged")),
+        *(("voxelize", "odd-mean"), ("voxelize", "odd-max")),
+    ],
+)
+def test_a_kernel_that_knows_no_strides_is_launched_on_contiguous_copies(name, case, kind, monkeypatch):
+    kernel, launched = load_kernel(name), []
+    if name == "bsr_gemm":
+        monkeypatch.setattr(kernel, "has_tma", lambda *_: True)
+        monkeypatch.setattr(kernel, "_module", lambda _: SimpleNamespace(launch=lambda *args: launched.extend(args)))
+    else:
+        monkeypatch.setattr(kernel.SOURCE, "launch", lambda *args: launched.extend(args[3]))
+    inputs = kernel.make_inputs(rng(), "cpu", **read_toml(name)["cases"][case])
+    kernel.launch(rearranged(inputs, kind, 0))
+    passed = tensors_of(launched)
+
+    assert all(tensor.is_contiguous() for tensor in passed)
+    for made in tensors_of(inputs):
+        assert any(made.shape == tensor.shape and torch.equal(made, tensor) for tensor in passed)
+
+
+def tensors_of(inputs):
+    return [leaf for leaf in leaves(inputs) if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.mark.parametrize(("kind", "taken"), [("contiguous", True), ("padded", True), ("offset", False)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_the_product_for_hopper_is_asked_only_for_matrices_that_tma_can_address(dtype, kind, taken, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    kernel = load_kernel("matmul")
+    a, b, *_ = rearranged(kernel.make_inputs(rng(), "cpu", m=32, k=48, n=64, dtype=dtype, backend="gluon"), kind, 0)
+    fp8 = dtype != "bfloat16"
+
+    assert kernel.has_own(a, b) is taken
+    assert kernel.has_own(a.t().contiguous().t(), b) is False
+    assert kernel.has_own(a, (b if fp8 else b.t()).contiguous().t()) is False or fp8
+    assert kernel.has_fp8(a, b) is (taken and fp8)
+
+
+@pytest.mark.parametrize("kind", [*VIEWS, "mixed"])
+def test_products_of_matrices_in_any_order_of_memory_are_right_where_the_library_multiplies(kind):
+    kernel = load_kernel("matmul")
+    inputs = kernel.make_inputs(rng(), "cpu", m=33, k=50, n=41, dtype="bfloat16", backend="cublas")
+    out = kernel.launch(rearranged(inputs, kind, 0))
+    assert worst_error(out, kernel.reference(inputs)) < read_toml("matmul")["tolerance"]["bfloat16"]
+
+
+class Divisions(TorchDispatchMode):
+    """Keeps what is divided by."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        del types
+        if func is torch.ops.aten.div.Tensor:
+            self.divisors = [*getattr(self, "divisors", []), args[1]]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("what", ["reference", "PyTorch scatter"])
+def test_positions_are_divided_by_a_tensor_of_which_a_gpu_takes_no_reciprocal(what):
+    kernel = load_kernel("voxelize")
+    divide = kernel.reference if what == "reference" else load_alternatives("voxelize")[what]
+    inputs = kernel.make_inputs(rng(), "cpu", mode="count", layout="borders", **VOXELS)
+    with Divisions() as seen:
+        divide(inputs)
+
+    assert [divisor.item() for divisor in seen.divisors] == [0.1]
 
 
 def test_fusion_in_pytorch_meets_the_tolerance():
@@ -416,6 +534,40 @@ def test_a_dense_product_agrees_with_a_plain_loop(dtype):
     a, b = ((inputs.a.double() * inputs.a_scale).tolist(), (inputs.b.double() * inputs.b_scale).tolist())
     expected = [[sum(a[m][k] * b[k][n] for k in range(4)) for n in range(2)] for m in range(3)]
     torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
+
+
+def summed_like_hopper(a, b, step=32, bits=13):
+    """Sum products in steps, each cut off below so many bits of its largest number, the sum so far among these."""
+    total = torch.zeros(len(a), b.shape[1], dtype=torch.float64)
+    for k in range(0, a.shape[1], step):
+        products = a[:, k : k + step].double()[:, :, None] * b[k : k + step].double()[None]
+        numbers = torch.cat([products, total[:, None]], 1)
+        unit = 2.0 ** (numbers.abs().amax(1).clamp(min=1e-300).log2().floor() - bits)
+        total = ((numbers / unit[:, None]).trunc() * unit[:, None]).sum(1)
+    return total
+
+
+@pytest.mark.parametrize("k", [1, 512, 4096])
+def test_sums_of_the_tensor_cores_in_fp8_meet_the_tolerance(k):
+    kernel, allowed = load_kernel("matmul"), read_toml("matmul")["tolerance"]["float8_e4m3fn"]
+    inputs = kernel.make_inputs(rng(), "cpu", m=32, k=k, n=32, dtype="float8_e4m3fn", backend="cublas")
+    scale = (inputs.a_scale * inputs.b_scale).double()
+    out = (summed_like_hopper(inputs.a, inputs.b) * scale).bfloat16()
+    assert worst_error(out, kernel.reference(inputs)) < allowed / 2
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+def test_parts_of_a_sum_that_are_rounded_to_bfloat16_meet_the_tolerance(parts):
+    sums = torch.randn(parts, 1000, 1000, generator=rng(), dtype=torch.float64)
+    out = sums.bfloat16().float().sum(0).bfloat16()
+    assert worst_error(out, sums.sum(0)) < read_toml("matmul")["tolerance"]["bfloat16"]
+
+
+def test_a_product_that_leaves_out_one_of_512_fails_the_tolerance():
+    kernel, allowed = load_kernel("matmul"), read_toml("matmul")["tolerance"]["bfloat16"]
+    inputs = kernel.make_inputs(rng(), "cpu", m=64, k=512, n=64, dtype="bfloat16", backend="cublas")
+    short = (inputs.a[:, 1:].double() @ inputs.b[1:].double()).bfloat16()
+    assert worst_error(short, kernel.reference(inputs)) > 10 * allowed
 
 
 def test_fp8_matrices_use_the_range_of_the_format():

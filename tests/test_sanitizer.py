@@ -10,6 +10,7 @@ from ci_perf.core.checks import defect_line
 from ci_perf.edge import store
 from ci_perf.profilers import sanitizer
 from tests.test_canary import FAKES, ci_perf, machine  # noqa: F401 # a fixture
+from tests.test_external import H200, fake_nsys
 from tests.test_run import SPIN
 
 DATA = Path(__file__).parent / "data/sanitizer"
@@ -138,9 +139,9 @@ def sanitized(machine, tmp_path):  # noqa: F811 # the fixture
     tool.write_text(f"#!{sys.executable}\n" + (FAKES / "compute-sanitizer").read_text())
     tool.chmod(0o755)
 
-    def run(*arguments, **says):
+    def run(*arguments, environ=None, **says):
         said = ",".join(f"{tool}={DATA / name}.txt" for tool, name in says.items())
-        more = {"CI_PERF_COMPUTE_SANITIZER": str(tool), "SANITIZER_SAYS": said}
+        more = {"CI_PERF_COMPUTE_SANITIZER": str(tool), "SANITIZER_SAYS": said, **(environ or {})}
         return ci_perf(machine, "run", "--json", "--pass-env=SANITIZER_SAYS", *arguments, **more)
 
     return run
@@ -212,6 +213,79 @@ def test_a_launch_that_raises_is_a_failed_row(sanitized, machine):  # noqa: F811
 
     assert (done.returncode, rows(done)) == (1, [("spin/a", "FAILED", "sanitizer-memcheck")])
     assert "no such device" in done.stdout
+
+
+PROGRAM = """command = ["{python}", "{folder}/app.py", "{n}"]
+cpu_cases = ["small"]
+[cases.small]
+n = 1
+[cases.large]
+n = 2
+"""
+
+
+@pytest.fixture
+def application(sanitized, machine, tmp_path):  # noqa: F811 # the fixture
+    """Return what runs a program under the stand-in, traced by an nsys that plays a recorded capture."""
+    folder = machine[0] / "kernels/app"
+    folder.mkdir()
+    (folder / "kernel.toml").write_text(PROGRAM)
+
+    def run(*arguments, app="print('done')", nsys=H200, **says):
+        (folder / "app.py").write_text(app)
+        nsys = fake_nsys(tmp_path, nsys) if nsys else tmp_path / "gone"
+        return sanitized("--sanitize", "memcheck", *arguments, environ={"CI_PERF_NSYS": str(nsys)}, **says)
+
+    return run
+
+
+def test_a_program_is_run_under_the_tool_with_all_that_it_starts(application, machine):  # noqa: F811
+    done = application("app", app="import os, sys; print('n', sys.argv[1], 'in', os.getcwd())")
+    (log,) = (machine[0] / "ci-perf-run/logs").glob("sanitizer-*.log")
+
+    assert (done.returncode, rows(done)) == (0, []), done.stderr
+    assert json.loads(done.stdout)["headline"] == "memcheck: 1 case clean"
+    assert log.name == "sanitizer-memcheck-app.small.log"
+    assert f"n 1 in {machine[0]}" in log.read_text()
+    assert "--target-processes all" in log.read_text()
+    named = application("app/large")
+    assert json.loads(named.stdout)["headline"] == "memcheck: 1 case clean"
+
+
+def test_a_finding_in_a_program_is_a_red_row_beside_those_of_kernels(application):
+    done = application("app", "spin/a", memcheck="h100-memcheck")
+
+    assert done.returncode == 1
+    assert rows(done) == [(case, "FAILED", "sanitizer-memcheck") for case in ("app/small", "spin/a")]
+    assert "bad.cu:3 by thread (255,0,0)" in json.loads(done.stdout)["cases"][0]["sentence"]
+
+
+def test_a_program_that_fails_under_the_tool_is_a_failed_row(application):
+    done = application("app", app="raise SystemExit(4)")
+
+    assert (done.returncode, rows(done)) == (1, [("app/small", "FAILED", "sanitizer-memcheck")])
+    assert "ended with exit status 4" in json.loads(done.stdout)["cases"][0]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("nsys", "ranges", "why"),
+    [(None, "", "there is no nsys to see"), (H200, 'ranges = ["gone"]\n', "no NVTX range is called `gone`")],
+)
+def test_a_program_of_which_no_kernel_is_seen_is_no_pass(application, machine, nsys, ranges, why):  # noqa: F811
+    (machine[0] / "kernels/app/kernel.toml").write_text(ranges + PROGRAM)
+    done = application("app", nsys=nsys)
+
+    assert (done.returncode, rows(done)) == (3, [("app/small", "INCONCLUSIVE", "sanitizer-not-checked")])
+    assert why in json.loads(done.stdout)["cases"][0]["sentence"]
+
+
+def test_benchmarks_are_left_out(sanitized, machine):  # noqa: F811
+    (machine[0] / "kernels/bench").mkdir()
+    toml = 'triton_csv = ["{output}"]\nunit = "s"\nbetter = "lower"\n[cases.a]\n'
+    (machine[0] / "kernels/bench/kernel.toml").write_text(toml)
+    refused = sanitized("--sanitize", "memcheck", "bench")
+
+    assert (refused.returncode, "no case matches `bench`" in refused.stderr) == (2, True)
 
 
 def test_without_the_tool_the_machine_is_to_blame(machine, tmp_path):  # noqa: F811

@@ -5,13 +5,14 @@ import itertools
 import re
 import shutil
 import subprocess
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ci_perf import cuda
-from ci_perf.userside import cupti, cupti_timers, identity
+from ci_perf.userside import cupti, cupti_timers, identity, strides
 from ci_perf.userside.cupti import CuptiError, Span, busy_ns
 
 # --- CUPTI's records ---
@@ -422,3 +423,63 @@ def test_a_launch_that_differs_in_anything_has_other_facts(facts, change):
 def test_a_launch_of_which_something_is_not_known_has_no_identity(facts, unknown):
     with pytest.raises(identity.Unknown):
         facts(unknown)
+
+
+# --- strides ---
+
+KINDS = (*strides.VIEWS, "mixed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_rearranged_inputs_have_the_same_values_types_and_places(library, kind):
+    module = pytest.importorskip(library)
+    kinds = ("float32", "int32", "bool", "complex64", "uint8")
+    values = [module.ones((3, 5), dtype=getattr(module, name)) for name in kinds]
+    values += [module.zeros((0, 4)), module.ones(()), module.ones((2, 3, 4)).swapaxes(0, 2)]
+    inputs = Pair(values, {"again": values[0], "number": 3, "none": None})
+    found = strides.rearranged(inputs, kind, seed=1)
+
+    assert type(found) is Pair
+    assert found.second == {"again": found.first[0], "number": 3, "none": None} or library == "numpy"
+    assert found.second["again"] is found.first[0]
+    for before, after in zip(values, found.first, strict=True):
+        assert (before.shape, before.dtype) == (after.shape, after.dtype)
+        assert bool((before == after).all())
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "begin"),
+    [
+        ("contiguous", (5, 1), 0),
+        ("offset", (5, 1), 1),
+        ("padded", (21, 1), 0),
+        ("stepped", (10, 2), 0),
+        ("transposed", (1, 3), 0),
+    ],
+)
+def test_each_order_of_memory_is_what_it_says_and_nan_lies_between(kind, steps, begin):
+    torch = pytest.importorskip("torch")
+    made = torch.arange(15.0).view(3, 5)
+    view = strides.rearranged(made, kind, 0)
+    column_major = strides.rearranged(made.t().contiguous().t(), kind, 0)
+    whole = torch.as_strided(view, (view.untyped_storage().nbytes() // 4,), (1,), 0)
+
+    assert (view.stride(), view.storage_offset(), view.data_ptr() % 16) == (steps, begin, 4 * begin)
+    assert int(whole.isnan().sum()) == whole.numel() - 15
+    assert (column_major.stride()[0] < column_major.stride()[1]) == (kind != "transposed")
+
+
+def test_each_tensor_of_mixed_inputs_has_an_order_of_its_own_a_function_of_the_seed():
+    torch = pytest.importorskip("torch")
+    made = [torch.ones(4, 4) for _ in range(40)]
+    first, again, other = (strides.rearranged(made, "mixed", seed) for seed in (1, 1, 2))
+    orders = [[(tensor.stride(), tensor.storage_offset()) for tensor in found] for found in (first, again, other)]
+
+    assert orders[0] == orders[1] != orders[2]
+    assert len(set(orders[0])) == len(strides.VIEWS)

@@ -22,7 +22,7 @@ from ci_perf.edge import artifacts, store, tools
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.lab import MachineLab, job_request
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, prepare
+from ci_perf.edge.preflight import Room, find_tracer, prepare
 from ci_perf.edge.sanitize import SanitizerSession
 from ci_perf.edge.torch_trace import TorchTrace
 
@@ -39,10 +39,10 @@ def check(
 ) -> tuple[Report, Room]:
     """Verify random cases, or run cases under compute-sanitizer; `blank` makes the run before anything is known."""
     plan = partial(_plan, patterns, specs, settings)
-    plan(["cuda"])  # what is wrong with it is said before anything is started
+    planned = plan(["cuda"])  # what is wrong with it is said before anything is started
     path = _find_sanitizer(settings) if settings["sanitize"] else ""
     unprofiled = replace(settings, values={**settings.values, "profile": "none"})
-    room = prepare(unprofiled, root)
+    room = prepare(unprofiled, root, programs_only=all(job.spec.program for job in planned))
     if settings["sanitize"] and "cuda" not in room.kinds:
         raise MachineError("--sanitize needs a GPU, and none was found", hint="`ci-perf doctor` says what is missing")
     say = partial(click.echo, err=True)
@@ -74,10 +74,11 @@ def _plan(
         raise ConfigError("--against means nothing with --fuzz and --sanitize", hint="nothing is timed: leave it out")
     if not settings["sanitize"]:
         return fuzz_jobs(specs, patterns, devices, seed=settings["seed"], count=settings["fuzz"] or 0)
-    entries = [spec for spec in specs if spec.program is None]
-    small = make_plan(entries, patterns, devices, all_cases=settings["all-cases"], small=True)
+    able = [spec for spec in specs if spec.program is None or spec.program.kind == "command"]
+    small = make_plan(able, patterns, devices, all_cases=settings["all-cases"], small=True)
+    small = tuple(job for job in small if job.runs)
     if not any(applies(job.spec, tool) for job in small for tool in settings["sanitize"]):
-        hint = "programs have none, and `sanitize` in a kernel.toml may leave tools out; name a case, or --all-cases"
+        hint = "benchmarks have none, and `sanitize` in a kernel.toml may leave tools out; name a case, or --all-cases"
         raise ConfigError("there is no case for --sanitize", hint=hint)
     return small
 
@@ -107,13 +108,23 @@ def _session(path: str, settings: Settings, room: Room) -> SanitizerSession:
     request = partial(job_request, root=bench.root)
     trace = TorchTrace(room.worker, room.guard, request, bench.timeout_s)
     env = for_profilers(bench.env, settings["pass-env"])
-    return SanitizerSession(path, bench.python, room.folder, env, request, trace.run, bench.timeout_s)
+    programs = _programs(room, find_tracer(bench.env))
+    return SanitizerSession(
+        path, bench.python, bench.root, room.folder, env, request, trace.run, programs, bench.timeout_s
+    )
 
 
 def _lab(room: Room) -> MachineLab:
+    return MachineLab(room.bench, room.worker, _programs(room, None))
+
+
+def _programs(room: Room, nsys_path: str | None) -> ProgramRunner:
     bench = room.bench
-    programs = ProgramRunner(
-        root=bench.root, folder=room.folder, python=bench.python, env=bench.env, timeout_s=bench.timeout_s,
-        nsys_path=None, counters=None, planted=None,
-    )  # fmt: skip
-    return MachineLab(bench, room.worker, programs)
+    return ProgramRunner(
+        root=bench.root,
+        folder=room.folder,
+        python=bench.python,
+        env=bench.env,
+        timeout_s=bench.timeout_s,
+        nsys_path=nsys_path,
+    )

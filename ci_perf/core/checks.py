@@ -86,14 +86,16 @@ def summary_of_checks(run: Run) -> list[str]:
     >>> from dataclasses import replace
     >>> from ci_perf.core.model import Policy, Provenance, Toolchain
     >>> blank = Run(Provenance("0", "2026-11-27", "ci-perf run"), (), Policy(), (), (), Toolchain())
-    >>> summary_of_checks(replace(blank, fuzzed=(Fuzzed("sdpa", "cpu", "launch", 7, 20),)))
-    ['20 random cases sound (seed 7)']
+    >>> summary_of_checks(replace(blank, fuzzed=(Fuzzed("sdpa", "cpu", "launch", 7, 20, refused=2),)))
+    ['20 random cases sound (seed 7), 2 of them refused']
     """
     words = []
     if run.fuzzed:
         sound = sum(fuzzed.cases - len(fuzzed.failures) for fuzzed in run.fuzzed)
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(fuzzed.seed for fuzzed in run.fuzzed))
-        words.append(f"{sound} random case{'s' if sound != 1 else ''} sound (seed {seeds})")
+        refused = sum(fuzzed.refused for fuzzed in run.fuzzed)
+        which = f", {refused} of them refused" if refused else ""
+        words.append(f"{sound} random case{'s' if sound != 1 else ''} sound (seed {seeds}){which}")
     clean = Counter(found.tool for found in run.sanitized if not _sanitizer_sentence(found))
     words += [f"{tool}: {count} case{'s' if count != 1 else ''} clean" for tool, count in clean.items()]
     return words

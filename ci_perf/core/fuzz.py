@@ -2,6 +2,8 @@
 
 A case is a function of the table, the seed and its number alone, so its name (`fuzz-SEED-NUMBER`) is enough to run it
 again. The numbers come from a hash: the same on every machine and in every version of Python.
+
+Each case has one parameter that no function of the entry sees: `strides`, how its inputs lie in memory.
 """
 
 import difflib
@@ -15,6 +17,14 @@ from ci_perf.core.model import FuzzRange, KernelSpec, Params, Scalar
 from ci_perf.core.plan import Job, matches
 
 _NAME = re.compile(r"fuzz-(\d{1,18})-(\d{1,9})")
+STRIDES = "strides"
+CONTIGUOUS = "contiguous"
+STRIDE_KINDS = (CONTIGUOUS, "offset", "padded", "stepped", "transposed", "mixed")
+"""What `userside.strides` knows to make of inputs; contiguous stands for just as `make_inputs` made them."""
+REFUSED = "refused"
+"""In place of a list of them: `launch` may raise a ValueError for all but contiguous ones."""
+_USUAL_STRIDES = FuzzRange(values=(CONTIGUOUS,) * (len(STRIDE_KINDS) - 1) + STRIDE_KINDS[1:])
+"""Every other case as users mostly have it, which is what fast paths are for."""
 MOST_TRIES = 24
 """So many smaller cases are tried in place of one that failed."""
 
@@ -23,17 +33,24 @@ def fuzz_ranges(table: Mapping[str, object], cases: Mapping[str, Params], source
     """Read `[fuzz]`, which the schema has checked; every error names the key."""
     if table and (taken := [name for name in cases if _NAME.fullmatch(name)]):
         raise ConfigError(f"{source}: key `cases.{taken[0]}`: random cases are named so", hint="rename the case")
+    if table and (taken := [name for name, params in cases.items() if STRIDES in params]):
+        where = f"{source}: key `cases.{taken[0]}.{STRIDES}`"
+        raise ConfigError(
+            f"{where}: of a kernel with a [fuzz] table this says how inputs lie in memory", hint="rename the parameter"
+        )
     known = {name for params in cases.values() for name in params}
     return {name: _range(name, value, known, f"{source}: key `fuzz.{name}`") for name, value in table.items()}
 
 
 def _range(name: str, value: object, known: set[str], where: str) -> FuzzRange:
-    if name not in known:
+    if name not in known and name != STRIDES:
         close = difflib.get_close_matches(name, known, n=1)
         raise ConfigError(
             f"{where}: no case has this parameter",
             hint=f"did you mean {close[0]}?" if close else "known: " + ", ".join(sorted(known)),
         )
+    if value == REFUSED:
+        return _USUAL_STRIDES
     if isinstance(value, Mapping):
         found = FuzzRange(**value)
         if _first(found) > _last(found):
@@ -62,7 +79,6 @@ def fuzz_jobs(
     A pattern names kernels, or random cases of them: `sdpa/fuzz-7-3` is that case whatever `seed` and `count` are.
     """
     fuzzed = [spec for spec in specs if spec.fuzz]
-    by_name = {spec.name: spec for spec in fuzzed}
     by_name = {spec.name: spec for spec in fuzzed}
     named = [found for pattern in patterns if (found := named_case(pattern))]
     rest = [pattern for pattern in patterns if not named_case(pattern)]
@@ -104,8 +120,16 @@ def _job(spec: KernelSpec, device: str, seed: int, number: int) -> Job:
 def draw(spec: KernelSpec, seed: int, number: int) -> Params:
     """Return the parameters of a random case; what `[fuzz]` does not name is as in the kernel's first case."""
     fixed = next(iter(spec.cases.values()))
-    drawn = {name: _draw(found, f"{spec.name}/{name}/{seed}/{number}") for name, found in spec.fuzz.items()}
+    ranges = {**spec.fuzz, STRIDES: spec.fuzz.get(STRIDES, _USUAL_STRIDES)}
+    drawn = {name: _draw(found, f"{spec.name}/{name}/{seed}/{number}") for name, found in ranges.items()}
     return {**fixed, **drawn}
+
+
+def arranged(job: Job) -> tuple[Params, str]:
+    """Return the parameters that the functions of the entry see, and how the inputs of the case lie in memory."""
+    if not job.spec.fuzz or STRIDES not in job.params:
+        return job.params, CONTIGUOUS
+    return {name: value for name, value in job.params.items() if name != STRIDES}, str(job.params[STRIDES])
 
 
 def _draw(found: FuzzRange, key: str) -> Scalar:
@@ -146,12 +170,13 @@ def _number(key: str) -> int:
 
 
 def smaller(spec: KernelSpec, params: Params) -> Iterator[Params]:
-    """Yield cases with one or all of the sizes halved, or at their least, the boldest first."""
+    """Yield the case with contiguous inputs, then some with sizes halved or at their least, the boldest first."""
     sizes = {name: found for name, found in spec.fuzz.items() if not found.values}
     least = {name: _first(found) * found.multiple_of for name, found in sizes.items()}
     halved = {name: _half(sizes[name], params[name]) for name in sizes}
-    steps = itertools.chain(
-        (least, halved), ({name: least[name]} for name in sizes), ({name: halved[name]} for name in sizes)
+    plain: dict[str, Scalar] = {STRIDES: CONTIGUOUS} if STRIDES in params else {}
+    steps: Iterator[Mapping[str, Scalar]] = itertools.chain(
+        (plain, least, halved), ({name: least[name]} for name in sizes), ({name: halved[name]} for name in sizes)
     )
     seen = [dict(params)]
     for step in steps:

@@ -125,6 +125,8 @@ class KernelSpec:
     gates: tuple[Gate, ...] = ()
     fuzz: Mapping[str, FuzzRange] = field(default_factory=dict)
     """By parameter; empty: `--fuzz` leaves the kernel out."""
+    refuses_strides: bool = False
+    """Whether a random case passes too where `launch` raises a ValueError because of how its inputs lie in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +419,8 @@ class Fuzzed:
     cases: int
     """How many were verified."""
     failures: tuple[FuzzFailure, ...] = ()
+    refused: int = 0
+    """Of how many `launch` refused the inputs, as its kernel.toml allows it to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ci_perf.core.model import (
     Baseline,
     BaselineCase,
     BaselineTime,
+    Fuzzed,
     KernelSpec,
     Measurement,
     Pair,
@@ -63,7 +64,16 @@ _CONVERTER.register_unstructure_hook(
     ),
 )
 _CONVERTER.register_unstructure_hook(
-    KernelSpec, make_dict_unstructure_fn(KernelSpec, _CONVERTER, fuzz=override(omit_if_default=True))
+    KernelSpec,
+    make_dict_unstructure_fn(
+        KernelSpec,
+        _CONVERTER,
+        fuzz=override(omit_if_default=True),
+        refuses_strides=override(omit_if_default=True),
+    ),
+)
+_CONVERTER.register_unstructure_hook(
+    Fuzzed, make_dict_unstructure_fn(Fuzzed, _CONVERTER, refused=override(omit_if_default=True))
 )
 # Only programs have parts, only merged runs sessions, only checks the others. A run comes last: its hook takes those
 # of what it consists of as they are by now.

@@ -10,7 +10,7 @@ from typing import Any
 
 from ci_perf.core.base_unit import base_unit
 from ci_perf.core.errors import ConfigError
-from ci_perf.core.fuzz import fuzz_ranges
+from ci_perf.core.fuzz import REFUSED, STRIDES, fuzz_ranges
 from ci_perf.core.gates import GATED
 from ci_perf.core.model import Gate, KernelSpec, Params, Program, Scalar
 from ci_perf.core.program import BENCHMARKS, KINDS, PLACES, placeholders, unfilled
@@ -55,6 +55,7 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         timeout_s=policy.get("timeout"),
         gates=tuple(_gate(metric, limit, source) for metric, limit in document.get("gates", {}).items()),
         fuzz=fuzz_ranges(document.get("fuzz", {}), cases, source),
+        refuses_strides=document.get("fuzz", {}).get(STRIDES) == REFUSED,
     )
 
 

@@ -194,6 +194,17 @@ class ProgramRunner:
             _, argv = self._prepare(job, Path(scratch))
             return self._counters.run(job, argv, seen.traced if seen else Traced())
 
+    def argv(self, job: Job) -> tuple[str, ...]:
+        """Return the command line of a `command`, as another tool can run it in the root of the repository."""
+        return self._prepare(job, Path())[1]
+
+    def why_no_kernels(self, job: Job) -> str:
+        """Run a `command` under nsys; empty where it launched GPU kernels that count, else why that is not known."""
+        if self.method(job) != TRACED:
+            return "there is no nsys to see"
+        replicate = self.time(job, 0)
+        return replicate.message if isinstance(replicate, Failure) else ""
+
     def _take(self, job: Job, scratch: Path) -> Chosen:
         program, argv = self._prepare(job, scratch)
         if program.kind != "command":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ci_perf.core.fuzz import CONTIGUOUS, arranged
 from ci_perf.core.model import Cost, Failure, KernelSpec, Pair, Replicate, Verification
 from ci_perf.core.plan import Job
 from ci_perf.core.versus import NOT_IN_BASE
@@ -80,6 +81,7 @@ class MachineLab:
                 continue
             kernel = f"{job.spec.name} on {job.device}"
             request = {"op": "verify", "tolerance": dict(job.spec.tolerance), "same": resident == kernel}
+            request |= _strides_request(job)
             answer = self._ask(job, request)
             resident = None if isinstance(answer, Failure) else kernel
             yield job, answer if isinstance(answer, Failure) else _verified(answer)
@@ -216,11 +218,17 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
     """Return the part of a request that says which case is meant."""
     return {
         "entry": str(root / job.spec.folder / job.spec.entry),
-        "params": dict(job.params),
+        "params": dict(arranged(job)[0]),
         "device": job.device,
         "target": job.target,
         "seed": job.seed,
     }
+
+
+def _strides_request(job: Job) -> dict[str, Any]:
+    """Return the part of a request that says how inputs lie in memory, where that is out of the usual."""
+    _, strides = arranged(job)
+    return {} if strides == CONTIGUOUS else {"strides": strides, "may_refuse": job.spec.refuses_strides}
 
 
 def _replicate(answer: Mapping[str, Any], batch: int, watch: gpu.Watch) -> Replicate:

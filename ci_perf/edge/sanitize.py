@@ -1,6 +1,7 @@
 """compute-sanitizer: a process for each case and tool, so that each finding belongs to one case.
 
-A memory error ends the CUDA context, and with it every case that would follow in the same process.
+A memory error ends the CUDA context, and with it every case that would follow in the same process. The process is a
+worker, or the program that takes the place of an entry.
 """
 
 import json
@@ -14,6 +15,7 @@ from ci_perf.core.checks import applies, left_out
 from ci_perf.core.model import Failure, Note, Sanitized
 from ci_perf.core.plan import Job
 from ci_perf.edge import proc
+from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.store import write_text
 from ci_perf.edge.worker_process import command as worker_command
 from ci_perf.flow.lab import Profiled
@@ -29,12 +31,16 @@ class SanitizerSession:
 
     path: str
     python: str
+    root: Path
+    """Of the repository: programs are started there."""
     folder: Path
     """The artifact folder: logs go below it."""
     env: Mapping[str, str]
     request: Callable[[Job], dict[str, Any]]
     trace: Callable[[Sequence[Job]], Profiled]
     """Says which GPU kernels each case launches: of one that launches none, 0 errors would be no pass."""
+    programs: ProgramRunner
+    """Says the same of programs, where it has nsys."""
     timeout_s: float
     _gpu_seconds: float = field(default=0.0, init=False)
 
@@ -45,35 +51,40 @@ class SanitizerSession:
     def run(self, jobs: Sequence[Job], tools: Sequence[str]) -> Iterator[Sanitized | Note]:
         """Run each job under each tool; a tool that can say nothing says why."""
         started = time.monotonic()
-        traced = self.trace(jobs)
+        traced = self.trace([job for job in jobs if job.spec.program is None])
+        unseen = {job.label: self._unseen(job, traced) for job in jobs}
         self._gpu_seconds += time.monotonic() - started
         yield from (note for note in traced.notes if note.code != "torch-trace")
         yield from left_out(jobs, tools)
         for tool in tools:
             for job in (job for job in jobs if applies(job.spec, tool)):
-                timeline = traced.timelines.get(job.label)
                 started = time.monotonic()
-                found = self._run(job, tool, launches=bool(timeline and timeline.kernels))
+                found = self._run(job, tool, unseen[job.label])
                 self._gpu_seconds += time.monotonic() - started
                 yield found
 
-    def _run(self, job: Job, tool: str, *, launches: bool) -> Sanitized:
+    def _unseen(self, job: Job, traced: Profiled) -> str:
+        """Return why a clean report of a case would say nothing; empty where it is seen to launch GPU kernels."""
+        doubt = "it is not known that the case launches a GPU kernel, so a clean report says nothing"
+        if job.spec.program:
+            why = self.programs.why_no_kernels(job)
+            return f"{doubt}: {why}" if why else ""
+        timeline = traced.timelines.get(job.label)
+        return "" if timeline and timeline.kernels else doubt
+
+    def _run(self, job: Job, tool: str, unseen: str) -> Sanitized:
         logs, name = self.folder / "logs", f"sanitizer-{tool}-{job.spec.name}.{job.case}"
-        requests, answers = (
-            write_text(logs / f"{name}.requests.jsonl", self._request(job)),
-            logs / f"{name}.answers.jsonl",
-        )
-        target = worker_command(
-            self.python, logs / f"{name}.stdout.txt", "--requests", str(requests), "--answers", str(answers)
-        )
+        answers = None if job.spec.program else logs / f"{name}.answers.jsonl"
+        target = self.programs.argv(job) if answers is None else self._worker(job, answers)
         timeout_s = SLOWER * (job.spec.timeout_s or self.timeout_s)
         # Out of torch's pool a tensor has no bounds of its own, and is never uninitialised again.
         env = {**self.env, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        completed = proc.run(sanitizer.command(self.path, tool, target), timeout_s=timeout_s, env=env)
+        command = sanitizer.command(self.path, tool, target, children=answers is None)
+        completed = proc.run(command, timeout_s=timeout_s, env=env, cwd=self.root)
         head = f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n"
         write_text(logs / f"{name}.log", head + completed.output)
         found, trouble = sanitizer.read(completed.output), sanitizer.diagnose(completed.output)
-        failure = _failure(answers, completed, timeout_s)
+        failure = _failure(answers, completed, timeout_s) if answers else _bad_end(target[0], completed, timeout_s)
         problem = ""
         if found.defects:
             pass
@@ -81,13 +92,31 @@ class SanitizerSession:
             problem = f"{trouble.message}; {trouble.hint}"
         elif failure is None and found.errors is None:
             problem = f"compute-sanitizer printed no summary, see logs/{name}.log"
-        elif failure is None and not found.errors and not launches:
-            problem = "it is not known that the case launches a GPU kernel, so a clean report says nothing"
+        elif failure is None and not found.errors:
+            problem = unseen
         errors = 0 if problem else found.errors or 0  # a refused device counts as an error too
         return Sanitized(job.spec.name, job.case, job.device, tool, errors, found.defects, failure, problem)
 
-    def _request(self, job: Job) -> str:
-        return json.dumps({**self.request(job), "op": "sanitize"}) + "\n"
+    def _worker(self, job: Job, answers: Path) -> tuple[str, ...]:
+        """Return the command line of a worker that launches the case once."""
+        requests, printed = (answers.with_name(answers.name.replace("answers.jsonl", end)) for end in _WORKER_FILES)
+        write_text(requests, json.dumps({**self.request(job), "op": "sanitize"}) + "\n")
+        return worker_command(self.python, printed, "--requests", str(requests), "--answers", str(answers))
+
+
+_WORKER_FILES = ("requests.jsonl", "stdout.txt")
+
+
+def _bad_end(name: str, completed: proc.Completed, timeout_s: float) -> Failure | None:
+    """Return how a program failed; None where it ended well: its exit status is passed on, a bad one told too."""
+    if completed.timed_out:
+        return Failure("sanitize", "timeout", f"no end within {timeout_s:g} s; the program was killed")
+    if completed.status == 0 and not sanitizer.target_failed(completed.output):
+        return None
+    how = f"ended with {proc.signal_name(completed.status)}" if completed.status else "returned an error"
+    return Failure(
+        "sanitize", "crashed" if completed.status < 0 else "exited", f"`{name}` {how}", completed.output[-4000:]
+    )
 
 
 def _failure(answers: Path, completed: proc.Completed, timeout_s: float) -> Failure | None:

@@ -24,9 +24,9 @@ class Findings:
     """Those that it printed, one for each message and place."""
 
 
-def command(sanitizer: str, tool: str, target: Sequence[str]) -> tuple[str, ...]:
-    """Return the invocation that runs `target` under a tool."""
-    own = _OPTIONS.get(tool, ())
+def command(sanitizer: str, tool: str, target: Sequence[str], *, children: bool = False) -> tuple[str, ...]:
+    """Return the invocation that runs `target` under a tool, with or without the programs that it starts."""
+    own = (*_OPTIONS.get(tool, ()), *(("--target-processes", "all") if children else ()))
     return (sanitizer, "--tool", tool, "--show-backtrace", "device", *own, *target)
 
 
@@ -55,6 +55,11 @@ def read(output: str) -> Findings:
 def diagnose(output: str) -> Diagnosis | None:
     """Name the reason why the tool checked nothing; a summary of 0 errors may stand beside it all the same."""
     return diagnosis.match(_SYMPTOMS, output)
+
+
+def target_failed(output: str) -> bool:
+    """Say whether the tool saw its target end badly; the exit status may be the tool's own."""
+    return re.search(r"^=+ Target application returned an error", output, re.MULTILINE) is not None
 
 
 _SUMMARY = re.compile(r"^=+ (?:ERROR SUMMARY: (?=\d+ errors?\s*$)|RACECHECK SUMMARY: )(\d+)", re.MULTILINE)

@@ -6,13 +6,18 @@ import copy
 from typing import Any
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
+from ci_perf.userside.strides import rearranged
 
 DEFAULT_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 2e-2}
 TINY = 1e-300
 
 
 def verify(request: Request) -> Answer:
-    """Hold the output against the reference; each gets inputs of its own, so that working in place spoils nothing."""
+    """Hold the output against the reference; each gets inputs of its own, so that working in place spoils nothing.
+
+    Where the request names `strides`, the kernel gets the same values in that order of memory, and may refuse them with
+    a ValueError where the request says so.
+    """
     release_memory()
     case = Case(request)
     spare = copied(case.inputs)
@@ -27,7 +32,12 @@ def verify(request: Request) -> Answer:
     case.inputs = None
     spare += copied(spare[0]) if spare else []
     renew(case, spare)
-    poison(case.launch(), case.inputs)
+    try:
+        poison(case.launch(), case.inputs)
+    except ValueError:
+        if not request.get("may_refuse"):
+            raise
+        return {"error": 0.0, "tolerance": 0.0, "checked": "refused", "cost": case.cost()}
     renew(case, spare)
     output = case.launch()
     case.synchronize()
@@ -49,7 +59,8 @@ def copied(inputs: Any) -> list[Any]:
 def renew(case: Case, spare: list[Any]) -> None:
     """Give a case untouched inputs: the last of the spare ones, or made anew, which takes far longer for large ones."""
     case.inputs = None
-    case.inputs = spare.pop() if spare else case.fresh_inputs()
+    inputs = spare.pop() if spare else case.fresh_inputs()
+    case.inputs = rearranged(inputs, case.request.get("strides", "contiguous"), case.request.get("seed", 0))
 
 
 def poison(output: Any, inputs: Any) -> None:

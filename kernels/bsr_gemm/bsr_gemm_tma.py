@@ -1,13 +1,13 @@
 """out = A b for A in blocks (BSR) of 128 x 128 in short rows, on Hopper.
 
 Two floors of one height: at 8192^3 with 6.25 % of the blocks, reading b and writing the output, 268 MB, takes 90 us at
-3.0 TB/s, and 68.7 GFLOP take 87 us at the 790 TFLOP/s that an H100 holds.  A value of the output is a sum of only some
+3.0 TB/s, and 68.7 GFLOP take 97 us at the 712 TFLOP/s of a dense product.  A value of the output is a sum of only some
 512 products, so what happens once a tile counts as much as they do: finding the blocks, filling the pipeline, storing.
 
 One program makes one tile of 128 x 128, in 98 KB of shared memory, so that two share a multiprocessor: while one begins
 or stores, the other multiplies, and the hardware hands a new tile to whoever is done, which evens out rows of different
 length.  That matters more here than the traffic of tiles so small, 256 KB each from L2, 1.07 GB in all: with tiles of
-128 x 256, one at a time, it is three quarters of that, and the time longer (bsr_gemm_sm90.py, which wins in long rows).
+128 x 256, one at a time as in bsr_gemm_sm90.py, it is three quarters of that, which counts for more in long rows.
 
 The loop goes over slices of blocks, and looks the block's column up one slice ahead: a load that depends on another one
 in the same step would cost the pipeline a stage.  Two tiles of a block row, then the next row: programs that run at a

@@ -14,8 +14,8 @@ DRAWN = (1 << 22) + 3
 """At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
 
 SHORT = 1024
-"""Products for each value of the output, on the average. Of 512, many small programs are 18 % faster than the roles of
-bsr_gemm_sm90.py, which are 15 to 20 % faster at 2048."""
+"""Products for each value of the output, on the average. Of fewer, what happens once a tile counts most, and many small
+programs hide it better than the roles of bsr_gemm_sm90.py."""
 
 
 class Inputs(NamedTuple):
@@ -58,6 +58,7 @@ def _drawn(rng: torch.Generator, device: str, shape: tuple[int, ...], dtype: str
 
 
 def launch(inputs: Inputs) -> torch.Tensor:
+    inputs = Inputs(*(tensor.contiguous() for tensor in inputs))  # as the kernels take them; a copy only where not
     values, dense = inputs.values, inputs.dense
     rows, block, n = len(inputs.crow_indices) - 1, values.shape[1], dense.shape[1]
     out = dense.new_empty(rows * block, n)

@@ -64,17 +64,24 @@ def launch(inputs: Inputs) -> torch.Tensor:
 
 def has_own(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether the kernel beside this file takes these: Hopper, and rows that TMA can address."""
-    rows = (a.stride(0), b.stride(1 if a.dtype == FP8 else 0), b.shape[1] * 2 // a.itemsize)
-    aligned = all(row * a.itemsize % 16 == 0 for row in rows) and a.numel() and b.numel()
-    return bool(aligned) and torch.cuda.get_device_capability(a.device)[0] == 9
+    whole = b.shape[1] * 2 % 16 == 0 and has_rows(a) and has_rows(b.t() if a.dtype == FP8 else b)
+    return bool(a.numel() and b.numel()) and whole and torch.cuda.get_device_capability(a.device)[0] == 9
+
+
+def has_rows(matrix: torch.Tensor) -> bool:
+    """Return whether elements of a row lie one after another, and rows begin at multiples of 16 bytes."""
+    row, element = matrix.stride()
+    return element == 1 and row * matrix.itemsize % 16 == 0 and matrix.data_ptr() % 16 == 0
 
 
 def has_fp8(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether cuBLAS takes these: Ada or later, and sizes in multiples of 16."""
+    """Return whether cuBLAS takes these: Ada or later, sizes in multiples of 16, a by rows and b by columns."""
     sizes = (a.shape[1], b.shape[1])
     return (
         min(*sizes, len(a)) > 0
         and not any(size % 16 for size in sizes)
+        and has_rows(a)
+        and has_rows(b.t())
         and (torch.cuda.get_device_capability(a.device) >= (8, 9))
     )
 

@@ -1,19 +1,18 @@
 """c = a b for Hopper: a warp loads through TMA, eight warps multiply with wgmma and store.
 
-Bound by the tensor cores. 4096^3 in bfloat16 is 137 GFLOP, 174 us at the 790 TFLOP/s that an H100 holds within its
-power limit, and 101 MB, 34 us at 3 TB/s; in fp8 twice the rate for half the bytes read. So the shape serves one aim,
-that a wgmma is always waiting to start:
+Bound by the tensor cores. 4096^3 in bfloat16 is 137 GFLOP, 193 us at the 712 TFLOP/s that an H100 holds within its
+power limit (baselines/h100-80gb-hbm3/kernels.md), and 101 MB, 34 us at 3 TB/s; in fp8 twice the rate for half the
+bytes read. So the shape serves one aim, that a wgmma is always waiting to start:
 
 - A tile of 128 x 256 leaves each of the two warpgroups 64 x 256 of it, 128 accumulators a thread, the largest wgmma.
-  A byte read from L2 serves 85 FLOP in bfloat16; 128 x 128 tiles with 64 FLOP a byte are 6 % slower.
+  A byte read from L2 serves 85 FLOP in bfloat16; of 128 x 128 tiles 64 FLOP.
 - The loading warp runs ahead by the ring of three stages of 48 KB, across tiles: it loads the next one while this one
   is rounded and stored. The other 64 KB of shared memory hold what is stored, so that the store runs beside the next
-  tile's products. Four stages and a store in halves are no faster.
+  tile's products.
 - One program for each multiprocessor goes over the tiles, eight rows of tiles at a time, so that those that are worked
   on at a time share their operands in L2.
 
-Gluon, of Triton 3.6: the pipeline of plain Triton has no warp of its own for the loads, and took 155 us where this
-design takes 115 (kernels/bsr_gemm, 4096^3 with half of the blocks, persistent as here).
+Gluon, of Triton 3.6: the pipeline of plain Triton has no warp of its own for the loads.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Tile(NamedTuple):
 
 LARGE = Tile(128, 256, 3, 8)
 SMALL = Tile(64, 128, 6, 4)
-"""Where large ones would leave multiprocessors without one: 1024^3 takes 6.3 us with these, 14 us with the others."""
+"""Where large ones would leave multiprocessors without one: 1024^3 makes 32 large tiles, or 128 of these."""
 TYPES = {torch.bfloat16: gl.bfloat16, torch.float8_e4m3fn: gl.float8e4nv}
 
 

@@ -66,7 +66,9 @@ def _rounded(time: torch.Tensor) -> torch.Tensor:
 
 
 def launch(inputs: Inputs) -> torch.Tensor:
-    streams, target = inputs
+    # As the kernel takes them; a copy only where they are not.
+    streams = [Stream(*(tensor.contiguous() for tensor in stream)) for stream in inputs.streams]
+    target = inputs.target.contiguous()
     batch, targets = target.shape
     x = streams[0].x
     out = x.new_empty(batch, targets, sum(stream.x.shape[2] for stream in streams))

@@ -24,20 +24,41 @@ class Inputs(NamedTuple):
     """[B, T] float32: when values are wanted, in any order."""
 
 
+STEP = 4.0
+"""What the times of the layout "repeated" are multiples of: of so many samples, on the average, at one time."""
+
+
 def make_inputs(
-    rng: torch.Generator, device: str, *, batch: int, samples: int, targets: int, dim: int, dtype: str
+    rng: torch.Generator,
+    device: str,
+    *,
+    batch: int,
+    samples: int,
+    targets: int,
+    dim: int,
+    dtype: str,
+    layout: str = "ascending",
 ) -> Inputs:
-    """Return samples at uneven steps and ascending targets, some of which lie before the first or after the last."""
+    """Return samples at uneven steps and targets, some of which lie before the first or after the last.
+
+    `layout`: "ascending" targets; the same in any order, "shuffled"; or "repeated", so that samples share a time,
+    targets come more than once, in any order, and meet samples.
+    """
     size = batch * samples * dim
     drawn = torch.randn(min(size, DRAWN), generator=rng).to(device, getattr(torch, dtype))
     x = drawn.repeat(-(-size // DRAWN))[:size].view(batch, samples, dim)
     time = torch.rand(batch, samples, generator=rng).add_(0.5).cumsum(1)
-    target = torch.rand(batch, targets, generator=rng).sort(1).values.mul_(1.04).sub_(0.02) * time[:, -1:]
+    target = torch.rand(batch, targets, generator=rng)
+    if layout == "ascending":
+        target = target.sort(1).values
+    target = target.mul_(1.04).sub_(0.02) * time[:, -1:]
+    if layout == "repeated":
+        time, target = ((times / STEP).round() * STEP for times in (time, target))
     return Inputs(x, time.to(device), target.to(device))
 
 
 def launch(inputs: Inputs) -> torch.Tensor:
-    x, time, target = inputs
+    x, time, target = (tensor.contiguous() for tensor in inputs)  # as the kernel takes them; a copy only where not
     samples, dim = x.shape[1:]
     targets = target.shape[1]
     out = x.new_empty(x.shape[0], targets, dim)
@@ -61,7 +82,7 @@ def reference(inputs: Inputs) -> torch.Tensor:
     return low + weight * (x.gather(1, after.unsqueeze(2).expand_as(index)) - low)
 
 
-def cost(*, batch: int, samples: int, targets: int, dim: int, dtype: str) -> dict[str, int]:
+def cost(*, batch: int, samples: int, targets: int, dim: int, dtype: str, **_: object) -> dict[str, int]:
     """Count a subtraction and a fused multiply-add per element; every sample and time once, every value once.
 
     That is more than is moved: of the cases' samples, about 38 % lie beside no target and are never read, which leaves

@@ -7,8 +7,8 @@
 // Bound by bytes: two rows read and one written for 3 FLOP an element.  A warp owns a target.  Its 32 lanes probe the
 // times at once, so the interval among up to 1024 samples is found in two dependent loads where a binary search needs
 // ten; then they move the rows in 16-byte packets.  At 32 registers every warp slot is resident, which hides the
-// latency of that chain better than two or four targets a warp did.  Neighbouring targets lie in one block and find
-// the rows and times that they share in L1.
+// latency of that chain: with several targets a warp there would be fewer chains at a time.  Neighbouring targets lie in
+// one block and find the rows and times that they share in L1.
 
 #include "../common/interpolation.cuh"
 

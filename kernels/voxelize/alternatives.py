@@ -20,7 +20,10 @@ def scatter(inputs: Inputs) -> torch.Tensor:
     mode, points, features, lattice = inputs
     x, y, z = lattice.cells
     cells = x * y * z
-    i, j, k = ((points.double() - lattice.origin) / lattice.size).floor().unbind(1)
+    # By a tensor, as in `reference`: of a number torch takes the reciprocal on a GPU, and points on borders go astray.
+    # Filled by a kernel, as no CUDA graph can capture a copy from the host.
+    size = points.new_full((), lattice.size, dtype=torch.float64)
+    i, j, k = ((points.double() - lattice.origin) / size).floor().unbind(1)
     inside = (i >= 0) & (i < x) & (j >= 0) & (j < y) & (k >= 0) & (k < z)
     cell = torch.where(inside, (i * y + j) * z + k, cells).long()
     if mode == "occupancy":

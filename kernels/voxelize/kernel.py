@@ -83,16 +83,17 @@ def make_inputs(
 
 def launch(inputs: Inputs) -> torch.Tensor:
     mode, points, features, lattice = inputs
+    points, features = points.contiguous(), features.contiguous()  # as the kernels take them; a copy only where not
     cells, width = math.prod(lattice.cells), features.shape[1]
     if cells >= 1 << 31:
         raise ValueError(f"a grid of {' x '.join(map(str, lattice.cells))} cells: fewer than 2^31 can be numbered")
     if mode == "occupancy":
         grid = points.new_zeros(lattice.cells)
-        _scatter("voxelize_occupancy", inputs, (grid,))
+        _scatter("voxelize_occupancy", points, lattice, (grid,))
         return grid
     if mode == "count":
         grid = torch.zeros(lattice.cells, dtype=torch.int32, device=points.device)
-        _scatter("voxelize_count", inputs, (grid,))
+        _scatter("voxelize_count", points, lattice, (grid,))
         return grid
     grid = points.new_zeros(*lattice.cells, width)
     if not grid.numel():
@@ -100,23 +101,23 @@ def launch(inputs: Inputs) -> torch.Tensor:
     if mode == "mean":
         fours = -(-cells // 4)
         counts = torch.zeros(fours, 4, dtype=torch.int32, device=points.device)
-        _scatter("voxelize_sum", inputs, (features, width, grid, counts))
+        _scatter("voxelize_sum", points, lattice, (features, width, grid, counts))
         SOURCE.launch("voxelize_divide", -(-fours // BLOCK), BLOCK, (counts, grid, width, fours))
     else:
-        _scatter("voxelize_max", inputs, (features, width, grid))
+        _scatter("voxelize_max", points, lattice, (features, width, grid))
         fours = -(-grid.numel() // 4)
         SOURCE.launch("voxelize_decode", -(-fours // BLOCK), BLOCK, (grid, ctypes.c_int64(grid.numel())))
     return grid
 
 
-def _scatter(name: str, inputs: Inputs, args: tuple[object, ...]) -> None:
-    points, (cells, origin, size) = inputs.points, inputs.lattice
+def _scatter(name: str, points: torch.Tensor, lattice: Lattice, args: tuple[object, ...]) -> None:
+    cells, origin, size = lattice
     if len(points):
         # Three roundings err by 2^-24 of at most twice the distances of the origin and of the far corner, in cells.
         margin = 1.5 * 2.0**-23 * (abs(origin) / size + max(cells))
         estimate = (ctypes.c_float(value) for value in (1 / size, -origin / size, margin))
-        lattice = (*cells, ctypes.c_double(origin), ctypes.c_double(size), *estimate)
-        SOURCE.launch(name, -(-len(points) // BLOCK), BLOCK, (points, len(points), *lattice, *args))
+        numbers = (*cells, ctypes.c_double(origin), ctypes.c_double(size), *estimate)
+        SOURCE.launch(name, -(-len(points) // BLOCK), BLOCK, (points, len(points), *numbers, *args))
 
 
 def reference(inputs: Inputs) -> torch.Tensor:

@@ -5,10 +5,10 @@
 //
 // Bound by bytes: 500,000 points and a float32 grid of 128^3 cells are 14.4 MB, 4.8 us at the 3.0 TB/s of a copy; two
 // graph nodes, one of which clears the grid, add 1 us each.  What comes on top is the scatter: each point touches a
-// sector of 32 bytes of L2 for the sake of 4.  These are reductions that return nothing, for occupancy too: on an H100
-// plain stores of 1 took 12.8 us in all where additions took 10.9.  Points of a warp that share a cell count as one
-// first, as neighbours in a scan do: 500,000 in one cell took 376 us without, 19 with, and 0.4 us more where none do.
-// One point a thread was faster than four in 16-byte packets: more warps hide more of the latency.
+// sector of 32 bytes of L2 for the sake of 4.  These are reductions that return nothing, for occupancy too: L2 does
+// them where the sector lies, and no thread waits.  Points of a warp that share a cell count as one first, as
+// neighbours in a scan do: reductions of one address come one after another.  One point a thread, not four in 16-byte
+// packets: four times as many warps hide more of the latency.
 //
 // The index is exact at little cost: a float32 estimate decides unless it lies so near a border that its error could
 // matter, one coordinate in 8,000 at this size; then float64 does.

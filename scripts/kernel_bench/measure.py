@@ -24,7 +24,7 @@ SAMPLES = 20
 SAMPLE_S = 2e-3
 """A sample lasts at least this long, or 500 launches."""
 WARM_UP_S = {"cuda": 0.15, "cpu": 0.02}
-"""With 0.06 s on an H100, two of six kernels of 2 to 4 us read 8 % slower than their baselines, the others alike."""
+"""Of a GPU so long that its clocks have risen: after less, kernels of a few microseconds read slower now and then."""
 BUDGET_S = 0.5
 """Slow ones get fewer samples, never below 5, to stay within this time."""
 
