@@ -109,6 +109,13 @@ benchmarks      what other benchmarks wrote, as pure functions
   google        google-benchmark's JSON and CSV
   pytest_benchmark  its JSON
   triton        the CSV of perf_report
+doctor          what a machine lacks and what mends it, as pure functions
+  diagnosis     all checks of a machine
+  facts         what was found, and what is said of it
+  hardware      the driver and its GPUs
+  software      the Python of the kernels
+  tools         NVIDIA's tools, and the permission to read counters
+  versions      which versions belong together
 core            pure: values in, values out
   model         the values and the glossary
   spec          kernel.toml
@@ -145,7 +152,6 @@ core            pure: values in, values out
   patch         the baselines of a run as a patch
   foreign       a run from code that nobody vouches for
   source        where a kernel is launched
-  doctor        what a machine lacks, and what mends it
   schema        JSON Schemas and errors that name the key
   serial        runs and baselines as canonical JSON
   secrets       what must not leave the machine

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from ci_perf.core.doctor import Check, CheckState, Facts, GpuFacts, Importer, Python, Tool, best, diagnose
 from ci_perf.core.model import Device
+from ci_perf.doctor.diagnosis import diagnose
+from ci_perf.doctor.facts import Check, CheckState, Facts, GpuFacts, Importer, Python, Tool
+from ci_perf.doctor.tools import best
 
 PYTHON = Python("/venv/bin/python", "3.12.3", has_torch=True)
 H100 = GpuFacts(0, Device("cuda", "NVIDIA H100 80GB HBM3", "9.0", memory_bytes=80 * 1024**3), persistence=True)
@@ -192,7 +194,7 @@ def test_an_interpreter_that_was_not_found_brings_its_own_hint():
         (replace(HEALTHY, disk_free_bytes=0), CheckState.BROKEN, "too little", "free some space"),
         (replace(HEALTHY, cuda_core=None), CheckState.MISSING, "cuda-core", '"cuda-core[cu13]"'),
         (replace(HEALTHY, git=None), CheckState.MISSING, "no git", "apt-get install git"),
-        (replace(HEALTHY, kernels=0), CheckState.MISSING, "kernel.toml", "ci-perf init"),
+        (replace(HEALTHY, kernels=0), CheckState.MISSING, "kernel.toml", "write kernels/NAME/kernel.toml"),
     ],
 )
 def test_each_problem_has_its_own_sentence_and_fix(facts, state, said, fix):

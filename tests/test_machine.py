@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ci_perf.core.doctor import best, diagnose
 from ci_perf.core.errors import ConfigError, MachineError
 from ci_perf.core.model import Device
+from ci_perf.doctor.diagnosis import diagnose
+from ci_perf.doctor.tools import best
 from ci_perf.edge import gpu, machine, preflight, tools
 from ci_perf.edge.lock import gpu_lock
 

@@ -1,4 +1,4 @@
-"""What this machine is and has: gathers the facts that `core/doctor.py` judges, and describes the CPU."""
+"""What this machine is and has: gathers the facts that `doctor` judges, and describes the CPU."""
 
 import os
 import platform
@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from ci_perf.core.doctor import Facts, GpuFacts, Python
 from ci_perf.core.errors import CiPerfError
 from ci_perf.core.model import Device
+from ci_perf.doctor.facts import Facts, GpuFacts, Python
 from ci_perf.edge import gpu, tools
 
 # Bits of the capability sets in /proc/self/status, from linux/capability.h.

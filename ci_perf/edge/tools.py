@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ci_perf.core.doctor import Importer, Python, Tool
 from ci_perf.core.errors import ConfigError, MachineError
+from ci_perf.doctor.facts import Importer, Python, Tool
 
 OLDEST_PYTHON = (3, 9)
 """What `worker.py` is written for."""

@@ -1,0 +1,1 @@
+"""What a machine lacks before it can measure, as pure functions: facts in, checks out."""
