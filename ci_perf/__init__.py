@@ -27,6 +27,9 @@ edge            one module for each kind of outside world
   preflight     what is settled before the first measurement: interpreter, devices, profilers
   lab           the machine as the flow sees it: verify, time, profile
   external      programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
+  program_run   one run of a program
+  program_kernels  programs under nsys, timed through their kernels
+  program_results  what benchmark programs wrote of themselves
   program_counters  programs under ncu
   program_traces  the traces of programs that are kept
   base          the base commit made ready: tree, build, kernels, worker
