@@ -22,7 +22,7 @@ def holds_nothing(timeline: Timeline) -> bool:
 def of_timeline(timeline: Timeline, kind: str = "nsys") -> Document:
     """Describe a trace of nsys or `torch-profiler`; kernels of one name are one, whatever their launch parameters.
 
-    The total is None where kernels were launched and none was traced: nothing measured that it is 0.
+    The total is None where no kernel was traced and nothing says that none ran: nothing measured that it is 0.
     """
     kernels: dict[str, list[int]] = {}
     for kernel in timeline.kernels:
@@ -43,7 +43,7 @@ def of_timeline(timeline: Timeline, kind: str = "nsys") -> Document:
             for gpu in timeline.devices
         ],
         "kernel_count": timeline.kernel_count,
-        "kernel_total_ns": None if timeline.lost_every_kernel else timeline.kernel_total_ns,
+        "kernel_total_ns": timeline.kernel_total_ns if timeline.tells_kernel_time else None,
         "kernel_busy_ns": {str(device): busy for device, busy in timeline.kernel_busy_ns.items()},
         "graph_count": timeline.graph_count,
         "graph_total_ns": timeline.graph_total_ns,
