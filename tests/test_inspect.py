@@ -85,6 +85,13 @@ def test_tables_for_people(path, words):
     assert words in result.stdout
 
 
+def test_the_median_of_an_even_number_of_samples_lies_in_the_middle(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_text('{"machine_info": {}, "benchmarks": [{"name": "t", "stats": {"data": [4, 8]}}]}')
+
+    assert inspect(path).stdout.splitlines()[-1].split() == ["t", "time", "6", "s", "lower", "2"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "look"),
     [
