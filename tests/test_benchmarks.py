@@ -241,6 +241,46 @@ def test_a_google_benchmark_with_an_error_is_skipped_with_its_reason(error):
     assert (case.values, case.skipped) == ((), "no GPU")
 
 
+def test_the_first_versions_of_google_benchmark_told_aggregates_by_their_names_alone():
+    entries = [
+        {"name": name, "iterations": 3, "real_time": time, "cpu_time": time, "time_unit": "ns"}
+        for name, time in (
+            ("BM_a", 4),
+            ("BM_a", 8),
+            ("BM_a_mean", 6),
+            ("BM_a_median", 6),
+            ("BM_a_stddev", 2),
+            ("BM_b_mean", 5),
+        )
+    ]
+    fit = {"name": "BM_a_BigO", "cpu_coefficient": 2.0, "real_coefficient": 2.0, "big_o": "N"}
+    found = parse(json.dumps({"context": {}, "benchmarks": [fit, *entries]}), "old.json")
+
+    times = {case.name: case.values for case in found.cases if case.metric == "real_time"}
+    assert times == {"BM_a": (4e-9, 8e-9), "BM_b": (5e-9,)}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"context": {}, "benchmarks": [{"name": "BM", "iterations": 0, "real_time": 0, "cpu_time": 0}]},
+        {"machine_info": {}, "benchmarks": [{"name": "t", "stats": {"rounds": 0, "median": 0, "mean": 0}}]},
+        {"machine_info": {}, "benchmarks": [{"name": "t", "has_error": True, "stats": {"median": 0, "mean": 0}}]},
+    ],
+)
+def test_what_never_ran_is_skipped_and_no_zero(document):
+    (case,) = parse(json.dumps(document), "x.json").cases
+
+    assert (case.values, "no" in case.skipped) == ((), True)
+
+
+def test_powershell_writes_utf_16(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("N,Triton\n256.000000,1.500000\n", encoding="utf-16")
+
+    assert [case.values for case in read(path).cases] == [(1.5,)]
+
+
 def test_the_csv_of_google_benchmark_begins_where_its_headings_are():
     text = (
         "2026-11-27T12:00:00\nRunning ./bench\n***WARNING*** CPU scaling is enabled, times are noisy\n"

@@ -85,6 +85,13 @@ def test_tables_for_people(path, words):
     assert words in result.stdout
 
 
+def test_the_median_of_an_even_number_of_samples_lies_in_the_middle(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_text('{"machine_info": {}, "benchmarks": [{"name": "t", "stats": {"data": [4, 8]}}]}')
+
+    assert inspect(path).stdout.splitlines()[-1].split() == ["t", "time", "6", "s", "lower", "2"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "look"),
     [
@@ -92,6 +99,14 @@ def test_tables_for_people(path, words):
         ("t.nsys-rep", b"NVIDIA Tegra Profiler Report 2025@5@1\0", "an nsys report, which only nsys can open"),
         ("t.txt", b"Processing [t.sqlite] with [cuda_gpu_kern_sum.py]...\n", "what `nsys stats` prints"),
         ("t.txt", b" Section: GPU Speed Of Light Throughput\n", "the pages that ncu prints for people"),
+        ("t.csv", b"Start (ns),Duration (ns),CorrId\n1,2,3\n", "what `nsys stats` prints"),
+        ("t.csv", b"PID,TID,DevId,Count,KAvg (ns)\n1,2,0,3,4\n", "what `nsys stats` prints"),
+        ("t.txt", b"\xef\xbb\xbfNVIDIA (R) Nsight Compute Command Line Profiler\n", "says of its version"),
+        ("t.csv", b'"ID";"Process ID";"Kernel Name"\n"0";"7";"k"\n', "ncu's table after a program for spreadsheets"),
+        ("t.csv", b"ID,Kernel Name,a.sum,a.sum\n0,k,1,2\n", "two columns a.sum that say '1' and '2'"),
+        ("t.md", b"# Devices\n\n## [0] `GPU`\n", "what nvbench prints"),
+        ("t.txt", b"Benchmark      Time       CPU   Iterations\nBM_a  5 ns  5 ns  9\n", "what google-benchmark prints"),
+        ("t.txt", b"---- benchmark: 1 tests ----\n", "what pytest-benchmark prints"),
         ("t.log", b"==ERROR== ERR_NVGPUCTRPERM", "may not read the GPU's performance counters"),
         ("t.ncu-rep", b"NVR\0", "cut off"),
         ("t.html", b"<!doctype html><title>Sign in", "HTML"),
@@ -188,6 +203,27 @@ def test_kernels_that_were_launched_and_not_traced_took_no_measured_time(tmp_pat
     assert (found["kernel_count"], found["kernel_total_ns"]) == (0, None)
     assert "2 kernels were launched but none was traced" in found["warnings"][0]
     assert "kernels: 0, their time is not available" in inspect(path).stdout
+
+
+@pytest.mark.parametrize(
+    ("tables", "total"),
+    [
+        ({}, None),
+        ({"CUPTI_ACTIVITY_KIND_GRAPH_TRACE": [{"start": 0, "end": 9}]}, None),
+        ({"CUPTI_ACTIVITY_KIND_RUNTIME": [call(0, 1, "cudaMalloc")]}, 0),
+        (
+            {
+                "CUPTI_ACTIVITY_KIND_RUNTIME": [call(0, 1, "cudaMalloc")],
+                "DIAGNOSTIC_EVENT": [{"severity": 2, "text": "Some CUPTI events might be missing"}],
+            },
+            None,
+        ),
+    ],
+)
+def test_no_kernel_is_a_measured_zero_only_where_the_calls_were_traced_and_launched_none(tmp_path, tables, total):
+    found = document(write_trace(tmp_path / "t.sqlite", {"TARGET_INFO_GPU": [{"name": "GPU"}], **tables}))
+
+    assert (found["kernel_count"], found["kernel_total_ns"]) == (0, total)
 
 
 @pytest.mark.parametrize("pack", [False, True])

@@ -207,6 +207,13 @@ def test_kernels_are_told_apart_by_their_launch_parameters(read):
     assert timeline.kernels[0].block is None, "no such column"
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 16])
+def test_kernels_whose_sizes_are_multiples_of_each_other_are_told_apart(read, count):
+    timeline = read([kernel(0, 1 + n, gridX=(count * count) << (2 + n), gridY=1, gridZ=1) for n in range(count)])
+
+    assert sorted(k.total_ns for k in timeline.kernels) == list(range(1, count + 1))
+
+
 def test_a_kernel_has_whatever_name_the_trace_has(read):
     names = [{"id": 1, "value": "_Z3fwdv"}]
     timeline = read(kernels=[kernel(0, 9, mangledName=1, demangledName=None)], StringIds=names)

@@ -23,7 +23,20 @@ _HEADER = ("name", "iterations", "real_time", "cpu_time", "time_unit")
 
 def parse_json(document: Mapping[str, Any]) -> BenchmarkFile:
     """Read a parsed JSON file."""
-    return _parse("google-benchmark", [e for e in document["benchmarks"] if isinstance(e, dict)])
+    entries = [e for e in document["benchmarks"] if isinstance(e, dict)]
+    if not any("run_type" in entry for entry in entries):  # the first versions told aggregates by their names alone
+        entries = [entry | _named_aggregate(entry) for entry in entries]
+    return _parse("google-benchmark", entries)
+
+
+def _named_aggregate(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a newer file would say of an aggregate, which its name ends in; nothing for a repetition.
+
+    >>> _named_aggregate({"name": "BM_copy/8_mean"})
+    {'run_name': 'BM_copy/8', 'run_type': 'aggregate', 'aggregate_name': 'mean'}
+    """
+    found = re.fullmatch(r"(.*)_(mean|median|stddev|cv|BigO|RMS)", str(entry.get("name", "")))
+    return {"run_name": found[1], "run_type": "aggregate", "aggregate_name": found[2]} if found else {}
 
 
 def header_line(lines: Sequence[str]) -> int | None:
@@ -38,9 +51,7 @@ def parse_csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Benchmark
     for row in rows:
         entry: dict[str, Any] = {key: value for key, value in zip(header, row, strict=False) if value != ""}
         entry["error_occurred"] = entry.get("error_occurred", "").lower() == "true"
-        if aggregate := re.fullmatch(r"(.*)_(mean|median|stddev|cv|BigO|RMS)", entry.get("name", "")):
-            entry |= {"run_name": aggregate[1], "run_type": "aggregate", "aggregate_name": aggregate[2]}
-        entries.append(entry)
+        entries.append(entry | _named_aggregate(entry))
     return _parse("google-benchmark-csv", entries)
 
 
@@ -67,6 +78,9 @@ def _cases(name: str, group: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkC
         if entry.get("error_occurred") or entry.get("skipped"):
             reason = entry.get("error_message") or entry.get("skip_message") or "skipped without a reason"
             yield BenchmarkCase(name, params, "real_time", "s", "lower", (), str(reason))
+            return
+        if number(entry.get("iterations")) == 0:
+            yield BenchmarkCase(name, params, "real_time", "s", "lower", (), "it ran for no iteration")
             return
     samples = [e for e in group if e.get("run_type", "iteration") == "iteration"] or _summary(group)
     unknown = sorted({str(entry["time_unit"]) for entry in samples if _factor(entry) is None})

@@ -170,7 +170,8 @@ def _row(
 ) -> Iterator[BenchmarkCase]:
     found = {metric: value for metric, place in columns.items() if (value := number(row[place])) is not None}
     if skipped not in ("", "No") or not found:
-        reason = f"skipped: {skipped}" if skipped not in ("", "No", "Yes") else "skipped"
+        reason = {"Yes": "skipped", "No": "the row has no time or rate in a unit that is known"}.get(skipped, "")
+        reason = reason or (f"skipped: {skipped}" if skipped else "skipped")
         yield BenchmarkCase(row[0], params, "gpu_time", *_TIME, (), reason)
         return
     for metric, value in found.items():

@@ -20,7 +20,10 @@ def _cases(entries: list[dict[str, Any]]) -> Iterator[BenchmarkCase]:
         params = params if isinstance(params, Mapping) else {}
         plain = {str(k): scalar(v) for k, v in params.items() if isinstance(v, str | int | float)}
         name = str(entry.get("fullname") or entry.get("name") or "?")
-        yield measured(name, plain, "time", ("s", "lower"), _values(stats))
+        if entry.get("has_error") or number(stats.get("rounds")) == 0:  # its numbers are zeros
+            yield BenchmarkCase(name, plain, "time", "s", "lower", (), "the benchmark failed or ran for no round")
+        else:
+            yield measured(name, plain, "time", ("s", "lower"), _values(stats))
 
 
 def _values(stats: Mapping[str, Any]) -> list[float]:

@@ -1,5 +1,6 @@
 """Reads any benchmark file: what kind it is shows in its content, never in its name."""
 
+import codecs
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,9 @@ def read(path: Path) -> BenchmarkFile:
     except OSError as error:
         raise ProfileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     try:
-        return parse(content.decode("utf-8-sig"), str(path), beside=partial(beside, path))
+        # PowerShell redirects into UTF-16
+        encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+        return parse(content.decode(encoding), str(path), beside=partial(beside, path))
     except UnicodeDecodeError:
         look = "an SQLite database" if content.startswith(b"SQLite format 3\0") else "binary data"
         raise _refusal(str(path), look) from None
@@ -100,11 +103,11 @@ def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
 def _json_kind(document: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], beside: Beside) -> _Parser | None:
     """Return the parser of the program that writes such entries; of a file without any, by what stands beside them."""
     parse_nvbench: _Parser = partial(nvbench.parse_json, beside=beside)
-    first = entries[0] if entries else {}
+    first = {key for entry in entries for key in entry}  # a fit may come first, and has few of them
     kinds = (
         (parse_nvbench, "states" in first or ("meta" in document and not entries)),
         (pytest_benchmark.parse_json, "stats" in first or ("machine_info" in document and not entries)),
-        (google.parse_json, bool({"real_time", "run_type", "iterations", "error_occurred"} & first.keys())),
+        (google.parse_json, bool({"real_time", "run_type", "iterations", "error_occurred"} & first)),
         (google.parse_json, "context" in document and not entries),
     )
     listed = isinstance(document["benchmarks"], list)

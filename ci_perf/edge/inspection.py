@@ -15,7 +15,8 @@ _EXPORT_TIMEOUT_S = 600.0
 _NCU_SPEECH = re.compile(r"^==(?:PROF|ERROR|WARNING)==|ERR_NVGPUCTRPERM", re.MULTILINE)
 _PRINTED = (
     (
-        r"^\s*(?:Processing \[|Generating SQLite file|SKIPPED: |\*\* .+ \(.+\):)|^\s*Time ?\(%\)",
+        r"^\s*(?:Processing \[|Generating SQLite file|SKIPPED: |\*\* .+ \(.+\):)"
+        r"|^\s*\"?(?:Time ?\(%\)|Start ?\([a-z]+\)|PID\"?,\"?TID\"?,\"?DevId)",
         "what `nsys stats` prints",
         "`nsys export --type sqlite REPORT` writes the file to inspect",
     ),
@@ -30,11 +31,27 @@ _PRINTED = (
         "nvprof knows no GPU after Volta: record with nsys, `nsys export --type sqlite REPORT`",
     ),
     (
+        r"^(?:NVIDIA \(R\) Nsight Compute Command|NVIDIA Nsight Systems version)",
+        "what a profiler says of its version",
+        "name the file that it wrote",
+    ),
+    (
+        r"^\"?ID\"?[;\t]\"?(?:Process ID|Kernel Name)",
+        "ncu's table after a program for spreadsheets wrote it again, without commas between its cells",
+        "`ncu --import REPORT --page raw --csv` prints it as it was",
+    ),
+    (
         r"^\s*Section: \w",
         "the pages that ncu prints for people",
         "`ncu --import REPORT --page raw --csv` prints the table to inspect; or give the .ncu-rep itself",
     ),
 )
+_CONSOLE = (
+    (r"^# (?:Benchmark Results|Devices)$", "nvbench", "`--json FILE`"),
+    (r"^Benchmark +Time +CPU +Iterations", "google-benchmark", "`--benchmark_out=FILE`"),
+    (r"^-+ benchmark[: ].*-+$|^Name \(time in \w+\)", "pytest-benchmark", "`--benchmark-json=FILE`"),
+)
+"""What benchmarks print for people; their files may come after it."""
 
 
 def inspect(path: Path, environ: Mapping[str, str]) -> Document:
@@ -104,7 +121,14 @@ def _text(path: Path, head: bytes) -> Document:
         raise filetype.refusal(path, "a file of a profiler or a benchmark", head)
     if text.lstrip()[:1] == "{" and '"traceEvents"' in text:
         return _chrome_trace(path)
-    return _benchmark(path)
+    try:
+        return _benchmark(path)
+    except ProfileError:
+        for pattern, tool, option in _CONSOLE:
+            if re.search(pattern, text, re.MULTILINE):
+                look = f"it looks like what {tool} prints, not like a file of it"
+                raise ProfileError(f"{path}: {look}", hint=f"{option} writes one") from None
+        raise
 
 
 def _counters(path: Path) -> Document:

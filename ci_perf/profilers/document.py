@@ -1,6 +1,7 @@
 """What a profiler's or a benchmark's file holds: a document with stable keys for programs, a table for people."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ def holds_nothing(timeline: Timeline) -> bool:
 def of_timeline(timeline: Timeline, kind: str = "nsys") -> Document:
     """Describe a trace of nsys or `torch-profiler`; kernels of one name are one, whatever their launch parameters.
 
-    The total is None where kernels were launched and none was traced: nothing measured that it is 0.
+    The total is None where no kernel was traced and nothing says that none ran: nothing measured that it is 0.
     """
     kernels: dict[str, list[int]] = {}
     for kernel in timeline.kernels:
@@ -43,7 +44,7 @@ def of_timeline(timeline: Timeline, kind: str = "nsys") -> Document:
             for gpu in timeline.devices
         ],
         "kernel_count": timeline.kernel_count,
-        "kernel_total_ns": None if timeline.lost_every_kernel else timeline.kernel_total_ns,
+        "kernel_total_ns": timeline.kernel_total_ns if timeline.tells_kernel_time else None,
         "kernel_busy_ns": {str(device): busy for device, busy in timeline.kernel_busy_ns.items()},
         "graph_count": timeline.graph_count,
         "graph_total_ns": timeline.graph_total_ns,
@@ -137,7 +138,8 @@ def _trace_lines(document: Document) -> list[str]:
         counts = ", ".join(f"{p['kernel_count']:,} in process {p['pid']}" for p in document["processes"])
         lines.append(f"kernels by process: {counts}")
     if document["graph_count"]:
-        lines.append(f"graphs traced as a whole: {document['graph_count']:,}, {document['graph_total_ns']:,} ns")
+        whole = f"{document['graph_count']:,}, {document['graph_total_ns']:,} ns"
+        lines.append(f"graphs traced as a whole, their kernels in no other number: {whole}")
     return lines
 
 
@@ -165,8 +167,8 @@ def _case_rows(document: Document) -> Rows:
     rows = []
     for case in document["cases"]:
         params = " ".join(f"{key}={value}" for key, value in case.get("params", {}).items())
-        values = sorted(value for value in case["values"] if value is not None)
-        middle = number(values[len(values) // 2]) if values else f"skipped: {case['skipped']}"
+        values = [value for value in case["values"] if value is not None]
+        middle = number(statistics.median(values)) if values else f"skipped: {case['skipped']}"
         better = case["better"] or "?"
         rows.append((case["name"], params, case.get("metric", ""), middle, case["unit"], better, str(len(values))))
     return ("benchmark", "parameters", "metric", "median", "unit", "better", "samples"), rows

@@ -170,12 +170,24 @@ def _add_row(table: _Table, row: list[str] | None) -> None:
     elif not identity and table.is_raw and not table.rows and table.units is None:
         table.units = dict(zip(table.header, row, strict=False))
     elif identity.isdecimal() and len(row) > table.header.index("Kernel Name"):
-        table.rows.append(dict(zip(table.header, row, strict=False)))
+        table.rows.append(_by_column(table.header, row))
         table.cut = table.cut or (table.is_raw and len(row) < len(table.header))
     elif identity.isdecimal() and table.rows:
         table.cut = True
     else:
         table.ignored += 1
+
+
+def _by_column(header: Sequence[str], row: Sequence[str]) -> dict[str, str]:
+    """Return the cells by heading; two of one heading that differ are an error, for either may be meant."""
+    found: dict[str, str] = {}
+    for heading, cell in zip(header, row, strict=False):
+        if found.setdefault(heading, cell) != cell:
+            raise ProfileError(
+                f"ncu's table has two columns {heading} that say {found[heading][:40]!r} and {cell[:40]!r}",
+                hint="was it edited? let ncu write it again",
+            )
+    return found
 
 
 def _launches(table: _Table) -> Iterator[tuple[Launch, list[_Cell]]]:

@@ -78,8 +78,10 @@ class _Layout:
         rows = [(*variant[:-1], self.processes[variant[-1]]) for variant in variants]
         kept = _telling_columns(rows)
         draw = random.Random(0)  # noqa: S311 - any numbers will do, as long as they are the same every time
-        size = max(1, 4 * len(rows) ** 2)
+        most = max(1, 4 * len(rows) ** 2)
         for _ in range(1000):
+            # Another size each time: sizes that differ by a multiple of it, as powers of two do, are one to any factor.
+            size = draw.randrange(most, 2 * most)
             factors = [draw.randrange(1, 1 << 26) for _ in kept]
             keys = [sum((row[c] + 1) * f for c, f in zip(kept, factors, strict=True)) % size for row in rows]
             if len(set(keys)) == len(keys):

@@ -1,5 +1,6 @@
 """What an nsys trace holds: integer nanoseconds, bytes, counts."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,9 +162,14 @@ class Timeline:
         return self.kernel_count > 0
 
     @property
-    def lost_every_kernel(self) -> bool:
-        """Kernels were launched, and neither they nor a graph is in the trace: the capture is broken."""
-        return self.launches > 0 and not self.kernel_count and not self.graph_count
+    def tells_kernel_time(self) -> bool:
+        """False: none of the kernels that ran may be in the trace, so the zeros are no measurement.
+
+        Without a kernel, only calls that launched none say that none ran, where nsys does not complain of losing any.
+        """
+        complaints = any(text.startswith("nsys: ") and re.search("CUDA|CUPTI", text) for text in self.warnings)
+        none_ran = bool(self.api) and not self.launches and not self.graph_count and not complaints
+        return self.kernel_count > 0 or none_ran
 
 
 def hidden_by_graphs(count: int) -> str:
