@@ -44,6 +44,7 @@ def repository(tmp_path_factory):
 def shell(command, cwd):
     """Run a line as a user would who has activated the virtual environment."""
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environ["CI_PERF_SAMPLES"] = "5"  # no verdict is looked at here
     argv = ["bash", "-c", command]
     return subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True, timeout=300, check=False)
 
