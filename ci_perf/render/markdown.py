@@ -15,6 +15,8 @@ from ci_perf.render import cells
 from ci_perf.render.escape import block, code, prose
 
 MOST_TRACEBACKS = 5
+MOST_CASES = 5
+"""So many cases of a gate that was not measured are named."""
 LARGEST_COMMENT = 65_000
 """Bytes: GitHub takes 65,536 characters, and no character is less than a byte."""
 LARGEST_SUMMARY = 1_000_000
@@ -138,7 +140,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
     return {
         "Flagged": _flagged(flagged, report, most),
         "failures": shown.pop("What the failed kernels wrote"),
-        "Gates": _gates(report.rows, most),
+        "Gates": _gates(report, most),
         "Counters": _counters(report.rows, most),
         "GPU kernels that changed": _kernel_changes(report.rows, most),
         "Warnings": _warnings(report, most),
@@ -252,12 +254,22 @@ def _side_by_side(report: Report, most: int | None) -> str:
     return table(header, shown, header[1:]) + _more(lines, most) if lines else ""
 
 
-def _gates(rows: Sequence[Row], most: int | None) -> str:
-    broken = [(row, gate) for row in rows for gate in row.finding.broken_gates]
-    if not broken:
+def _gates(report: Report, most: int | None) -> str:
+    """List the gates that are broken, case by case, and those that were not measured, by reason."""
+    lines = [
+        [code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))]
+        for row in report.rows
+        for gate in row.finding.broken_gates
+    ]
+    lines += [[_cases(cases), "NOT MEASURED", prose(words)] for words, cases in cells.unmeasured_gates(report)]
+    if not lines:
         return ""
-    lines = [[code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))] for row, gate in broken[:most]]
-    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines) + _more(broken, most)
+    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines[:most]) + _more(lines, most)
+
+
+def _cases(cases: Sequence[str]) -> str:
+    named = ", ".join(code(case) for case in cases[:MOST_CASES])
+    return named + (f" and {len(cases) - MOST_CASES:,} more" if len(cases) > MOST_CASES else "")
 
 
 def _counters(rows: Sequence[Row], most: int | None) -> str:
