@@ -356,7 +356,8 @@ def _timeline(report: Report, most: int | None) -> str:
 
 
 def _shape(dimensions: tuple[int, int, int]) -> str:
-    return " x ".join(str(d) for d in dimensions)
+    """Write a grid or a block; a dash where the trace does not tell it."""
+    return " x ".join(str(d) for d in dimensions) if all(dimensions) else "-"
 
 
 def _environment(report: Report, cost_per_hour: float | None) -> str:
