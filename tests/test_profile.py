@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ci_perf.core.metrics import BY_NAME
-from ci_perf.core.model import Reading
+from ci_perf.core.model import Gate, Reading
 from ci_perf.core.plan import Job
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.profile import ProfileSession
@@ -100,6 +100,18 @@ def test_nothing_is_said_of_a_case_that_the_worker_did_not_bring_to_its_end(tmp_
 
     assert list(found.timelines) == list(found.counters) == ["ci-perf:sdpa/s512"]
     assert [(note.code, words in note.message) for note in found.notes] == [(code, True)]
+
+
+def test_a_session_asks_for_costly_counters_where_a_gate_or_a_full_profile_wants_them(tmp_path):
+    gated = Job(a_spec("k", cases={"a": {}}, gates=(Gate("sm_throughput_pct", ">=", 1.0),)), "a", {}, "cuda")
+    asked = []
+    for full, mine in ((False, job("sdpa", "s512")), (False, gated), (True, job("sdpa", "s512"))):
+        folder = tmp_path / f"{len(asked)}"
+        folder.mkdir()
+        replace(session(folder), tool="ncu", path=str(fake_ncu(folder)), full=full).run([mine])
+        asked.append("sm__throughput" in (folder / "ncu-calls").read_text())
+
+    assert asked == [False, True, True]
 
 
 def test_a_complaint_names_no_folder_of_the_machine(tmp_path):

@@ -45,7 +45,7 @@ class Metric:
     complement: bool = False
     """The value is 100 minus what ncu reports."""
     extra_passes: bool = False
-    """Asked for only where a gate names it: it costs several replay passes of its own."""
+    """Asked for only where a gate names it, or with `--profile full`: it costs several replay passes of its own."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -135,8 +135,8 @@ _DURATION = BY_NAME["duration_ns"]
 _ABSENT = "not in the report"
 
 
-def wanted(gated: Iterable[str]) -> tuple[Metric, ...]:
-    """Return the metrics to ask ncu for: all cheap ones, and those that a gate names.
+def wanted(gated: Iterable[str], *, full: bool = False) -> tuple[Metric, ...]:
+    """Return the metrics to ask ncu for: all cheap ones, and those that a gate names; or all there are.
 
     >>> "sm_throughput_pct" in {m.name for m in wanted([])}
     False
@@ -144,7 +144,7 @@ def wanted(gated: Iterable[str]) -> tuple[Metric, ...]:
     True
     """
     names = set(gated)
-    return tuple(m for m in METRICS if not m.extra_passes or m.name in names)
+    return tuple(m for m in METRICS if full or not m.extra_passes or m.name in names)
 
 
 def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[Metric]) -> dict[str, Reading]:

@@ -54,6 +54,8 @@ class ProfileSession:
     env: Mapping[str, str]
     request: Callable[[Job], dict[str, Any]]
     timeout_s: float
+    full: bool = False
+    """Whether ncu is asked for costly counters that no gate names."""
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Profile all jobs in one session; what cannot be had becomes a note, never an exception."""
@@ -94,7 +96,7 @@ class ProfileSession:
 
     def _ncu(self, jobs: Sequence[Job]) -> Profiled:
         report = self.guard.outside / "kernels.ncu-rep"
-        metrics = wanted(gate.metric for job in jobs for gate in job.spec.gates)
+        metrics = wanted((gate.metric for job in jobs for gate in job.spec.gates), full=self.full)
         target = self._target(jobs, NCU_LAUNCHES)
         names = sorted({metric.ncu for metric in metrics})
         completed = self._start(ncu.command(self.path, target, metrics=names, report=report), len(jobs))
@@ -107,7 +109,7 @@ class ProfileSession:
         if trouble is not None:
             notes.append(Note(f"ncu-{trouble.code}", f"ncu: {trouble.message}", trouble.hint))
         found = {
-            job.label: case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, _of(job, metrics))
+            job.label: case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, self._of(job))
             for job in ended
         }
         ran: dict[str, list[str]] = defaultdict(list)
@@ -116,6 +118,10 @@ class ProfileSession:
                 ran[name].append(launch.name)
         notes += self._unseen(ended, {label for label, counters in found.items() if counters}, ran)
         return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes))
+
+    def _of(self, job: Job) -> tuple[Metric, ...]:
+        """Return the metrics of one case: a gate of another kernel may have brought more into the session."""
+        return wanted((gate.metric for gate in job.spec.gates), full=self.full)
 
     def _target(self, jobs: Sequence[Job], launches: int) -> tuple[str, ...]:
         """Write the requests of the session to a file and return the worker that answers them."""
@@ -206,8 +212,3 @@ def timelines_found(
     timelines = {label: timeline for label, timeline in found.items() if timeline is not None}
     counters = {label: launch_counters(timeline) for label, timeline in timelines.items()}
     return Profiled(timelines, {k: v for k, v in counters.items() if v}, trace, tuple(notes))
-
-
-def _of(job: Job, metrics: Sequence[Metric]) -> list[Metric]:
-    gated = {gate.metric for gate in job.spec.gates}
-    return [metric for metric in metrics if not metric.extra_passes or metric.name in gated]
