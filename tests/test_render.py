@@ -252,6 +252,9 @@ def test_a_gate_that_was_not_measured_is_told_from_a_kept_one_everywhere():
         *("`sdpa/a`, `sdpa/b`", "NOT MEASURED", words)
     ]
     assert f"gate: {words}: sdpa/a, sdpa/b" in on_terminal(report)
+    assert {(line["gates_kept"], line["gates_broken"], line["gates_not_measured"]) for line in in_csv(report)} == {
+        ("1", "0", "1")
+    }
     assert [out.text for out in suite.findall("testcase/system-out")] == [f"gate: {words}"] * 2
     assert [g["state"] for case in json.loads(render_json(report))["cases"] for g in case["gates"]] == [
         *("NOT_MEASURED", "KEPT"),
@@ -266,6 +269,23 @@ def test_where_it_fails_the_run_it_is_said_before_all_that_is_not_red():
     assert report.exit_status == 1
     assert "not measured, which is no pass" in report.next_step
     assert "local_load_inst not measured" in failure.get("message")
+
+
+def test_counters_and_timeline_are_in_the_table_and_in_the_report():
+    timeline = CaseTimeline(10, (), metrics={"sync_calls": Reading(0.0), "sync_pct": Reading(None, "%", "no call")})
+    found = counters(registers_per_thread=32, duration_ns=9, instructions=(10, 20), l2_hit_rate_pct=(50, None))
+    report = build_report(a_run(a_measurement(STEADY, timeline=timeline, counters=found)))
+    (line,) = in_csv(report)
+    names = ("registers_per_thread", "instructions", "l2_hit_rate_pct", "sync_calls", "sync_pct")
+    (row,) = [r for r in render_comment(report).splitlines() if r.startswith("| `sdpa/s128` |") and " 32 |" in r]
+
+    assert [line[name] for name in names] == ["32", "15", "", "0", ""]
+    assert "duration_ns" not in line, "under ncu a launch takes longer"
+    assert [cell.strip() for cell in row.strip("|").split("|")] == ["`sdpa/s128`", "32", "15", "-"]
+
+
+def in_csv(report):
+    return list(csv.DictReader(io.StringIO(render_csv(report), newline="")))
 
 
 def on_terminal(report):

@@ -5,6 +5,7 @@ change) or *explaining* (percentages of a peak: for gates and causes, never the 
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -153,6 +154,25 @@ def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[
     A reading that one kernel lacks is lacking for the launch: a partial sum would look like an improvement.
     """
     return {metric.name: _combine(metric, kernels) for metric in metrics}
+
+
+def typical(launches: Sequence[Mapping[str, Reading]]) -> dict[str, Reading]:
+    """Return the median of each metric over the launches of a case; one that a launch lacks is not available.
+
+    The duration is left out: a launch that is replayed, with empty caches, takes longer than it does in truth.
+
+    >>> typical([{"cycles": Reading(3.0, "cycle")}, {"cycles": Reading(5.0, "cycle")}])
+    {'cycles': Reading(value=4.0, unit='cycle', reason='')}
+    """
+    found = {}
+    for name in BY_NAME:
+        if name == _DURATION.name or all(name not in launch for launch in launches):
+            continue
+        readings = [launch.get(name, Reading(None, "", "not measured of every launch")) for launch in launches]
+        values = [reading.value for reading in readings if reading.value is not None]
+        missing = [reading for reading in readings if reading.value is None]
+        found[name] = missing[0] if missing else Reading(statistics.median(values), readings[0].unit)
+    return found
 
 
 def find_reading(metric: Metric, kernel: Mapping[str, Reading]) -> Reading | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from tabulate import tabulate
 
+from ci_perf.core.metrics import BY_NAME as METRICS
+from ci_perf.core.metrics import typical
 from ci_perf.core.model import Verdict
 from ci_perf.core.publish import State, marker, next_state
 from ci_perf.core.quantity import number, percent
@@ -70,6 +72,7 @@ _NUMBERS = (
     "Time by NVTX range and GPU kernel",
     "GPU kernels of each case",
     "Timeline",
+    "All counters",
 )
 _LEFT_OUT = (("Unchanged",), _NUMBERS, ("Inconclusive and not comparable", "New cases"))
 _MOST_ROWS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
@@ -131,6 +134,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "Time by NVTX range and GPU kernel": _parts_of_time(report.rows, most),
         "GPU kernels of each case": _kernels(report.rows, most),
         "Timeline": _timeline(report, most),
+        "All counters": _all_counters(report, most),
         "Environment": _environment(report, frame.cost_per_hour),
         "How to reproduce": f"```sh\n{cells.reproduce(report, foreign=frame.foreign)}\n```",
         "Accept this run as the baseline": f"```sh\n{frame.patch_command}\n```" if frame.patch_command else "",
@@ -353,6 +357,25 @@ def _timeline(report: Report, most: int | None) -> str:
     usual = ["usual", *(prose(BY_NAME[name].usual) for name in columns)]
     lines = [[name, *(of[column][1] if column in of else "-" for column in columns)] for name, of in cells_of]
     return table(["case", *columns], [usual, *lines[:most]], columns) + _more(lines, most)
+
+
+def _all_counters(report: Report, most: int | None) -> str:
+    """Return the counters of each case, a column for each that any case has; a dash for what is not available."""
+    found = [(row.finding.id, typical(row.measurement.counters)) for row in report.rows if row.measurement]
+    found = [(case, readings) for case, readings in found if readings]
+    columns = [name for name in METRICS if any(name in readings for _, readings in found)]
+    if not columns:
+        return ""
+    lines = [
+        [code(case), *(_number(readings[name].value) if name in readings else "-" for name in columns)]
+        for case, readings in found
+    ]
+    units = ["unit", *(METRICS[name].unit for name in columns)]
+    return table(["case", *columns], [units, *lines[:most]], columns) + _more(lines, most)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else number(value)
 
 
 def _shape(dimensions: tuple[int, int, int]) -> str:
