@@ -762,6 +762,18 @@ def test_a_gpu_without_torch_is_enough_for_programs(repository, monkeypatch):
     assert "231.1\u00a0us" in comment
 
 
+@pytest.mark.parametrize(("profile", "asked"), [("auto", False), ("full", True)])
+def test_only_a_full_profile_asks_for_costly_counters_that_no_gate_names(repository, monkeypatch, profile, asked):
+    a_gpu_without_torch(repository, monkeypatch, H200)
+    a_program(repository, 'command = ["true"]\nranges = ["sdpa_s512"]\n[cases.a]\n')
+    ci_perf("run", "--processes", "1", "--profile", profile)
+    (calls,) = repository.rglob("ncu-calls")
+    (case,) = measured(repository)
+
+    assert ("sm__throughput" in calls.read_text()) == asked
+    assert ("sm_throughput_pct" in case.counters[0]) == asked
+
+
 @pytest.mark.skipif(not (os.environ.get("CI_PERF_NSYS") and shutil.which("nvcc")), reason="no nsys or nvcc named")
 def test_the_real_nsys_traces_a_compiled_program(tmp_path):
     (tmp_path / "k.cu").write_text(

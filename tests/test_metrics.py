@@ -57,6 +57,7 @@ def test_costly_counters_are_asked_for_only_where_a_gate_names_them():
     cheap = {m.name for m in wanted([])}
 
     assert cheap == {m.name for m in METRICS} - {"sm_throughput_pct"}
+    assert {m.name for m in wanted([], full=True)} == set(BY_NAME)
     assert {m.name for m in wanted(["sm_throughput_pct", "cycles"])} - cheap == {"sm_throughput_pct"}
 
 

@@ -9,14 +9,15 @@ from dataclasses import replace
 import pytest
 
 from ci_perf.core.metrics import BY_NAME
-from ci_perf.core.model import Reading
+from ci_perf.core.model import Gate, Reading
 from ci_perf.core.plan import Job
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.profile import ProfileSession
-from ci_perf.profilers.attribution import case_counters
+from ci_perf.profilers.attribution import case_counters, launch_counters, program_timeline
 from ci_perf.profilers.counters import Counters, Kind, Launch
+from ci_perf.profilers.timeline import Gpu, KernelStats
 from tests.builders import a_spec
-from tests.test_external import H200, fake_nsys
+from tests.test_external import H200, fake_ncu, fake_nsys
 
 
 def session(root, more=""):
@@ -78,6 +79,51 @@ def test_a_profiler_that_does_not_end_is_killed_and_what_it_wrote_is_not_all(tmp
     assert "NCCL" in note.hint
 
 
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        ("", "nsys-cut-off", "the session ended early, and nothing is known of matmul/n4096"),
+        ('{"ok": tr', "nsys-cut-off", "nothing is known of matmul/n4096"),
+        (
+            '{"ok": false, "message": "ValueError: odd"}',
+            "nsys-case-failed",
+            "matmul/n4096 was not profiled: ValueError",
+        ),
+    ],
+)
+def test_nothing_is_said_of_a_case_that_the_worker_did_not_bring_to_its_end(tmp_path, answer, code, words):
+    """Its range is in the report, with the kernels of the launches that it came to."""
+    worker = tmp_path / "worker"
+    worker.write_text(f"""#!/bin/sh\nfor last; do :; done\nprintf '%s\\n' '{{"ok": true}}' '{answer}' >"$last"\n""")
+    worker.chmod(0o755)
+    found = replace(session(tmp_path), python=str(worker)).run([job("sdpa", "s512"), job("matmul", "n4096")])
+
+    assert list(found.timelines) == list(found.counters) == ["ci-perf:sdpa/s512"]
+    assert [(note.code, words in note.message) for note in found.notes] == [(code, True)]
+
+
+def test_a_session_asks_for_costly_counters_where_a_gate_or_a_full_profile_wants_them(tmp_path):
+    gated = Job(a_spec("k", cases={"a": {}}, gates=(Gate("sm_throughput_pct", ">=", 1.0),)), "a", {}, "cuda")
+    asked = []
+    for full, mine in ((False, job("sdpa", "s512")), (False, gated), (True, job("sdpa", "s512"))):
+        folder = tmp_path / f"{len(asked)}"
+        folder.mkdir()
+        replace(session(folder), tool="ncu", path=str(fake_ncu(folder)), full=full).run([mine])
+        asked.append("sm__throughput" in (folder / "ncu-calls").read_text())
+
+    assert asked == [False, True, True]
+
+
+def test_a_complaint_names_no_folder_of_the_machine(tmp_path):
+    (note,) = (
+        replace(session(tmp_path), tool="ncu", path=str(fake_ncu(tmp_path, 'echo {} >"$report"; exit')))
+        .run([job("sdpa", "s512")])
+        .notes
+    )
+
+    assert note.message == "ncu: kernels.ncu-rep: not an ncu report: it looks like JSON"
+
+
 def counted(values, launches=2):
     """Return the registers of each launch of a case whose GPU kernels ncu saw in this order."""
     metric = BY_NAME["registers_per_thread"]
@@ -101,3 +147,23 @@ def test_where_a_launch_was_lost_no_counter_is_said_of_any():
     lost = counted([("gemm_a", 40.0), ("gemm_b", 50.0), ("gemm_a", 40.0)])
 
     assert lost == [Reading(None, "register", "3 GPU kernels in 2 launches")]
+
+    half = counted([("gemm_a", 40.0), ("gemm_b", 50.0)])
+
+    assert half == [Reading(None, "register", "2 GPU kernels in 2 launches, not the same in each")]
+
+
+def launched(**changes):
+    """Return what is known of a launch of a kernel of 128 threads that uses no shared memory, but for the changes."""
+    kernel = KernelStats("gemm", "gemm", 1, 100, 100.0, 100, 100, 0, (2, 1, 1), (128, 1, 1), 32, 0, 0)
+    timeline = program_timeline([replace(kernel, **changes)], [Gpu(0, "H100", "9.0")])
+    (counters,) = launch_counters(timeline)
+    readings = {**counters, **timeline.metrics}
+    return [readings[name].value for name in ("block_size", "grid_size", "theoretical_occupancy_pct")]
+
+
+def test_what_the_trace_does_not_tell_of_a_launch_is_not_zero():
+    assert launched() == [128.0, 2.0, 100.0]
+    assert launched(grid=None) == [128.0, None, 100.0]
+    assert launched(block=None) == [None, 2.0, None]
+    assert launched(static_shared=None, dynamic_shared=None) == [128.0, 2.0, None]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from ci_perf.cli import program
 from ci_perf.core.event import Event
-from ci_perf.core.model import Against, Failure, Gate, Note, Verdict
+from ci_perf.core.model import Against, Failure, Gate, Note, Policy, Verdict
 from ci_perf.core.patch import apply_command, baseline_patch
 from ci_perf.core.publish import (
     MOST_ANNOTATIONS,
@@ -77,6 +77,11 @@ def gate_broken():
     return a_run(measured, kernels=(spec,), baselines=(a_baseline(),))
 
 
+def gate_unmeasured(*fail_on):
+    spec = a_spec(gates=(Gate("sm_throughput_pct", ">=", 85.0),))
+    return steady(kernels=(spec,), policy=replace(Policy(), fail_on=fail_on or Policy().fail_on))
+
+
 def noisy():
     wild = (30e-6, 70e-6, 40e-6, 60e-6, 50e-6, 55e-6)
     return a_run(a_measurement(wild), baselines=(a_baseline(),))
@@ -117,6 +122,8 @@ def test_without_a_change_nothing_is_said(quiet):
         (noisy, State.FLAGGED, State.PENDING),
         (lambda: steady(finished=False), State.FLAGGED, State.PENDING),
         (a_run, State.FLAGGED, State.PENDING),
+        (gate_unmeasured, State.FLAGGED, State.PENDING),
+        (lambda: gate_unmeasured("gate-not-measured"), State.RESOLVED, State.FLAGGED),
         (steady, State.CLEAN, State.CLEAN),
     ],
 )
@@ -166,6 +173,8 @@ def test_a_marker_reads_back(state):
         (gate_broken, "BROKEN_GATE"),
         (noisy, "INCONCLUSIVE"),
         (steady, "UNCHANGED"),
+        (gate_unmeasured, "UNCHANGED"),
+        (lambda: gate_unmeasured("gate-not-measured"), "GATE_NOT_MEASURED"),
         (a_run, "NEW"),
         (lambda: steady(finished=False), "INCOMPLETE"),
     ],
@@ -178,11 +187,16 @@ def test_annotations_stand_where_the_kernel_is_launched():
     (error,) = decided(slower()).annotations
     (notice,) = decided(faster()).annotations
     (gate,) = decided(gate_broken()).annotations
+    (unmeasured,) = decided(gate_unmeasured("gate-not-measured")).annotations
 
     assert (error.level, error.place, error.title) == (Level.ERROR, HERE, "REGRESSION sdpa/s128")
     assert "20.0 % slower" in error.message
     assert notice.level is Level.NOTICE
     assert (gate.level, "sm_throughput_pct >= 85 is broken" in gate.message) == (Level.ERROR, True)
+    assert (unmeasured.level, unmeasured.message.split("; ")[-1]) == (
+        Level.ERROR,
+        "sm_throughput_pct >= 85 was not measured",
+    )
 
 
 def test_what_does_not_fail_the_run_only_warns():

@@ -31,15 +31,18 @@ from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import COLUMNS, render_csv
 from ci_perf.render.terminal import render_terminal
 from tests.builders import (
+    PARAMS,
     STEADY,
     a_baseline,
     a_baseline_case,
     a_cpu,
     a_device,
     a_measurement,
+    a_policy,
     a_run,
     a_spec,
     a_toolchain,
+    counters,
     times,
 )
 
@@ -225,6 +228,70 @@ def test_junit_is_xml_with_a_case_for_each_row(name, message):
     assert len(suite.findall("testcase")) == int(suite.get("tests")) == 4
     assert len(suite.findall("testcase/failure")) == int(suite.get("failures")) == 3
     assert len(suite.findall("testcase/skipped")) == int(suite.get("skipped")) == 1
+
+
+def ungated(*cases, fail_on=("gate",)):
+    """Return a run of unchanged cases, of one of two gates of which nothing is known."""
+    gates = (Gate("local_load_inst", "<=", 0.0), Gate("registers_per_thread", "<=", 32.0))
+    spec = a_spec(cases=dict.fromkeys(cases, PARAMS), gates=gates)
+    base = a_baseline(cases=dict.fromkeys(cases, a_baseline_case()))
+    found = [a_measurement(STEADY, case=case, counters=counters(registers_per_thread=32.0)) for case in cases]
+    return build_report(a_run(*found, kernels=(spec,), baselines=(base,), policy=a_policy(fail_on=fail_on)))
+
+
+def test_a_gate_that_was_not_measured_is_told_from_a_kept_one_everywhere():
+    report = ungated("a", "b")
+    words = "local_load_inst not measured (ncu gave no counters), limit <= 0"
+    suite = ElementTree.fromstring(render_junit(report))
+    (line,) = [line for line in render_comment(report).splitlines() if "NOT MEASURED" in line]
+
+    assert report.headline == "2 unchanged, 2 gates not measured"
+    assert report.exit_status == 0
+    assert "not measured, which is no pass" in report.next_step
+    assert [html.unescape(cell.strip()) for cell in line.strip("|").split("|")] == [
+        *("`sdpa/a`, `sdpa/b`", "NOT MEASURED", words)
+    ]
+    assert f"gate: {words}: sdpa/a, sdpa/b" in on_terminal(report)
+    assert {(line["gates_kept"], line["gates_broken"], line["gates_not_measured"]) for line in in_csv(report)} == {
+        ("1", "0", "1")
+    }
+    assert [out.text for out in suite.findall("testcase/system-out")] == [f"gate: {words}"] * 2
+    assert [g["state"] for case in json.loads(render_json(report))["cases"] for g in case["gates"]] == [
+        *("NOT_MEASURED", "KEPT"),
+        *("NOT_MEASURED", "KEPT"),
+    ]
+
+
+def test_where_it_fails_the_run_it_is_said_before_all_that_is_not_red():
+    report = ungated("a", fail_on=("gate-not-measured",))
+    (failure,) = ElementTree.fromstring(render_junit(report)).findall("testcase/failure")
+
+    assert report.exit_status == 1
+    assert "not measured, which is no pass" in report.next_step
+    assert "local_load_inst not measured" in failure.get("message")
+
+
+def test_counters_and_timeline_are_in_the_table_and_in_the_report():
+    timeline = CaseTimeline(10, (), metrics={"sync_calls": Reading(0.0), "sync_pct": Reading(None, "%", "no call")})
+    found = counters(registers_per_thread=32, duration_ns=9, instructions=(10, 20), l2_hit_rate_pct=(50, None))
+    report = build_report(a_run(a_measurement(STEADY, timeline=timeline, counters=found)))
+    (line,) = in_csv(report)
+    names = ("registers_per_thread", "instructions", "l2_hit_rate_pct", "sync_calls", "sync_pct")
+    (row,) = [r for r in render_comment(report).splitlines() if r.startswith("| `sdpa/s128` |") and " 32 |" in r]
+
+    assert [line[name] for name in names] == ["32", "15", "", "0", ""]
+    assert "duration_ns" not in line, "under ncu a launch takes longer"
+    assert [cell.strip() for cell in row.strip("|").split("|")] == ["`sdpa/s128`", "32", "15", "-"]
+
+
+def in_csv(report):
+    return list(csv.DictReader(io.StringIO(render_csv(report), newline="")))
+
+
+def on_terminal(report):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render_terminal(report))
+    return console.file.getvalue()
 
 
 @hostile

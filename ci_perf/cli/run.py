@@ -148,7 +148,7 @@ def _program_counters(room: Room) -> ProgramCounters | None:
     bench = room.bench
     for profiler in room.profilers:
         if isinstance(profiler, ProfileSession) and profiler.tool == "ncu":
-            return ProgramCounters(profiler.path, room.guard, bench.root, bench.env, bench.timeout_s)
+            return ProgramCounters(profiler.path, room.guard, bench.root, bench.env, bench.timeout_s, profiler.full)
     return None
 
 

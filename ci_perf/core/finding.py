@@ -46,3 +46,8 @@ class Finding:
     def broken_gates(self) -> tuple[GateFinding, ...]:
         """The gates that were measured and not kept."""
         return tuple(g for g in self.gates if g.state is GateState.BROKEN)
+
+    @property
+    def unmeasured_gates(self) -> tuple[GateFinding, ...]:
+        """The gates of which nothing is known: neither kept nor broken."""
+        return tuple(g for g in self.gates if g.state is GateState.NOT_MEASURED)

@@ -36,8 +36,7 @@ def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
     """Hold a limit against the worst of the profiled launches; what is not available keeps no gate."""
     readings = _readings(gate.metric, measurement)
     if not readings:
-        what = "no timeline was recorded" if gate.metric in TIMELINE else "no counters were measured"
-        return GateFinding(gate, Reading(None, "", what), GateState.NOT_MEASURED)
+        return GateFinding(gate, Reading(None, "", _absence(gate.metric, measurement)), GateState.NOT_MEASURED)
     for reading in readings:
         if reading.value is None or not math.isfinite(reading.value):
             return GateFinding(gate, reading, GateState.NOT_MEASURED)
@@ -48,9 +47,18 @@ def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
 
 
 def _readings(metric: str, measurement: Measurement) -> list[Reading]:
+    """Return what each profiled launch says of a metric; empty where none of them does."""
     timeline = measurement.timeline.metrics if measurement.timeline else {}
     sources = (timeline,) if metric in TIMELINE else measurement.counters
-    return [source[metric] for source in sources if metric in source]
+    if not any(metric in source for source in sources):
+        return []
+    return [source.get(metric, Reading(None, "", "not measured of every launch")) for source in sources]
+
+
+def _absence(metric: str, measurement: Measurement) -> str:
+    if metric in TIMELINE:
+        return "the timeline does not tell it" if measurement.timeline else "no timeline was recorded"
+    return "ncu gave no counters" if measurement.counters else "no counters were measured"
 
 
 def counter_changes(

@@ -5,6 +5,7 @@ change) or *explaining* (percentages of a peak: for gates and causes, never the 
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -45,7 +46,7 @@ class Metric:
     complement: bool = False
     """The value is 100 minus what ncu reports."""
     extra_passes: bool = False
-    """Asked for only where a gate names it: it costs several replay passes of its own."""
+    """Asked for only where a gate names it, or with `--profile full`: it costs several replay passes of its own."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -135,8 +136,8 @@ _DURATION = BY_NAME["duration_ns"]
 _ABSENT = "not in the report"
 
 
-def wanted(gated: Iterable[str]) -> tuple[Metric, ...]:
-    """Return the metrics to ask ncu for: all cheap ones, and those that a gate names.
+def wanted(gated: Iterable[str], *, full: bool = False) -> tuple[Metric, ...]:
+    """Return the metrics to ask ncu for: all cheap ones, and those that a gate names; or all there are.
 
     >>> "sm_throughput_pct" in {m.name for m in wanted([])}
     False
@@ -144,7 +145,7 @@ def wanted(gated: Iterable[str]) -> tuple[Metric, ...]:
     True
     """
     names = set(gated)
-    return tuple(m for m in METRICS if not m.extra_passes or m.name in names)
+    return tuple(m for m in METRICS if full or not m.extra_passes or m.name in names)
 
 
 def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[Metric]) -> dict[str, Reading]:
@@ -153,6 +154,25 @@ def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[
     A reading that one kernel lacks is lacking for the launch: a partial sum would look like an improvement.
     """
     return {metric.name: _combine(metric, kernels) for metric in metrics}
+
+
+def typical(launches: Sequence[Mapping[str, Reading]]) -> dict[str, Reading]:
+    """Return the median of each metric over the launches of a case; one that a launch lacks is not available.
+
+    The duration is left out: a launch that is replayed, with empty caches, takes longer than it does in truth.
+
+    >>> typical([{"cycles": Reading(3.0, "cycle")}, {"cycles": Reading(5.0, "cycle")}])
+    {'cycles': Reading(value=4.0, unit='cycle', reason='')}
+    """
+    found = {}
+    for name in BY_NAME:
+        if name == _DURATION.name or all(name not in launch for launch in launches):
+            continue
+        readings = [launch.get(name, Reading(None, "", "not measured of every launch")) for launch in launches]
+        values = [reading.value for reading in readings if reading.value is not None]
+        missing = [reading for reading in readings if reading.value is None]
+        found[name] = missing[0] if missing else Reading(statistics.median(values), readings[0].unit)
+    return found
 
 
 def find_reading(metric: Metric, kernel: Mapping[str, Reading]) -> Reading | None:

@@ -126,7 +126,8 @@ def next_state(report: Report, before: State | None) -> State:
     if before in (None, State.CLEAN):
         return State.CLEAN
     fine = (Verdict.UNCHANGED, Verdict.NEW)
-    decided = report.finished and report.compared and all(row.finding.verdict in fine for row in report.rows)
+    known = all(row.finding.verdict in fine and not row.finding.unmeasured_gates for row in report.rows)
+    decided = report.finished and report.compared and known
     return State.RESOLVED if decided else State.PENDING
 
 
@@ -167,8 +168,10 @@ def _annotation(row: Row, place: Place | None) -> Annotation:
     finding = row.finding
     quiet = finding.verdict is Verdict.SPEEDUP and not finding.broken_gates
     level = Level.ERROR if row.red else Level.NOTICE if quiet else Level.WARNING
-    broken = [f"{gate.gate} is broken" for gate in finding.broken_gates]
-    message = "; ".join([f"{finding.sentence} ({finding.device})", *broken])
+    gates = [f"{gate.gate} is broken" for gate in finding.broken_gates]
+    if row.red:
+        gates += [f"{gate.gate} was not measured" for gate in finding.unmeasured_gates]
+    message = "; ".join([f"{finding.sentence} ({finding.device})", *gates])
     return Annotation(level, f"{finding.verdict} {finding.id}", message, place)
 
 
@@ -185,11 +188,18 @@ def counts(report: Report) -> dict[str, str]:
 
 
 def overall(report: Report) -> str:
-    """Return the verdict that most needs attention, or `BROKEN_GATE`, `INCOMPLETE` (cut short), `NOTHING` (no case)."""
+    """Return the verdict that most needs attention, or what stands in place of one.
+
+    `BROKEN_GATE`; `GATE_NOT_MEASURED` where that alone fails the run; `INCOMPLETE` (cut short); `NOTHING` (no case).
+    """
     if not report.finished:
         return "INCOMPLETE"
     if not report.rows:
         return "NOTHING"
     worst = min((row.finding.verdict for row in report.rows), key=ORDER.index)
-    gates = any(row.finding.broken_gates for row in report.rows)
-    return "BROKEN_GATE" if gates and ORDER.index(worst) >= ORDER.index(Verdict.SPEEDUP) else str(worst)
+    if ORDER.index(worst) < ORDER.index(Verdict.SPEEDUP):
+        return str(worst)
+    if any(row.finding.broken_gates for row in report.rows):
+        return "BROKEN_GATE"
+    fine = (Verdict.SPEEDUP, Verdict.UNCHANGED)  # only a gate makes such a row red
+    return "GATE_NOT_MEASURED" if any(r.red and r.finding.verdict in fine for r in report.rows) else str(worst)

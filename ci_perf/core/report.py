@@ -108,8 +108,8 @@ def build_report(run: Run) -> Report:
     compared = sum(1 for row in rows if row.finding.change is not None)
     red = any(row.red for row in rows) or _base_was_no_base(run, verdicts, compared)
     return Report(
-        headline=_headline(verdicts, sum(len(row.finding.broken_gates) for row in rows), summary_of_checks(run)),
-        next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), in_turns=run.against is not None)
+        headline=_headline(verdicts, _gate_counts(rows), summary_of_checks(run)),
+        next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), run)
         if run.finished
         else "This run was cut short: run it again.",
         rows=tuple(rows),
@@ -188,16 +188,25 @@ def _doubts(finding: Finding, measurement: Measurement) -> list[str]:
     return ["at most half of the time, and nobody checked its output: does it still do the same work?"]
 
 
-def _headline(verdicts: Mapping[Verdict, int], broken_gates: int, checked: Sequence[str] = ()) -> str:
-    """Count the verdicts in words.
+def _gate_counts(rows: Sequence[Row]) -> tuple[int, int]:
+    """Return how many gates are broken, and how many were not measured."""
+    findings = [row.finding for row in rows]
+    return sum(len(f.broken_gates) for f in findings), sum(len(f.unmeasured_gates) for f in findings)
 
-    >>> _headline({Verdict.REGRESSION: 1, Verdict.UNCHANGED: 3}, 2)
-    '1 regression, 2 broken gates, 3 unchanged'
+
+def _headline(verdicts: Mapping[Verdict, int], gates: tuple[int, int], checked: Sequence[str] = ()) -> str:
+    """Count in words the verdicts, and the gates that are broken or were not measured: silence would be a pass.
+
+    >>> _headline({Verdict.REGRESSION: 1, Verdict.UNCHANGED: 3}, (2, 1))
+    '1 regression, 2 broken gates, 3 unchanged, 1 gate not measured'
     """
+    broken, unmeasured = gates
     parts = [f"{verdicts[v]} {WORDS[v][verdicts[v] != 1]}" for v in ORDER if verdicts.get(v)]
-    if broken_gates:
+    if broken:
         loud = sum(1 for v in ORDER[:4] if verdicts.get(v))
-        parts.insert(loud, f"{broken_gates} broken gate{'s' if broken_gates != 1 else ''}")
+        parts.insert(loud, f"{broken} broken gate{'s' if broken != 1 else ''}")
+    if unmeasured:
+        parts.append(f"{unmeasured} gate{'s' if unmeasured != 1 else ''} not measured")
     return ", ".join([*parts, *checked]) or "no case ran"
 
 
@@ -225,22 +234,27 @@ _STEPS: Mapping[str, tuple[str, str]] = {
         "Some cases are too noisy to judge: more `--processes` narrow the interval.",
         "Some cases are too noisy to judge, even in turns: see what else runs on this machine.",
     ),
+    "ungated": ("Some gates were not measured, which is no pass: see why, and what `ci-perf doctor` advises.",) * 2,
 }
 """What to do next, against a baseline and against a base commit."""
 
 
-def _next_step(rows: list[Row], compared: int, *, in_turns: bool) -> str:
+def _next_step(rows: list[Row], compared: int, run: Run) -> str:
     verdicts = {row.finding.verdict for row in rows}
+    ungated = any(row.finding.unmeasured_gates for row in rows)
     holds = (
         ("failed", Verdict.FAILED in verdicts),
         ("regression", Verdict.REGRESSION in verdicts),
         ("gate", any(row.finding.broken_gates for row in rows)),
         ("missing", Verdict.MISSING in verdicts),
+        ("ungated", ungated and "gate-not-measured" in run.policy.fail_on),
         ("nothing", not compared),
         ("unchecked", any(row.finding.code == UNCHECKED for row in rows)),
         ("speedup", Verdict.SPEEDUP in verdicts),
         ("inconclusive", Verdict.INCONCLUSIVE in verdicts),
+        ("ungated", ungated),
     )
+    in_turns = run.against is not None
     return next((_STEPS[name][in_turns] for name, held in holds if held), "Nothing to do.")
 
 

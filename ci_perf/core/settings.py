@@ -20,7 +20,7 @@ CAUSES = ("regression", "failed", "gate", "missing", "new", "inconclusive", "not
 STRICT = CAUSES
 DEVICES = ("auto", "cpu", "cuda")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-PROFILES = ("auto", "none", "nsys", "ncu")
+PROFILES = ("auto", "none", "nsys", "ncu", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ SETTINGS: tuple[Setting, ...] = (
         "profile",
         "auto",
         _choice(PROFILES),
-        "What to profile with: auto (nsys and ncu where they work), nsys, ncu, none.",
+        "What to profile with: auto (nsys and ncu where they work), full (every counter too), nsys, ncu, none.",
         "NAME",
     ),
     Setting(

@@ -13,7 +13,7 @@ from ci_perf.core.decision import decide
 from ci_perf.core.finding import Finding
 from ci_perf.core.gates import counter_changes, judge_gate, release, uncompared
 from ci_perf.core.kernel_names import NameChanges, compare
-from ci_perf.core.model import Baseline, BaselineCase, Device, GateState, Measurement, Part, Run, Toolchain, Verdict
+from ci_perf.core.model import Baseline, BaselineCase, Device, Measurement, Part, Run, Toolchain, Verdict
 from ci_perf.core.parts import cause_of, compare_parts
 from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import clock_of, process_medians
@@ -196,6 +196,6 @@ def is_red(finding: Finding, fail_on: Iterable[str]) -> bool:
         "not-comparable": finding.verdict is Verdict.NOT_COMPARABLE,
         "new": finding.verdict is Verdict.NEW,
         "gate": bool(finding.broken_gates),
-        "gate-not-measured": any(g.state is GateState.NOT_MEASURED for g in finding.gates),
+        "gate-not-measured": bool(finding.unmeasured_gates),
     }
     return any(causes[cause] for cause in fail_on)

@@ -216,7 +216,8 @@ def _uuid(seen: Mapping[str, Any]) -> str | None:
 
 def _sessions(settings: Settings, bench: Bench, guard: Guard) -> tuple[dict[str, ProfileSession], tuple[Note, ...]]:
     """Return the sessions to run, by tool; a tool that was asked for by name must be there."""
-    chosen = {"auto": ("nsys", "ncu"), "none": (), "nsys": ("nsys",), "ncu": ("ncu",)}[settings["profile"]]
+    wanted = settings["profile"]
+    chosen = {"none": (), "nsys": ("nsys",), "ncu": ("ncu",)}.get(wanted, ("nsys", "ncu"))
     finders = {"nsys": tools.find_nsys, "ncu": tools.find_ncu}
     sessions: dict[str, ProfileSession] = {}
     notes: list[Note] = []
@@ -227,11 +228,12 @@ def _sessions(settings: Settings, bench: Bench, guard: Guard) -> tuple[dict[str,
         if usable:
             request = partial(job_request, root=bench.root)
             sessions[tool] = ProfileSession(
-                tool, str(usable.path), str(usable.version), bench.python, guard, env, request, bench.timeout_s
+                *(tool, str(usable.path), str(usable.version), bench.python, guard, env, request, bench.timeout_s),
+                full=wanted == "full",
             )
             continue
-        problem = (found[0].problem or "it is incomplete") if found else f"{tool} was not found"
-        if settings["profile"] != "auto":
+        problem = f"{found[0].path}: {found[0].problem or 'it is incomplete'}" if found else f"{tool} was not found"
+        if wanted == tool:
             raise MachineError(f"{tool} was asked for and cannot be used: {problem}", hint=_HINTS[tool])
         notes.append(Note(f"no-{tool}", f"not profiled with {tool}: {problem}; {_INSTEAD[tool]}", _HINTS[tool]))
     return sessions, tuple(notes)
@@ -242,7 +244,7 @@ def _profilers(
 ) -> tuple[Profiler, ...]:
     """Return what profiles, in order: torch stands in where nsys is wanted and missing or records nothing."""
     profilers: list[Profiler] = []
-    if settings["profile"] in {"auto", "nsys"}:
+    if settings["profile"] in {"auto", "full", "nsys"}:
         torch = TorchTrace(worker, guard, partial(job_request, root=bench.root), bench.timeout_s)
         nsys = sessions.get("nsys")
         profilers.append(WithFallback(nsys, torch) if nsys else torch)

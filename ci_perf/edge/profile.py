@@ -54,13 +54,16 @@ class ProfileSession:
     env: Mapping[str, str]
     request: Callable[[Job], dict[str, Any]]
     timeout_s: float
+    full: bool = False
+    """Whether ncu is asked for costly counters that no gate names."""
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Profile all jobs in one session; what cannot be had becomes a note, never an exception."""
         try:
             found = self._nsys(jobs) if self.tool == "nsys" else self._ncu(jobs)
         except CiPerfError as error:
-            found = Profiled(notes=(Note(f"{self.tool}-failed", f"{self.tool}: {error}", error.hint),))
+            message = str(error).replace(f"{self.guard.outside}/", "")
+            found = Profiled(notes=(Note(f"{self.tool}-failed", f"{self.tool}: {message}", error.hint),))
         files = (self.guard.outside / name for name in _FILES[self.tool])
         withheld = (note for file in files if file.is_file() for note in self.guard.admit(file))
         return replace(found, notes=(*found.notes, *withheld))
@@ -81,18 +84,19 @@ class ProfileSession:
         exported_to.unlink()
         timeline = nsys.read_timeline(sqlite)
         metrics, whole = nsys_activity.read(sqlite, {job.label for job in jobs})
+        ended, failures = self._ended(jobs)
         found = {
             job.label: case_timeline(timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics.get(job.label))
-            for job in jobs
+            for job in ended
         }
-        notes = [*self._partial(completed), *(Note("nsys-warning", f"nsys: {w}") for w in timeline.warnings)]
+        notes = [*self._partial(completed), *(Note("nsys-warning", f"nsys: {w}") for w in timeline.warnings), *failures]
         ran = {inside.name: [kernel.short_name for kernel in inside.kernels] for inside in timeline.ranges}
-        notes += self._unseen(jobs, {label for label, mine in found.items() if mine and mine.kernels}, ran)
+        notes += self._unseen(ended, {label for label, mine in found.items() if mine and mine.kernels}, ran)
         return timelines_found(found, whole, notes)
 
     def _ncu(self, jobs: Sequence[Job]) -> Profiled:
         report = self.guard.outside / "kernels.ncu-rep"
-        metrics = wanted(gate.metric for job in jobs for gate in job.spec.gates)
+        metrics = wanted((gate.metric for job in jobs for gate in job.spec.gates), full=self.full)
         target = self._target(jobs, NCU_LAUNCHES)
         names = sorted({metric.ncu for metric in metrics})
         completed = self._start(ncu.command(self.path, target, metrics=names, report=report), len(jobs))
@@ -100,19 +104,24 @@ class ProfileSession:
         if not report.is_file():
             return self._nothing(completed, trouble)
         counters = ncu.read(report)
-        notes = [*self._partial(completed), *(Note("ncu-warning", f"ncu: {w}") for w in counters.warnings)]
+        ended, failures = self._ended(jobs)
+        notes = [*self._partial(completed), *(Note("ncu-warning", f"ncu: {w}") for w in counters.warnings), *failures]
         if trouble is not None:
             notes.append(Note(f"ncu-{trouble.code}", f"ncu: {trouble.message}", trouble.hint))
         found = {
-            job.label: case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, _of(job, metrics))
-            for job in jobs
+            job.label: case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, self._of(job))
+            for job in ended
         }
         ran: dict[str, list[str]] = defaultdict(list)
         for launch in counters.launches:
             for name in launch.ranges:
                 ran[name].append(launch.name)
-        notes += self._unseen(jobs, {label for label, counters in found.items() if counters}, ran)
+        notes += self._unseen(ended, {label for label, counters in found.items() if counters}, ran)
         return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes))
+
+    def _of(self, job: Job) -> tuple[Metric, ...]:
+        """Return the metrics of one case: a gate of another kernel may have brought more into the session."""
+        return wanted((gate.metric for gate in job.spec.gates), full=self.full)
 
     def _target(self, jobs: Sequence[Job], launches: int) -> tuple[str, ...]:
         """Write the requests of the session to a file and return the worker that answers them."""
@@ -153,38 +162,42 @@ class ProfileSession:
         return [Note(f"{self.tool}-time-limit", message, WAITING)]
 
     def _unseen(self, jobs: Sequence[Job], seen: Collection[str], ran: Mapping[str, Sequence[str]]) -> list[Note]:
-        """Say which cases the tool saw nothing of; where the worker could not run one, with its reason.
+        """Say of which of the cases that ran the tool saw nothing.
 
         `ran` are the GPU kernels of each range: those of a case that no pattern matches are named.
         """
-        failed = self._failures(jobs)
-        notes = [
-            Note(f"{self.tool}-case-failed", f"{self.tool}: {job.id} was not profiled: {failed[job.label]}")
-            for job in jobs
-            if job.label in failed
-        ]
-        unseen = [job for job in jobs if job.label not in seen and job.label not in failed]
-        notes += [_unmatched(self.tool, job, ran[job.label]) for job in unseen if ran.get(job.label)]
+        unseen = [job for job in jobs if job.label not in seen]
+        notes = [_unmatched(self.tool, job, ran[job.label]) for job in unseen if ran.get(job.label)]
         cases = [job.id for job in unseen if not ran.get(job.label)]
         if not cases:
             return notes
-        message = f"{self.tool}: saw no GPU kernel of {', '.join(cases[:5])}" + (
-            " and others" if len(cases) > 5 else ""
-        )
+        message = f"{self.tool}: saw no GPU kernel of {_named(cases)}"
         return [*notes, Note(f"{self.tool}-no-range", message, "does `launch` start any, on torch's current stream?")]
 
-    def _failures(self, jobs: Sequence[Job]) -> dict[str, str]:
-        """Return what the worker answered for the cases that it could not run; answers come in the order of jobs."""
+    def _ended(self, jobs: Sequence[Job]) -> tuple[list[Job], list[Note]]:
+        """Return the cases that the worker ran to their end, and why not the others: their ranges hold a part.
+
+        Its answers come in the order of the jobs. A worker that left no file of them did not run at all.
+        """
         try:
             lines = (self.guard.folder / "logs" / f"{self.tool}-answers.jsonl").read_text(encoding="utf-8").splitlines()
         except OSError:
-            return {}
+            return list(jobs), []
         answers = [json.loads(line) for line in lines if line.endswith("}")]
-        return {
-            job.label: str(answer["message"])
-            for job, answer in zip(jobs, answers, strict=False)
+        answered = list(zip(jobs, answers, strict=False))
+        notes = [
+            Note(f"{self.tool}-case-failed", f"{self.tool}: {job.id} was not profiled: {answer['message']}")
+            for job, answer in answered
             if not answer.get("ok", True)
-        }
+        ]
+        if cut_off := [job.id for job in jobs[len(answered) :]]:
+            message = f"{self.tool}: the session ended early, and nothing is known of {_named(cut_off)}"
+            notes.append(Note(f"{self.tool}-cut-off", message, f"see logs/{self.tool}.log in the run's folder"))
+        return [job for job, answer in answered if answer.get("ok", True)], notes
+
+
+def _named(cases: Sequence[str]) -> str:
+    return ", ".join(cases[:5]) + (" and others" if len(cases) > 5 else "")
 
 
 def _unmatched(tool: str, job: Job, ran: Sequence[str]) -> Note:
@@ -199,8 +212,3 @@ def timelines_found(
     timelines = {label: timeline for label, timeline in found.items() if timeline is not None}
     counters = {label: launch_counters(timeline) for label, timeline in timelines.items()}
     return Profiled(timelines, {k: v for k, v in counters.items() if v}, trace, tuple(notes))
-
-
-def _of(job: Job, metrics: Sequence[Metric]) -> list[Metric]:
-    gated = {gate.metric for gate in job.spec.gates}
-    return [metric for metric in metrics if not metric.extra_passes or metric.name in gated]

@@ -57,6 +57,8 @@ class ProgramCounters:
     root: Path
     env: Mapping[str, str]
     timeout_s: float
+    full: bool = False
+    """Whether ncu is asked for costly counters that no gate names."""
 
     def run(self, job: Job, argv: Sequence[str], traced: Traced) -> Profiled:
         """Count what a program does on the GPU; what cannot be had becomes a note, never an exception."""
@@ -80,7 +82,7 @@ class ProgramCounters:
     def _run(
         self, job: Job, argv: Sequence[str], traced: Traced, report: Path
     ) -> tuple[Mapping[str, Reading], list[Note]]:
-        metrics = wanted(gate.metric for gate in job.spec.gates)
+        metrics = wanted((gate.metric for gate in job.spec.gates), full=self.full)
         command = ncu.program_command(
             self.ncu,
             argv,

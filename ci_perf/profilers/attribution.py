@@ -13,6 +13,8 @@ from ci_perf.profilers.counters import Counters
 from ci_perf.profilers.timeline import Gpu, KernelStats, Timeline, hidden_by_graphs
 
 _NO_SHAPE = (0, 0, 0)
+"""Of a kernel whose grid or block the trace does not tell: no launch has it."""
+_NOT_SAID = "the trace does not say it of every kernel"
 
 
 def counts(name: str, patterns: Sequence[str]) -> bool:
@@ -79,10 +81,10 @@ def _launch_metrics(
 ) -> dict[str, Reading]:
     shared, local = [_shared(k) for k in kernels], [k.local_per_thread for k in kernels]
     occupancies = [
-        occupancy_pct(capabilities.get(k.device), math.prod(k.block), k.registers_per_thread, _shared(k) or 0)
-        if k.block and k.registers_per_thread is not None
+        occupancy_pct(capabilities.get(k.device), math.prod(k.block), k.registers_per_thread, mine)
+        if k.block and k.registers_per_thread is not None and mine is not None
         else None
-        for k in kernels
+        for k, mine in zip(kernels, shared, strict=True)
     ]
     return {
         "shared_bytes_per_block": _worst(shared, max, "shared_bytes_per_block"),
@@ -94,7 +96,7 @@ def _launch_metrics(
 def _worst(values: Sequence[float | None], choose: Callable[[Iterable[float]], float], name: str) -> Reading:
     known = [float(value) for value in values if value is not None]
     if not values or len(known) < len(values):
-        reason = "the trace does not say it of every kernel" if values else "no kernel ran in the range"
+        reason = _NOT_SAID if values else "no kernel ran in the range"
         return Reading(None, BY_NAME[name].unit, reason)
     return Reading(choose(known), BY_NAME[name].unit)
 
@@ -105,19 +107,22 @@ def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]
     if not kernels:
         return ()
     registers = [k.registers_per_thread for k in kernels]
-    blocks = sum(math.prod(k.grid) * k.count for k in kernels)
+    threads = [math.prod(k.block) or None for k in kernels]
+    blocks = [math.prod(k.grid) * k.count or None for k in kernels]
     unequal = any(k.count % launches for k in kernels)
-    reason = "the launches were not alike" if unequal else ""
-    known = [r for r in registers if r is not None]
+    grids = _of_all(blocks, lambda found: sum(found) / launches, "block")
     return (
         {
-            "registers_per_thread": Reading(float(max(known)), "register")
-            if len(known) == len(registers)
-            else Reading(None, "register", "the trace does not say it of every kernel"),
-            "block_size": Reading(float(max(math.prod(k.block) for k in kernels)), "thread"),
-            "grid_size": Reading(None if unequal else blocks / launches, "block", reason),
+            "registers_per_thread": _of_all(registers, max, "register"),
+            "block_size": _of_all(threads, max, "thread"),
+            "grid_size": Reading(None, "block", "the launches were not alike") if unequal else grids,
         },
     )
+
+
+def _of_all(values: Sequence[int | None], choose: Callable[[list[int]], float], unit: str) -> Reading:
+    known = [value for value in values if value is not None]
+    return Reading(float(choose(known)), unit) if len(known) == len(values) else Reading(None, unit, _NOT_SAID)
 
 
 def program_timeline(
@@ -172,17 +177,19 @@ def case_counters(
 ) -> tuple[Mapping[str, Reading], ...]:
     """Return the named readings of each launch of a case; empty where its range holds no kernel that counts.
 
-    The kernels of a range come launch by launch in the order of the file. Where their number is no multiple of the
-    launches, a launch cannot be told from the next, and nothing is said of any.
+    The kernels of a range come launch by launch in the order of the file. Where these are not the same for each launch,
+    some were lost or a launch cannot be told from the next, and nothing is said of any.
     """
     metrics = tuple(metrics)
     mine = [launch for launch in counters.launches if label in launch.ranges and counts(launch.name, patterns)]
     if not mine:
         return ()
-    if len(mine) % launches:
-        reason = f"{len(mine)} GPU kernels in {launches} launches"
-        return ({metric.name: Reading(None, metric.unit, reason) for metric in metrics},)
     each = len(mine) // launches
+    alike = all(launch.name == mine[place % each].name for place, launch in enumerate(mine)) if each else False
+    if len(mine) % launches or not alike:
+        others = "" if len(mine) % launches else ", not the same in each"
+        reason = f"{len(mine)} GPU kernels in {launches} launches{others}"
+        return ({metric.name: Reading(None, metric.unit, reason) for metric in metrics},)
     return tuple(
         combine_kernels([launch.metrics for launch in mine[first : first + each]], metrics)
         for first in range(0, len(mine), each)

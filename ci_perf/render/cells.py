@@ -56,6 +56,15 @@ def gate(finding: GateFinding) -> str:
     return f"{finding.gate.metric} is {number(finding.reading.value)}{unit}, {limit}"
 
 
+def unmeasured_gates(report: Report) -> list[tuple[str, list[str]]]:
+    """Return each gate that was not measured, in words, with its cases: of many cases the reason is mostly one."""
+    found: dict[str, dict[str, None]] = {}
+    for row in report.rows:
+        for finding in row.finding.unmeasured_gates:
+            found.setdefault(gate(finding), {})[row.finding.id] = None
+    return [(words, list(cases)) for words, cases in found.items()]
+
+
 def throughput(row: Row) -> str:
     """Write the achieved rates: operations where there are any, and bytes."""
     if row.roofline is None:

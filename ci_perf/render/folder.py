@@ -13,7 +13,7 @@ from ci_perf.render.escape import clean, prose
 FILES: Mapping[str, str] = {
     "index.md": "this page",
     "report.md": "**open this first**: verdicts, what changed and why",
-    "key_metrics.csv": "every number of the report, in base units, for a spreadsheet",
+    "key_metrics.csv": "every number of the report, counters and timeline among them, in base units, for a spreadsheet",
     "run.json": "everything that was measured; `ci-perf replay` makes the report from it anywhere",
     "baseline.patch": "what `ci-perf baseline accept` would change, for `git apply`; from `ci-perf publish`",
     "nsys_summary.txt": "the timeline in words: GPU kernels, and what the host cost",

@@ -1,4 +1,7 @@
-"""A run as JUnit XML, for test viewers: a red row fails, an undecided one is skipped with its reason."""
+"""A run as JUnit XML, for test viewers: a red row fails, an undecided one is skipped with its reason.
+
+A gate that was not measured is said in the output of its case, because it is no pass.
+"""
 
 from xml.etree import ElementTree
 
@@ -21,10 +24,17 @@ def render_junit(report: Report) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=clean(row.finding.kernel), name=clean(name))
         if row.finding.head is not None and row.finding.unit == "s":
             case.set("time", f"{row.finding.head:.9f}")
-        message = clean(f"{row.finding.verdict} {cells.why(row)}", 1000)
+        broken, unmeasured = (
+            [f"gate: {cells.gate(gate)}" for gate in gates]
+            for gates in (row.finding.broken_gates, row.finding.unmeasured_gates)
+        )
+        why = "; ".join([f"{row.finding.verdict} {cells.why(row)}", *broken, *(unmeasured if row.red else ())])
+        message = clean(why, 1000)
         if row.red:
             ElementTree.SubElement(case, "failure", type=str(row.finding.verdict), message=message)
         elif row.finding.verdict in undecided:
             ElementTree.SubElement(case, "skipped", message=message)
+        if unmeasured:
+            ElementTree.SubElement(case, "system-out").text = clean("; ".join(unmeasured), 1000)
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"

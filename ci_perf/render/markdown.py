@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from tabulate import tabulate
 
+from ci_perf.core.metrics import BY_NAME as METRICS
+from ci_perf.core.metrics import typical
 from ci_perf.core.model import Verdict
 from ci_perf.core.publish import State, marker, next_state
 from ci_perf.core.quantity import number, percent
@@ -15,6 +17,8 @@ from ci_perf.render import cells
 from ci_perf.render.escape import block, code, prose
 
 MOST_TRACEBACKS = 5
+MOST_CASES = 5
+"""So many cases of a gate that was not measured are named."""
 LARGEST_COMMENT = 65_000
 """Bytes: GitHub takes 65,536 characters, and no character is less than a byte."""
 LARGEST_SUMMARY = 1_000_000
@@ -68,6 +72,7 @@ _NUMBERS = (
     "Time by NVTX range and GPU kernel",
     "GPU kernels of each case",
     "Timeline",
+    "All counters",
 )
 _LEFT_OUT = (("Unchanged",), _NUMBERS, ("Inconclusive and not comparable", "New cases"))
 _MOST_ROWS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
@@ -129,6 +134,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "Time by NVTX range and GPU kernel": _parts_of_time(report.rows, most),
         "GPU kernels of each case": _kernels(report.rows, most),
         "Timeline": _timeline(report, most),
+        "All counters": _all_counters(report, most),
         "Environment": _environment(report, frame.cost_per_hour),
         "How to reproduce": f"```sh\n{cells.reproduce(report, foreign=frame.foreign)}\n```",
         "Accept this run as the baseline": f"```sh\n{frame.patch_command}\n```" if frame.patch_command else "",
@@ -138,7 +144,7 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
     return {
         "Flagged": _flagged(flagged, report, most),
         "failures": shown.pop("What the failed kernels wrote"),
-        "Gates": _gates(report.rows, most),
+        "Gates": _gates(report, most),
         "Counters": _counters(report.rows, most),
         "GPU kernels that changed": _kernel_changes(report.rows, most),
         "Warnings": _warnings(report, most),
@@ -252,12 +258,22 @@ def _side_by_side(report: Report, most: int | None) -> str:
     return table(header, shown, header[1:]) + _more(lines, most) if lines else ""
 
 
-def _gates(rows: Sequence[Row], most: int | None) -> str:
-    broken = [(row, gate) for row in rows for gate in row.finding.broken_gates]
-    if not broken:
+def _gates(report: Report, most: int | None) -> str:
+    """List the gates that are broken, case by case, and those that were not measured, by reason."""
+    lines = [
+        [code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))]
+        for row in report.rows
+        for gate in row.finding.broken_gates
+    ]
+    lines += [[_cases(cases), "NOT MEASURED", prose(words)] for words, cases in cells.unmeasured_gates(report)]
+    if not lines:
         return ""
-    lines = [[code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))] for row, gate in broken[:most]]
-    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines) + _more(broken, most)
+    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines[:most]) + _more(lines, most)
+
+
+def _cases(cases: Sequence[str]) -> str:
+    named = ", ".join(code(case) for case in cases[:MOST_CASES])
+    return named + (f" and {len(cases) - MOST_CASES:,} more" if len(cases) > MOST_CASES else "")
 
 
 def _counters(rows: Sequence[Row], most: int | None) -> str:
@@ -343,8 +359,28 @@ def _timeline(report: Report, most: int | None) -> str:
     return table(["case", *columns], [usual, *lines[:most]], columns) + _more(lines, most)
 
 
+def _all_counters(report: Report, most: int | None) -> str:
+    """Return the counters of each case, a column for each that any case has; a dash for what is not available."""
+    found = [(row.finding.id, typical(row.measurement.counters)) for row in report.rows if row.measurement]
+    found = [(case, readings) for case, readings in found if readings]
+    columns = [name for name in METRICS if any(name in readings for _, readings in found)]
+    if not columns:
+        return ""
+    lines = [
+        [code(case), *(_number(readings[name].value) if name in readings else "-" for name in columns)]
+        for case, readings in found
+    ]
+    units = ["unit", *(METRICS[name].unit for name in columns)]
+    return table(["case", *columns], [units, *lines[:most]], columns) + _more(lines, most)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else number(value)
+
+
 def _shape(dimensions: tuple[int, int, int]) -> str:
-    return " x ".join(str(d) for d in dimensions)
+    """Write a grid or a block; a dash where the trace does not tell it."""
+    return " x ".join(str(d) for d in dimensions) if all(dimensions) else "-"
 
 
 def _environment(report: Report, cost_per_hour: float | None) -> str:

@@ -1,14 +1,19 @@
 """The numbers of a run as CSV, one line for each case and device.
 
 A number stands in the column that ends in its base unit: `head_s` for times, `head_byte_per_s` for a bandwidth. The
-columns of units other than seconds are there only where a case has them.
+columns of units other than seconds, of counters and of the timeline are there only where a case has them.
 """
 
 import csv
 import io
+from collections import Counter
 
 from ci_perf.core.base_unit import suffix
+from ci_perf.core.metrics import BY_NAME as COUNTERS
+from ci_perf.core.metrics import typical
+from ci_perf.core.model import GateState
 from ci_perf.core.report import Report, Row
+from ci_perf.core.timeline import BY_NAME as TIMELINE
 
 COLUMNS = (
     "kernel",
@@ -37,6 +42,9 @@ COLUMNS = (
     "roofline_share",
     "arithmetic_intensity",
     "attainable_flop_per_s",
+    "gates_kept",
+    "gates_broken",
+    "gates_not_measured",
 )
 _MEASURED = tuple(c for c in COLUMNS if c.endswith("_s") and "_per_" not in c)
 """What is in the unit of the measurement."""
@@ -55,11 +63,21 @@ def render_csv(report: Report) -> str:
     text = _Lines()
     others = sorted({suffix(row.finding.unit) for row in report.rows} - {"s"})
     further = [f"{column.removesuffix('s')}{unit}" for unit in others for column in _MEASURED]
-    writer = csv.DictWriter(text, (*COLUMNS, *further), restval="", lineterminator="\r\n")
+    profiled = [_profiled(row) for row in report.rows]
+    metrics = [name for name in (*COUNTERS, *TIMELINE) if any(name in found for found in profiled)]
+    writer = csv.DictWriter(text, (*COLUMNS, *further, *metrics), restval="", lineterminator="\r\n")
     writer.writeheader()
-    for row in report.rows:
-        writer.writerow({k: _cell(v) for k, v in _line(row).items()})
+    for row, found in zip(report.rows, profiled, strict=True):
+        writer.writerow({k: _cell(v) for k, v in (_line(row) | found).items()})
     return text.getvalue()
+
+
+def _profiled(row: Row) -> dict[str, float | None]:
+    """Return counters and the metrics of the timeline by name."""
+    measurement = row.measurement
+    timeline = measurement.timeline.metrics if measurement and measurement.timeline else {}
+    readings = {**typical(measurement.counters if measurement else ()), **timeline}
+    return {name: reading.value for name, reading in readings.items() if name in COUNTERS or name in TIMELINE}
 
 
 def _line(row: Row) -> dict[str, object]:
@@ -71,6 +89,9 @@ def _line(row: Row) -> dict[str, object]:
         "verdict": finding.verdict,
         "code": finding.code,
     }
+    if finding.gates:
+        states = Counter(gate.state for gate in finding.gates)
+        line |= {f"gates_{state.lower()}": states[state] for state in GateState}
     measured: dict[str, float | None] = {"base": finding.base, "head": finding.head}
     if finding.change:
         line |= {"ratio": finding.change.point, "ratio_low": finding.change.low, "ratio_high": finding.change.high}

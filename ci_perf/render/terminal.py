@@ -36,6 +36,7 @@ def render_terminal(report: Report) -> RenderableType:
         lines = failure.detail.strip().splitlines()[-8:] if failure else []
         parts += [_line(f"{row.finding.id}: {line}", "dim") for line in lines]
     parts += [_line(line, "bold red") for line in _broken(report)]
+    parts += [_line(line, "yellow") for line in _unmeasured(report)]
     parts += [_line(line, "") for line in (*_counters(report), *_kernels(report))]
     parts += [_line(f"warning: {row.finding.id}: {w}", "yellow") for row in report.rows for w in row.warnings]
     for note in report.notes:
@@ -102,6 +103,10 @@ def _title(report: Report) -> str:
 
 def _broken(report: Report) -> list[str]:
     return [f"gate broken: {row.finding.id}: {cells.gate(g)}" for row in report.rows for g in row.finding.broken_gates]
+
+
+def _unmeasured(report: Report) -> list[str]:
+    return [f"gate: {words}: {', '.join(cases)}" for words, cases in cells.unmeasured_gates(report)]
 
 
 def _counters(report: Report) -> list[str]:
