@@ -54,8 +54,9 @@ class ScriptedLab:
             failure = self.failures.get(("time", job.id, batch, turn))
             yield job, failure or Replicate((seconds,), 100, "cuda-graph", batch)
 
-    def profile(self, jobs):
+    def profile(self, jobs, changed=()):
         self.log.append(("profile", *((job.id, job.device) for job in jobs)))
+        self.changed = [job.id for job in changed]
         yield from self.profiled
 
     def seconds_used(self):
@@ -164,12 +165,15 @@ def test_a_candidate_is_measured_again_in_another_batch_and_only_then_decided(fa
     verdicts = {f.kernel: f.verdict for f in judge(run)}
     assert verdicts == {"gemm": Verdict.UNCHANGED, "sdpa": verdict}
 
+    assert lab.changed == ["sdpa/s128"], "these are profiled for every counter"
+
 
 def test_unchanged_cases_are_measured_once():
     lab = ScriptedLab()
     go(lab, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")))
 
     assert (lab.timed("gemm/s128"), lab.timed("sdpa/s128")) == (6, 6)
+    assert lab.changed == []
 
 
 def test_a_candidate_is_confirmed_on_its_own_device_only():

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,9 @@ from ci_perf.core.metrics import BY_NAME
 from ci_perf.core.model import Gate, Reading
 from ci_perf.core.plan import Job
 from ci_perf.edge.guard import Guard
+from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.profile import ProfileSession
+from ci_perf.flow.lab import Profiled
 from ci_perf.profilers.attribution import case_counters, launch_counters, program_timeline
 from ci_perf.profilers.counters import Counters, Kind, Launch
 from ci_perf.profilers.timeline import Gpu, KernelStats
@@ -112,6 +115,37 @@ def test_a_session_asks_for_costly_counters_where_a_gate_or_a_full_profile_wants
         asked.append("sm__throughput" in (folder / "ncu-calls").read_text())
 
     assert asked == [False, True, True]
+
+
+def test_a_session_that_explains_takes_the_full_set_into_a_report_of_its_own(tmp_path):
+    first = replace(session(tmp_path), tool="ncu", path=str(fake_ncu(tmp_path)))
+    first.run([job("sdpa", "s512"), job("matmul", "n4096")])
+    first.explaining().run([job("sdpa", "s512")])
+    usual, full = (tmp_path / "ncu-calls").read_text().splitlines()
+
+    assert ("--set full" in usual, "--set full" in full) == (False, True)
+    assert {path.name for path in (tmp_path / "out").glob("*.ncu-rep")} == {"kernels.ncu-rep", "explain.ncu-rep"}
+    assert len((tmp_path / "out/logs/ncu-requests.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "out/logs/ncu-explain-requests.jsonl").read_text().splitlines()) == 1
+    assert not first.explaining().can_explain
+
+
+class Counting(ProfileSession):
+    """Finds a counter of every case that it is given, but of those called `denied`."""
+
+    def run(self, jobs):
+        self.env["asked"].append((self.report, [job.id for job in jobs]))
+        return Profiled(counters={job.label: ({"cycles": Reading(1.0)},) for job in jobs if job.case != "denied"})
+
+
+def test_cases_that_changed_are_explained_where_there_are_counters_at_all():
+    jobs, asked = [job("k", "same"), job("k", "slower"), job("k", "denied")], []
+    counting = Counting("ncu", "ncu", "2025.3", "python3", None, {"asked": asked}, None, 1.0)
+    idle = SimpleNamespace(close=lambda: None, traced=False)
+    found = MachineLab(None, idle, idle, (counting,)).profile(jobs, jobs[1:])
+
+    assert len(list(found)) == 2
+    assert asked == [("kernels", ["k/same", "k/slower", "k/denied"]), ("explain", ["k/slower"])]
 
 
 def test_a_complaint_names_no_folder_of_the_machine(tmp_path):

@@ -165,7 +165,7 @@ SETTINGS: tuple[Setting, ...] = (
         "profile",
         "auto",
         _choice(PROFILES),
-        "What to profile with: auto (nsys and ncu where they work), full (every counter too), nsys, ncu, none.",
+        "What to profile with: auto (nsys and ncu where they work), full (with ncu's full set), nsys, ncu, none.",
         "NAME",
     ),
     Setting(

@@ -52,9 +52,9 @@ class _AuditLab(MachineLab):
         """Return what is known."""
         yield from ((job, self.verified[job.id]) for job in jobs)
 
-    def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job] = ()) -> Iterator[Profiled]:
         """Profile nothing."""
-        del jobs
+        del jobs, changed
         return iter(())
 
 

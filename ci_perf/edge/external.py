@@ -145,14 +145,17 @@ class ProgramRunner:
             base_parts=base.parts(1.0) if base is not None else {},
         )
 
-    def count(self, job: Job) -> Profiled:
-        """Run a `command` under ncu where there is one that is wanted; benchmarks choose their launches themselves."""
+    def count(self, job: Job, *, full: bool = False) -> Profiled:
+        """Run a `command` under ncu where there is one that is wanted; benchmarks choose their launches themselves.
+
+        `full` asks for costly counters too.
+        """
         if self._counters is None or job.spec.program is None or job.spec.program.kind != "command":
             return Profiled()
         traced = self._under_nsys.traced(job) if self._under_nsys is not None else Traced()
         with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
             _, argv = self._launcher.prepare(job, Path(scratch))
-            return self._counters.run(job, argv, traced)
+            return self._counters.run(job, argv, traced, full=full)
 
     def argv(self, job: Job) -> tuple[str, ...]:
         """Return the command line of a `command`, as another tool can run it in the root of the repository."""

@@ -15,7 +15,7 @@ from ci_perf.core.versus import NOT_IN_BASE
 from ci_perf.edge import gpu
 from ci_perf.edge.base import Base
 from ci_perf.edge.external import ProgramRunner
-from ci_perf.edge.profile import Profiler
+from ci_perf.edge.profile import Profiler, ProfileSession
 from ci_perf.edge.turns import Side, SideFailure, Table
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow.lab import Profiled
@@ -164,10 +164,10 @@ class MachineLab:
             yield job, found
             started = time.monotonic()
 
-    def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job] = ()) -> Iterator[Profiled]:
         """Run all jobs under each profiler, one session each; programs were traced when they were timed.
 
-        Each program is run under ncu by itself: it starts and ends as it likes.
+        Each program is run under ncu by itself: it starts and ends as it likes. What changed has a session more.
         """
         for worker in (self._worker, *((self._base.side.worker, self._base.twin.worker) if self._base else ())):
             worker.close()  # the last case would hold its memory on the GPU
@@ -176,7 +176,7 @@ class MachineLab:
         for job in jobs:
             if job.spec.program is not None:
                 with self._holding_gpu(job):
-                    counted = self._programs.count(job)
+                    counted = self._programs.count(job, full=job in changed)
                 yield counted
         jobs = [job for job in jobs if job.spec.program is None]
         for session in self._profilers if jobs else ():
@@ -184,6 +184,12 @@ class MachineLab:
             found = session.run(jobs)
             self._gpu_seconds += time.monotonic() - started
             yield found
+            known = [job for job in jobs if job in changed and job.label in found.counters]
+            if isinstance(session, ProfileSession) and session.can_explain and known:
+                started = time.monotonic()
+                explained = session.explaining().run(known)
+                self._gpu_seconds += time.monotonic() - started
+                yield explained
 
     def _time_program(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a program. The GPU is idle for an unknown part of it, so its mean clock and power would say nothing."""

@@ -29,8 +29,8 @@ WAITING = (
 )
 """What to do about a profiler that did not end."""
 _EXPORT_TIMEOUT_S = 300.0
-_FILES = {"nsys": ("timeline.sqlite", "timeline.nsys-rep"), "ncu": ("kernels.ncu-rep",)}
-"""What a session leaves in the artifact folder."""
+_TIMELINE = ("timeline.sqlite", "timeline.nsys-rep")
+"""What nsys leaves in the artifact folder."""
 
 
 class Profiler(Protocol):
@@ -55,7 +55,23 @@ class ProfileSession:
     request: Callable[[Job], dict[str, Any]]
     timeout_s: float
     full: bool = False
-    """Whether ncu is asked for costly counters that no gate names."""
+    """Whether ncu is asked for all that it knows, not only for what is compared and gated."""
+    report: str = "kernels"
+    """What ncu's report is called."""
+
+    @property
+    def can_explain(self) -> bool:
+        """Whether a second session would say more of a case."""
+        return self.tool == "ncu" and not self.full
+
+    def explaining(self) -> "ProfileSession":
+        """Return the session that asks for every counter, and leaves what this one leaves as it is."""
+        return replace(self, full=True, report="explain")
+
+    @property
+    def _stem(self) -> str:
+        """What its logs begin with."""
+        return self.tool if self.report == "kernels" else f"{self.tool}-{self.report}"
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Profile all jobs in one session; what cannot be had becomes a note, never an exception."""
@@ -64,7 +80,8 @@ class ProfileSession:
         except CiPerfError as error:
             message = str(error).replace(f"{self.guard.outside}/", "")
             found = Profiled(notes=(Note(f"{self.tool}-failed", f"{self.tool}: {message}", error.hint),))
-        files = (self.guard.outside / name for name in _FILES[self.tool])
+        names = _TIMELINE if self.tool == "nsys" else (f"{self.report}.ncu-rep",)
+        files = (self.guard.outside / name for name in names)
         withheld = (note for file in files if file.is_file() for note in self.guard.admit(file))
         return replace(found, notes=(*found.notes, *withheld))
 
@@ -95,11 +112,11 @@ class ProfileSession:
         return timelines_found(found, whole, notes)
 
     def _ncu(self, jobs: Sequence[Job]) -> Profiled:
-        report = self.guard.outside / "kernels.ncu-rep"
+        report = self.guard.outside / f"{self.report}.ncu-rep"
         metrics = wanted((gate.metric for job in jobs for gate in job.spec.gates), full=self.full)
         target = self._target(jobs, NCU_LAUNCHES)
         names = sorted({metric.ncu for metric in metrics})
-        completed = self._start(ncu.command(self.path, target, metrics=names, report=report), len(jobs))
+        completed = self._start(ncu.command(self.path, target, metrics=names, report=report, full=self.full), len(jobs))
         trouble = ncu.diagnose(completed.output)
         if not report.is_file():
             return self._nothing(completed, trouble)
@@ -129,15 +146,15 @@ class ProfileSession:
         more = {"op": "profile", "launches": launches, self.tool: self.version}
         requests = [{**self.request(job), **more, "range": job.label} for job in jobs]
         lines = "".join(json.dumps(request) + "\n" for request in requests)
-        path = write_text(logs / f"{self.tool}-requests.jsonl", lines)
-        answers = logs / f"{self.tool}-answers.jsonl"
+        path = write_text(logs / f"{self._stem}-requests.jsonl", lines)
+        answers = logs / f"{self._stem}-answers.jsonl"
         return worker_command(
-            self.python, logs / f"{self.tool}.stdout.txt", "--requests", str(path), "--answers", str(answers)
+            self.python, logs / f"{self._stem}.stdout.txt", "--requests", str(path), "--answers", str(answers)
         )
 
     def _start(self, argv: Sequence[str], cases: int) -> proc.Completed:
         completed = proc.run(argv, timeout_s=self.timeout_s * (1 + cases), env=self.env)
-        self._log(self.tool, completed)
+        self._log(self._stem, completed)
         return completed
 
     def _log(self, name: str, completed: proc.Completed) -> None:
@@ -152,7 +169,7 @@ class ProfileSession:
         ended = "ran into its time limit" if completed.timed_out else f"ended with {proc.signal_name(completed.status)}"
         lines = completed.output.strip().splitlines()
         message = f"{self.tool} {ended} and wrote no report" + (f": {lines[-1][:200]}" if lines else "")
-        hint = WAITING if completed.timed_out else f"see logs/{self.tool}.log in the run's folder"
+        hint = WAITING if completed.timed_out else f"see logs/{self._stem}.log in the run's folder"
         return Profiled(notes=(Note(f"{self.tool}-no-report", message, hint),))
 
     def _partial(self, completed: proc.Completed) -> list[Note]:
@@ -180,7 +197,8 @@ class ProfileSession:
         Its answers come in the order of the jobs. A worker that left no file of them did not run at all.
         """
         try:
-            lines = (self.guard.folder / "logs" / f"{self.tool}-answers.jsonl").read_text(encoding="utf-8").splitlines()
+            file = self.guard.folder / "logs" / f"{self._stem}-answers.jsonl"
+            lines = file.read_text(encoding="utf-8").splitlines()
         except OSError:
             return list(jobs), []
         answers = [json.loads(line) for line in lines if line.endswith("}")]
@@ -192,7 +210,7 @@ class ProfileSession:
         ]
         if cut_off := [job.id for job in jobs[len(answered) :]]:
             message = f"{self.tool}: the session ended early, and nothing is known of {_named(cut_off)}"
-            notes.append(Note(f"{self.tool}-cut-off", message, f"see logs/{self.tool}.log in the run's folder"))
+            notes.append(Note(f"{self.tool}-cut-off", message, f"see logs/{self._stem}.log in the run's folder"))
         return [job for job, answer in answered if answer.get("ok", True)], notes
 
 

@@ -58,16 +58,16 @@ class ProgramCounters:
     env: Mapping[str, str]
     timeout_s: float
     full: bool = False
-    """Whether ncu is asked for costly counters that no gate names."""
+    """Whether ncu is asked for all that it knows, not only for what is compared and gated."""
 
-    def run(self, job: Job, argv: Sequence[str], traced: Traced) -> Profiled:
+    def run(self, job: Job, argv: Sequence[str], traced: Traced, *, full: bool = False) -> Profiled:
         """Count what a program does on the GPU; what cannot be had becomes a note, never an exception."""
         report = self.guard.outside / f"{job.spec.name}.{job.case}.ncu-rep"
         notes: dict[Note, None] = {}
         runs: list[Mapping[str, Reading]] = []
         try:
             for _ in range(RUNS):
-                readings, said = self._run(job, argv, traced, report)
+                readings, said = self._run(job, argv, traced, report, full=self.full or full)
                 runs.append(readings)
                 notes |= dict.fromkeys(said)
         except _NoCounters as reason:
@@ -80,9 +80,9 @@ class ProgramCounters:
         return Profiled(counters={job.label: tuple(runs)} if runs else {}, notes=(*notes, *withheld))
 
     def _run(
-        self, job: Job, argv: Sequence[str], traced: Traced, report: Path
+        self, job: Job, argv: Sequence[str], traced: Traced, report: Path, *, full: bool
     ) -> tuple[Mapping[str, Reading], list[Note]]:
-        metrics = wanted((gate.metric for gate in job.spec.gates), full=self.full)
+        metrics = wanted((gate.metric for gate in job.spec.gates), full=full)
         command = ncu.program_command(
             self.ncu,
             argv,
@@ -91,6 +91,7 @@ class ProgramCounters:
             functions=traced.functions,
             ranges=traced.ranges[:LAUNCHES],
             launches=LAUNCHES,
+            full=full,
         )
         report.unlink(missing_ok=True)
         completed = proc.run(command, timeout_s=2 * (job.spec.timeout_s or self.timeout_s), env=self.env, cwd=self.root)

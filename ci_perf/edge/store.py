@@ -136,7 +136,7 @@ OWN_FILES = (
         "nsys_summary.txt",
         "baseline.patch",
     ),
-    *("timeline.*", "kernels.*", "traces/*", "counters/*", "benchmarks/*"),
+    *("timeline.*", "kernels.*", "explain.*", "traces/*", "counters/*", "benchmarks/*"),
     *("logs/n*", "logs/t*", "logs/program*", "logs/sanitizer-*"),
 )
 

@@ -40,8 +40,8 @@ class Lab(Protocol):
     def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""
 
-    def profile(self, jobs: Sequence[Job]) -> Iterator[Profiled]:
-        """Run the jobs under each profiler that is wanted and works."""
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job] = ()) -> Iterator[Profiled]:
+        """Run the jobs under each profiler that is wanted and works; those whose time changed for every counter."""
 
     def seconds_used(self) -> float:
         """Return for how long the GPU was held so far."""

@@ -42,10 +42,21 @@ def execute(
     if profiled:
         programs = sum(job.spec.program is not None for job in profiled)
         progress.begin("profile", 2 + programs)
-    for found in lab.profile(profiled):
+    for found in lab.profile(profiled, _changed(journal, profiled)):
         journal.add(profiled, found)
         progress.step("profiler done")
     return journal.finish()
+
+
+def _changed(journal: Journal, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that are slower or faster: what costs more is asked of them alone."""
+    devices = {device.slug: device.kind for device in journal.run.devices}
+    clear = {
+        (f.kernel, f.case, devices[f.device])
+        for f in judge(journal.run)
+        if f.verdict in (Verdict.REGRESSION, Verdict.SPEEDUP) and f.device in devices
+    }
+    return [job for job in jobs if (job.spec.name, job.case, job.device) in clear]
 
 
 def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes: int, progress: Progress) -> None:

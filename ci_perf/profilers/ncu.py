@@ -12,12 +12,14 @@ from ci_perf.profilers.counters import Counters
 from ci_perf.profilers.diagnosis import Diagnosis, Symptom
 
 
-def command(ncu: str, target: Sequence[str], *, metrics: Sequence[str], report: PurePath) -> tuple[str, ...]:
+def command(
+    ncu: str, target: Sequence[str], *, metrics: Sequence[str], report: PurePath, full: bool = False
+) -> tuple[str, ...]:
     """Return the invocation that profiles every launch between cudaProfilerStart and Stop in `target`.
 
-    Only the metrics named are collected: a set costs a replay for each few metrics in it.
+    Only the metrics named are collected: a set costs a replay for each few metrics in it. `full` adds ncu's largest.
     """
-    return (ncu, *_common(metrics, report), "--profile-from-start", "off", *target)
+    return (ncu, *_common(metrics, report, full=full), "--profile-from-start", "off", *target)
 
 
 def program_command(
@@ -29,6 +31,7 @@ def program_command(
     functions: Sequence[str],
     ranges: Sequence[str],
     launches: int,
+    full: bool = False,
 ) -> tuple[str, ...]:
     """Return the invocation that profiles the first launches of any program, of those that pass its filters.
 
@@ -41,7 +44,7 @@ def program_command(
     for name in ranges:
         # A name alone is that of a start/end range, with a slash that of a push/pop range; nsys does not say which.
         filters += ["--nvtx-include", _nvtx(name), "--nvtx-include", f"{_nvtx(name)}/"]
-    return (ncu, *_common(metrics, report), *filters, *target)
+    return (ncu, *_common(metrics, report, full=full), *filters, *target)
 
 
 def _nvtx(name: str) -> str:
@@ -53,7 +56,7 @@ def _nvtx(name: str) -> str:
     return re.sub(r"[\[\]/*+,]", r"\\\g<0>", name)
 
 
-def _common(metrics: Sequence[str], report: PurePath) -> tuple[str, ...]:
+def _common(metrics: Sequence[str], report: PurePath, *, full: bool) -> tuple[str, ...]:
     if not metrics:
         raise ValueError("ncu collects its default set if no metric is named")
     return (
@@ -65,6 +68,7 @@ def _common(metrics: Sequence[str], report: PurePath) -> tuple[str, ...]:
         "--force-overwrite",
         "--export",
         str(report),
+        *(("--set", "full") if full else ()),
         "--metrics",
         ",".join(metrics),
     )

@@ -22,6 +22,7 @@ FILES: Mapping[str, str] = {
     "traces/": "the same of programs, the last run of each case; `@base` is the base's, where both take turns",
     "timeline.trace.json": "the timeline of torch's profiler; https://ui.perfetto.dev opens it",
     "kernels.ncu-rep": "the counters for Nsight Compute (`ncu-ui kernels.ncu-rep`)",
+    "explain.ncu-rep": "ncu's full set of the cases that became slower or faster",
     "counters/": "the counters of programs for Nsight Compute, a report for each case",
     "smoke.txt": "how far each output was from its reference",
     "env.txt": "devices and versions; no environment variable",
