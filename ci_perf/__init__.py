@@ -84,6 +84,7 @@ profilers       nsys and ncu as pure functions: command, reader, diagnosis
   nsys_ranges   says which ranges are open at a launch
   nsys_tally    sums and medians of kernels
   nsys_columns  columns of integers out of SQLite, many rows at a time
+  nsys_warnings  what a trace does not hold
   nsys_pool     asks a large trace through several processes
   nsys_scan     such a process; started by path, stands alone
   nsys_schema   gives every version's tables one shape

@@ -246,6 +246,7 @@ def test_a_trace_without_kernels_says_why(read, rows, reason):
     [
         ({"calls": [call(0, 1), call(0, 2)]}, "1 of 2 kernel launches have no kernel"),
         ({"kernels": [kernel(0, 9, 1), kernel(5, 0, 2)]}, "1 kernels have no end"),
+        ({"CUPTI_ACTIVITY_KIND_MEMCPY": [{"start": 5, "end": None, "bytes": 8}]}, "1 memory copies have no end"),
         ({"ranges": [nvtx("case", 0, 9)]}, "1 of 1 kernels have no launch call"),
         ({"CUPTI_ACTIVITY_KIND_GRAPH_TRACE": [{"start": 0, "end": 9}]}, "1 CUDA graph launches were traced as a whole"),
         ({"META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "4.0.1"}]}, "schema 4.0.1 is newer"),

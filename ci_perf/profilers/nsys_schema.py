@@ -43,6 +43,7 @@ _VIEWS = {
         | {"correlationId": "NULL"},
         where='"end" >= start',
     ),
+    "any_copy": _View(["CUPTI_ACTIVITY_KIND_MEMCPY"], {"start": "", "end": ""}),
     "memset": _View(["CUPTI_ACTIVITY_KIND_MEMSET"], {"start": "", "end": "NULL", "correlationId": "NULL"}),
     "api": _View(
         ["CUPTI_ACTIVITY_KIND_RUNTIME"],

@@ -3,7 +3,6 @@
 A trace may hold millions of kernels: `nsys_kernels` goes over them, through the views of `nsys_schema`.
 """
 
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from ci_perf.profilers.nsys_kernels import Kernels, Variant
 from ci_perf.profilers.nsys_pool import Pool
 from ci_perf.profilers.nsys_ranges import Range
 from ci_perf.profilers.nsys_tally import RangeTally, Tally
+from ci_perf.profilers.nsys_warnings import warnings_of
 from ci_perf.profilers.timeline import (
     ApiStats,
     CopyStats,
@@ -31,9 +31,6 @@ from ci_perf.profilers.timeline import (
     RangeStats,
     Timeline,
 )
-
-NEWEST_SCHEMA = 3
-"""The newest major version that this module was tried on."""
 
 _COPY_KINDS = (
     "unknown",
@@ -74,16 +71,6 @@ _RANGES = """
         FROM nvtx LEFT JOIN string ON string.id = nvtx.textId WHERE eventType = 75 GROUP BY 1, 2
     ) AS domain ON domain.pid = nvtx.pid AND domain.domainId = nvtx.domainId
     WHERE nvtx.eventType IN (59, 60, 70, 71) ORDER BY nvtx.start, nvtx.end
-"""
-
-# Severity 2 is a warning, 3 an error; 1 and 4 are chatter. Complaints about other traces (OpenGL, OS runtime) and
-# those of a child process that the rest of the trace disproves say nothing about the kernels.
-_COMPLAINTS = """
-    SELECT DISTINCT text FROM diagnostic WHERE severity IN (2, 3)
-        AND (text GLOB '*CUDA*' OR text GLOB '*CUPTI*' OR text GLOB '*NVTX*')
-        AND NOT (text GLOB 'No CUDA events*' AND EXISTS (SELECT 1 FROM kernel))
-        AND NOT (text GLOB 'No NVTX events*' AND EXISTS (SELECT 1 FROM nvtx))
-    ORDER BY severity DESC, text
 """
 
 
@@ -160,7 +147,7 @@ def _read_timeline(database: sqlite3.Connection, pool: Pool) -> Timeline:
         launches=sum(kernels.calls.launches_by_process.values()),
         processes=tuple(_processes(kernels)),
     )
-    return replace(timeline, warnings=tuple(_warnings(database, timeline, kernels)))
+    return replace(timeline, warnings=tuple(warnings_of(database, timeline, kernels)))
 
 
 def _first(database: sqlite3.Connection, query: str) -> tuple[int, ...]:
@@ -268,39 +255,3 @@ def _processes(kernels: Kernels) -> Iterator[ProcessStats]:
     for process in sorted((launches.keys() | kernels.by_process.keys()) - {0}):
         pid = process >> 24 & 0xFFFFFF  # of a globalPid
         yield ProcessStats(pid, launches.get(process, 0), kernels.by_process.get(process, 0))
-
-
-def _warnings(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
-    launches, untraced = timeline.launches, kernels.untraced_launches
-    major = re.match(r"\d+", timeline.schema_version or "")
-    if major and int(major[0]) > NEWEST_SCHEMA:
-        yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
-    if not timeline.has_kernel_data:
-        yield _why_empty(timeline, launches)
-    elif untraced > 0:
-        yield f"{untraced} of {launches} kernel launches have no kernel in the trace: events were lost or cut off"
-    for process in timeline.processes if timeline.has_kernel_data else ():
-        if process.launches and not process.kernel_count:
-            yield f"none of the {process.launches} kernels that process {process.pid} launched is in the trace"
-    if kernels.unfinished:
-        yield f"{kernels.unfinished} kernels have no end in the trace and were left out"
-    if timeline.graph_count:
-        yield (
-            f"{timeline.graph_count} CUDA graph launches were traced as a whole ({timeline.graph_total_ns} ns): their "
-            "kernels are not listed; record with --cuda-graph-trace=node"
-        )
-    if timeline.ranges and kernels.attributed < timeline.kernel_count:
-        lost = timeline.kernel_count - kernels.attributed
-        yield f"{lost} of {timeline.kernel_count} kernels have no launch call in the trace, so no NVTX range has them"
-    for (text,) in database.execute(_COMPLAINTS):
-        yield f"nsys: {' '.join(text.split())}"
-
-
-def _why_empty(timeline: Timeline, launches: int) -> str:
-    if timeline.graph_count:
-        return "no kernel was traced: all ran inside CUDA graphs, which were traced as a whole"
-    if launches:
-        return f"{launches} kernels were launched but none was traced: the capture is broken, not the GPU idle"
-    if timeline.api:
-        return "no kernel was traced: the program called CUDA but launched no kernel"
-    return "no kernel was traced: the trace holds no CUDA activity at all"
