@@ -257,6 +257,28 @@ def test_the_floor_is_that_of_the_slower_of_memory_and_compute(case, floor):
     assert (pytest.approx(found.seconds), found.bound) == floor
 
 
+@pytest.mark.parametrize(
+    ("dtype", "stated", "seconds"),
+    [("float8_e4m3fn", None, 5e-6), ("bfloat16", "float8_e4m3fn", 5e-6), ("bfloat16", None, 1e-5)],
+)
+def test_the_floor_of_float8_is_half_that_of_bfloat16_also_where_only_the_case_names_the_type(dtype, stated, seconds):
+    ceilings = {"copy_bytes": 3e9, "copy_launch": 1e-3, "matmul_flop": 8e11, "matmul": 1e-3}
+    case = a_case(1, flop=8e9, moved=3e6)
+    case["params"]["dtype"], case["cost"]["dtype"] = dtype, stated
+
+    assert table.floor_of(case, ceilings).seconds == pytest.approx(seconds)
+
+
+def test_each_sparse_case_of_the_size_of_a_goal_or_sparser_is_held_against_dense():
+    described = tomllib.loads((ROOT / "kernels/bsr_gemm/kernel.toml").read_text())["cases"]
+    large = {name for name, case in described.items() if case["columns"] * case["block"] >= 4096}
+    (goal,) = (goal for goal in GOALS["goal"] if "faster_than" in goal)
+    cases = [{"kernel": "bsr_gemm", "case": name, "rows": []} for name in described]
+
+    assert all(described[name]["density"] <= 0.5 for name in large)
+    assert {row.case for row in goals.judge(goal, cases)} == {f"bsr_gemm/{name}" for name in large}
+
+
 @pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.parent.name)
 def test_a_committed_page_is_that_of_its_measurements(file):
     page = file.with_suffix(".md").read_text()

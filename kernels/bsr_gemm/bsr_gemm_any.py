@@ -4,6 +4,9 @@ Bound by the tensor cores where blocks are large, else by L2: a block of size s 
 only s rows of the output.  A program makes one tile of a block row.  Its loop goes over all columns of its blocks,
 64 at a time, so that several small blocks fill one step of the tensor cores; which row of b a column meets is looked up
 for each.  Block rows come before tiles along them: programs that run at a time share columns of b in L2.
+
+At 4096^3 with a quarter of the blocks of 32 x 32, tiles ask L2 for 1.34 GB, 6.2 TB/s in the 217 us that it takes, where
+a dense product of four times the FLOP takes 171 us (baselines/h100-80gb-hbm3/kernels.md).
 """
 
 from __future__ import annotations

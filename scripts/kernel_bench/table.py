@@ -49,7 +49,8 @@ def floor_of(case: Measured, ceilings: dict[str, Any]) -> Floor | None:
     cost = case.get("cost")
     if not cost or "failure" in ceilings:
         return None
-    rate = flop_rate(ceilings) * (FLOAT8_SPEED if str(cost["dtype"]).startswith("float8") else 1)
+    dtype = str(cost["dtype"] or case["params"].get("dtype"))
+    rate = flop_rate(ceilings) * (FLOAT8_SPEED if dtype.startswith("float8") else 1)
     memory, compute = cost["bytes"] / bandwidth(ceilings), cost["flop"] / rate
     return Floor(memory, "memory") if memory >= compute else Floor(compute, "compute")
 
@@ -125,15 +126,24 @@ def _time(seconds: float) -> str:
     ('3.46 us', '12.3 ms')
     """
     value, unit = (seconds * 1e6, "us") if seconds < 1e-3 else (seconds * 1e3, "ms")
-    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+    return f"{_digits(value)} {unit}"
 
 
 def _rate(moved: float, seconds: float) -> str:
-    return f"{moved / seconds / 1e12:.3g} TB/s"
+    return f"{_digits(moved / seconds / 1e12)} TB/s"
 
 
 def _flops(flop: float, seconds: float) -> str:
-    return f"{flop / seconds / 1e12:.3g} TFLOP/s"
+    return f"{_digits(flop / seconds / 1e12)} TFLOP/s"
+
+
+def _digits(value: float) -> str:
+    """Write a number with three digits, or all before the point.
+
+    >>> _digits(0.0123456), _digits(1299.6)
+    ('0.0123', '1300')
+    """
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
 def _cell(text: str) -> str:
