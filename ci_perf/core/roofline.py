@@ -54,8 +54,14 @@ def peak_bandwidth(device: Device) -> float | None:
 
 
 def peak_compute(device: Device, dtype: str) -> float | None:
-    """Return the highest rate in operations per second for a data type, or None where it is not known."""
-    per_clock = _OPS_PER_SM_CLOCK.get(device.compute_capability or "", {}).get(dtype)
+    """Return the highest rate in operations per second for a data type, or None where it is not known.
+
+    >>> h100 = Device("cuda", "H100", compute_capability="9.0", sm_count=132, sm_clock_max_hz=1.98e9)
+    >>> peak_compute(h100, "float8_e4m3fn") == 2 * peak_compute(h100, "bfloat16")
+    True
+    """
+    known = _OPS_PER_SM_CLOCK.get(device.compute_capability or "", {})
+    per_clock = known.get(dtype.partition("_")[0])  # all formats of float8 have one rate
     if per_clock is None or not device.sm_count or not device.sm_clock_max_hz:
         return None
     return per_clock * device.sm_count * device.sm_clock_max_hz
