@@ -7,6 +7,7 @@ import itertools
 import math
 import operator
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 from ci_perf import cuda
 from ci_perf.core.fuzz import draw
+from ci_perf.core.occupancy import occupancy_pct
 from ci_perf.edge import store
 from ci_perf.userside.strides import VIEWS, rearranged
 from ci_perf.userside.verify import leaves
@@ -167,6 +169,50 @@ def test_resampling_agrees_with_a_plain_loop(times, targets):
         resample_slowly(*(tensor[batch].tolist() for tensor in (x, inputs.time, inputs.target))) for batch in (0, 1)
     ]
     torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_resampling_at_a_time_that_is_not_a_number_gives_none_and_far_ones_the_end_values():
+    kernel = load_kernel("trajectory_resample")
+    time, target = torch.tensor([[0.0, 1.0]]), torch.tensor([[math.nan, math.inf, -math.inf]])
+    x = torch.tensor([[[2.0], [3.0]]])
+    streams = [load_kernel("multimodal_fusion").Stream(x, time)] * 3
+    fused = load_kernel("multimodal_fusion").reference(SimpleNamespace(streams=streams, target=target))
+
+    assert kernel.reference(kernel.Inputs(x, time, target)).isnan().flatten().tolist() == [True, False, False]
+    assert kernel.reference(kernel.Inputs(x, time, target))[0, 1:, 0].tolist() == [3.0, 2.0]
+    assert fused.isnan().all(2).flatten().tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["trajectory_resample", "multimodal_fusion"])
+def test_no_samples_are_refused_where_a_value_is_wanted_and_nothing_is_read(name, monkeypatch):
+    kernel, launched = load_kernel(name), []
+    monkeypatch.setattr(kernel.SOURCE, "launch", lambda *args: launched.append(args))
+    case = read_toml(name)["cases"]["repeated"]
+    inputs = kernel.make_inputs(rng(), "cpu", **case)
+    streams = [(inputs.x, inputs.time)] if name == "trajectory_resample" else inputs.streams
+    none = [(x[:, :0], time[:, :0]) for x, time in streams]
+    without = none[0] if name == "trajectory_resample" else ([kernel.Stream(*none[0]), *inputs.streams[1:]],)
+    with pytest.raises(ValueError, match="without samples has no value"):
+        kernel.launch(type(inputs)(*without, inputs.target))
+
+    kernel.launch(type(inputs)(*without, inputs.target[:, :0]))
+    assert launched == []
+
+
+def registers(code):
+    """Return the registers of each kernel of machine code, from its EIATTR_REGCOUNT records."""
+    return {int.from_bytes(count, "little") for count in re.findall(rb"\x04\x2f\x08\x00.{4}(.{4})", code, re.DOTALL)}
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(("arch", "capability"), [("sm_89", "8.9"), ("sm_90a", "9.0")])
+def test_every_warp_slot_is_resident_while_resampling(arch, capability):
+    kernel = load_kernel("trajectory_resample")
+    found = registers(kernel.SOURCE.cubin(arch))
+
+    assert found
+    assert all(occupancy_pct(capability, kernel.WARPS * 32, count, 0) == 100 for count in found)
+    assert read_toml("trajectory_resample")["gates"]["theoretical_occupancy_pct"] == ">= 100"
 
 
 def test_resampling_inputs_are_what_their_layout_says():

@@ -78,7 +78,7 @@ __device__ int count_until(const float* __restrict__ time, int samples, float ta
 }
 
 // Returns how far a target is from the sample before it to the sample after.  These are one only outside the samples:
-// where they differ, time[before] <= target < time[after].
+// where they differ, time[before] <= target < time[after].  At a target that is not a number no value is one.
 __device__ float weight_between(const float* __restrict__ time, int before, int after, float target) {
-    return before == after ? 0.0f : (target - time[before]) / (time[after] - time[before]);
+    return before == after && target == target ? 0.0f : (target - time[before]) / (time[after] - time[before]);
 }

@@ -24,7 +24,7 @@ class Stream(NamedTuple):
 class Inputs(NamedTuple):
     streams: tuple[Stream, Stream, Stream]
     target: torch.Tensor
-    """[B, T] float32: when values are wanted, in any order."""
+    """[B, T] float32: when values are wanted, in any order; NaN gives NaN."""
 
 
 def make_inputs(
@@ -73,6 +73,8 @@ def launch(inputs: Inputs) -> torch.Tensor:
     x = streams[0].x
     out = x.new_empty(batch, targets, sum(stream.x.shape[2] for stream in streams))
     if out.numel():
+        if any(stream.x.shape[2] and not stream.x.shape[1] for stream in streams):
+            raise ValueError("a stream without samples has no value at any time: at least one is needed")
         item = x.element_size()
         tensors = [stream.x for stream in streams]
         packed = not any(number % PACKET for t in tensors for number in (t.data_ptr(), t.shape[2] * item))
@@ -99,7 +101,7 @@ def _resample(x: torch.Tensor, time: torch.Tensor, target: torch.Tensor) -> torc
     before = (count - 1).clamp_(min=0)
     after = count.clamp(max=time.shape[1] - 1)
     span = time.gather(1, after) - time.gather(1, before)
-    weight = torch.where(span > 0, (target - time.gather(1, before)) / span, 0.0).unsqueeze(2)
+    weight = torch.where((span > 0) | target.isnan(), (target - time.gather(1, before)) / span, 0.0).unsqueeze(2)
     index = before.unsqueeze(2).expand(-1, -1, x.shape[2])
     low = x.gather(1, index)
     return low + weight * (x.gather(1, after.unsqueeze(2).expand_as(index)) - low)

@@ -21,7 +21,7 @@ class Inputs(NamedTuple):
     time: torch.Tensor
     """[B, S] float32: when each was taken, ascending."""
     target: torch.Tensor
-    """[B, T] float32: when values are wanted, in any order."""
+    """[B, T] float32: when values are wanted, in any order; NaN gives NaN."""
 
 
 STEP = 4.0
@@ -64,6 +64,8 @@ def launch(inputs: Inputs) -> torch.Tensor:
     out = x.new_empty(x.shape[0], targets, dim)
     rows = x.shape[0] * targets
     if out.numel():
+        if not samples:
+            raise ValueError("a trajectory without samples has no value at any time: at least one is needed")
         name = "trajectory_resample_" + str(x.dtype).partition(".")[2]
         SOURCE.launch(name, -(-rows // WARPS), WARPS * 32, (x, time, target, out, rows, samples, targets, dim))
     return out
@@ -76,7 +78,7 @@ def reference(inputs: Inputs) -> torch.Tensor:
     before = (count - 1).clamp_(min=0)
     after = count.clamp(max=time.shape[1] - 1)
     span = time.gather(1, after) - time.gather(1, before)
-    weight = torch.where(span > 0, (target - time.gather(1, before)) / span, 0.0).unsqueeze(2)
+    weight = torch.where((span > 0) | target.isnan(), (target - time.gather(1, before)) / span, 0.0).unsqueeze(2)
     index = before.unsqueeze(2).expand(-1, -1, x.shape[2])
     low = x.gather(1, index)
     return low + weight * (x.gather(1, after.unsqueeze(2).expand_as(index)) - low)
