@@ -323,6 +323,16 @@ def test_voxels_of_no_point_are_zero(mode):
     assert not kernel.reference(inputs).any()
 
 
+@pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
+@pytest.mark.parametrize("features", [0, 3])
+def test_voxel_cost_counts_what_is_read_and_the_cells_of_the_output(mode, features):
+    kernel, case = load_kernel("voxelize"), {**VOXELS, "features": features, "mode": mode, "layout": "uniform"}
+    inputs = kernel.make_inputs(rng(), "cpu", **case)
+    read = inputs.points.numel() + (inputs.features.numel() if mode in {"mean", "max"} else 0)
+
+    assert kernel.cost(**case)["bytes"] == 4 * (read + kernel.reference(inputs).numel())
+
+
 def test_points_of_the_layout_borders_lie_on_both_sides_of_them():
     kernel = load_kernel("voxelize")
     inputs = kernel.make_inputs(rng(), "cpu", mode="count", layout="borders", **{**VOXELS, "points": 3000})

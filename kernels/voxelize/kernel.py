@@ -145,5 +145,5 @@ def reference(inputs: Inputs) -> torch.Tensor:
 
 def cost(*, mode: str, points: int, x: int, y: int, z: int, features: int, **_: object) -> dict[str, int]:
     """Count a subtraction and a division per coordinate; every point, feature and cell of the result once."""
-    width = features if mode in {"mean", "max"} else 0
-    return {"flop": points * (6 + width), "bytes": 4 * (points * (3 + width) + x * y * z * max(width, 1))}
+    read, written = (features, features) if mode in {"mean", "max"} else (0, 1)
+    return {"flop": points * (6 + read), "bytes": 4 * (points * (3 + read) + x * y * z * written)}
