@@ -533,6 +533,32 @@ def test_the_program_fails_where_cuda_does(built):
     assert done.stderr.startswith("pipeline: cudaMallocHost(")
 
 
+@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="needs a GPU")
+@pytest.mark.parametrize("columns", [1, 2, 3, 33, 1000])
+def test_the_program_is_right_for_rows_of_any_length(built, columns):
+    done = run_program(PROGRAM, built, "--rows=1024", f"--columns={columns}", "--steps=1")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 33, 1000])
+def test_the_programs_arithmetic_meets_its_tolerance_where_values_of_a_row_are_nearly_equal(columns):
+    allowed = float(re.search(r"kTolerance = (\S+);", (PROGRAM / "pipeline.cu").read_text())[1])
+    drawn = torch.randint(1 << 24, (1024, columns), generator=rng()).float() * 2.0**-24
+    x = drawn + (torch.arange(1024) % 7)[:, None]
+    distance = x - x[:, :1]
+    mean = distance.mean(1, keepdim=True)
+    scale = ((distance.square().mean(1, keepdim=True) - mean.square()).clamp(min=0) + 1e-5).rsqrt()
+    expected = x.double() - x.double().mean(1, keepdim=True)
+    expected /= (expected.square().mean(1, keepdim=True) + 1e-5).sqrt()
+
+    def worst(out):
+        return ((out - expected).abs() / (expected.abs() + 1)).max()
+
+    assert worst((distance - mean) * scale) < allowed / 5
+    assert columns != 2 or worst((x - (x[:, :1] + mean)) * scale) > allowed, "a mean as it is loses too much"
+
+
 def test_without_nvcc_the_program_says_what_it_needs(monkeypatch, capsys):
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
 

@@ -23,7 +23,7 @@
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr float kEpsilon = 1e-5f;
-// Sums of float32 over a row are off by a few roundings (2^-24 = 6e-8) times the values summed, which are below 10.
+// Distances from the first value of a row are exact here, and sums of them off by a few roundings (2^-24 = 6e-8).
 constexpr double kTolerance = 1e-5;
 
 // Leaves the sum over all threads in every thread.
@@ -45,8 +45,9 @@ __device__ float2 block_sum(float2 value) {
     return sum;
 }
 
-// A block for each row: mean and 1 / standard deviation.  The sums are of the distances to the row's first value:
-// squares of values far from zero would cancel.
+// A block for each row: the mean's distance from the row's first value, and 1 / standard deviation.  Sums are of such
+// distances too: squares of values far from zero would cancel, and a mean would lose to rounding what a row of nearly
+// equal values consists of.
 __global__ __launch_bounds__(kThreads) void row_moments(const float* __restrict__ x, float2* __restrict__ moments,
                                                         int columns) {
     const float* row = x + size_t(blockIdx.x) * columns;
@@ -61,7 +62,7 @@ __global__ __launch_bounds__(kThreads) void row_moments(const float* __restrict_
     if (threadIdx.x == 0) {
         const float mean = sum.x / columns;
         const float variance = fmaxf(sum.y / columns - mean * mean, 0.0f);
-        moments[blockIdx.x] = {origin + mean, rsqrtf(variance + kEpsilon)};
+        moments[blockIdx.x] = {mean, rsqrtf(variance + kEpsilon)};
     }
 }
 
@@ -70,8 +71,9 @@ __global__ __launch_bounds__(kThreads) void standardize(const float* __restrict_
                                                         int columns) {
     const size_t first = size_t(blockIdx.x) * columns;
     const float2 moment = moments[blockIdx.x];
+    const float origin = x[first];
     for (int c = threadIdx.x; c < columns; c += kThreads) {
-        y[first + c] = (x[first + c] - moment.x) * moment.y;
+        y[first + c] = (x[first + c] - origin - moment.x) * moment.y;
     }
 }
 
