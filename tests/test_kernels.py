@@ -102,7 +102,8 @@ def reaches(spec, number):
             "own" if params["m"] * params["n"] * params["k"] and not params["k"] % row and not params["n"] % 8 else None
         )
     if spec.name == "bsr_gemm" and params["block"] >= 64 and params["rows"] * params["n"] * params["density"]:
-        return "any" if params["n"] % 8 else "tma"
+        products = params["columns"] * params["density"] * params["block"]
+        return "any" if params["n"] % 8 else "sm90" if params["block"] == 64 or products >= 1024 else "tma"
     packet = 8 // getattr(torch, params["dtype"]).itemsize
     if spec.name == "multimodal_fusion" and not any(params[f"dim{i}"] % packet for i in (1, 2, 3)):
         return "packets"
@@ -112,7 +113,7 @@ def reaches(spec, number):
 @pytest.mark.parametrize(
     ("name", "ways"),
     [
-        *(("matmul", {"own"}), ("bsr_gemm", {"tma", "any"})),
+        *(("matmul", {"own"}), ("bsr_gemm", {"tma", "sm90", "any"})),
         *(("multimodal_fusion", {"packets"}), ("trajectory_resample", {"packets"})),
     ],
 )
@@ -699,9 +700,9 @@ def gluon_source(kernel, function, types, matrices, sizes):
     return runtime.GluonASTSource(function, types | dict.fromkeys(sizes, "constexpr"), sizes)
 
 
-@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize(("size", "in_order"), [(64, 64), (64, 0), (128, 64)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_the_sparse_kernel_for_hopper_compiles(dtype, size):
+def test_the_sparse_kernel_for_hopper_compiles(dtype, size, in_order):
     pytest.importorskip("triton.experimental.gluon", reason=NO_TRITON)
     kernel = load_kernel("bsr_gemm", "bsr_gemm_sm90.py")
     blocks = {
@@ -710,7 +711,7 @@ def test_the_sparse_kernel_for_hopper_compiles(dtype, size):
         "out": [size, kernel.BLOCK_N],
     }
     types = {"crow": "*i32", "col": "*i32", "workspace": "*i32", "rows": "i32", "panels": "i32"}
-    sizes = {"STAGES": kernel.STAGES[size], "GROUP": kernel.GROUP, "SORTED": 64}
+    sizes = {"STAGES": kernel.STAGES[size], "GROUP": kernel.GROUP, "SORTED": in_order}
     source = gluon_source(
         kernel, kernel.bsr_gemm_sm90, types, {name: (dtype, block) for name, block in blocks.items()}, sizes
     )
