@@ -211,6 +211,7 @@ def a_case(seconds, name="k/one", flop=9e9, moved=3e6, copy=None, points=100, **
         ({"least_copy_speed": 0.8}, a_case(1e-5, copy={"seconds": 7.9e-6}), "79 %", False),
         ({"least_per_second": 40e9, "count": "points"}, a_case(1e-6, points=50_000), "50 billion/s", True),
         ({"least_tflop_per_s": 450}, a_case(1.9e-5), "474 TFLOP/s", True),
+        ({"least_tflop_per_s": 450}, {**a_case(1.9e-5), "cost": None}, "not measured: no cost", None),
         (
             {"least_speedup": 1.5, "over": ["*"], "except": ["d*"]},
             a_case(2e-6, a=4e-6, b=2.8e-6, d=1e-6),

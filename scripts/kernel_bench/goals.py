@@ -99,7 +99,9 @@ def _items(goal: dict[str, Any], case: Measured, ours: float) -> tuple[str, bool
     return f"{rate / 1e9:.3g} billion/s", rate >= goal["least_per_second"]
 
 
-def _tflop(goal: dict[str, Any], case: Measured, ours: float) -> tuple[str, bool]:
+def _tflop(goal: dict[str, Any], case: Measured, ours: float) -> tuple[str, bool | None]:
+    if not case.get("cost"):
+        return "not measured: no cost", None
     rate = case["cost"]["flop"] / ours / 1e12
     return f"{rate:.3g} TFLOP/s", rate >= goal["least_tflop_per_s"]
 
