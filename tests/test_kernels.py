@@ -344,6 +344,26 @@ def test_points_of_the_layout_borders_lie_on_both_sides_of_them():
     assert (near >= 0).any()
 
 
+@pytest.mark.parametrize("layout", ["borders", "outside", "uniform"])
+def test_the_estimate_of_a_voxel_decides_only_where_it_cannot_err(layout, monkeypatch):
+    kernel, passed = load_kernel("voxelize"), []
+    monkeypatch.setattr(kernel.SOURCE, "launch", lambda *args: passed.append(args[3]))
+    fuzzed, n, decided = read_toml("voxelize")["fuzz"], 70, 0
+    for origin, size in itertools.product(fuzzed["origin"], fuzzed["size"]):
+        case = {**VOXELS, "points": 3000, "x": n, "y": n, "z": n, "origin": origin, "size": size, "layout": layout}
+        inputs = kernel.make_inputs(rng(), "cpu", mode="count", **case)
+        kernel.launch(inputs)
+        scale, bias, margin = (value.value for value in passed.pop()[7:10])
+        estimate = (inputs.points.double() * scale + bias).float()  # as fmaf: the product is exact in float64
+        sure = (estimate - estimate.round()).abs() > margin
+        inside = sure & (estimate >= 0) & (estimate < n)
+        index = ((inputs.points.double() - origin) / torch.tensor(size, dtype=torch.float64)).floor()
+        decided += int(sure.sum())
+        assert torch.equal(estimate.floor().double()[inside], index[inside])
+        assert ((index < 0) | (index >= n))[sure & ~inside].all()
+    assert layout != "uniform" or decided > 0.8 * 9000 * len(fuzzed["origin"]) * len(fuzzed["size"])
+
+
 @pytest.mark.parametrize("mode", ["occupancy", "count", "mean", "max"])
 def test_scatter_puts_points_into_the_same_voxels(mode):
     inputs = load_kernel("voxelize").make_inputs(rng(), "cpu", mode=mode, layout="borders", **VOXELS)
@@ -474,7 +494,7 @@ def test_the_27_shapes_of_attention_are_a_folder_of_their_own():
 
 
 @pytest.mark.parametrize("name", ["PyTorch"])
-@pytest.mark.parametrize("case", ["b8-s250", "ragged"])
+@pytest.mark.parametrize("case", ["b8-s250", "ragged", "repeated"])
 def test_an_alternative_to_resampling_gives_the_same(name, case):
     kernel, described = load_kernel("trajectory_resample"), read_toml("trajectory_resample")
     inputs = kernel.make_inputs(rng(), "cpu", **described["cases"][case])
@@ -669,6 +689,15 @@ def test_alternatives_agree_with_the_reference(name):
     plain = {"bsr_gemm": "dense (cuBLAS)", "matmul": "torch"}[name]
     out = alternatives.ALTERNATIVES[plain](inputs)
     assert worst_error(out, kernel.reference(inputs)) < described["tolerance"][case["dtype"]]
+
+
+def test_the_sparse_matrix_of_pytorch_is_ours():
+    """In float32: for others a CPU has no such product."""
+    alternatives, kernel = load_kernel("bsr_gemm", "alternatives.py"), load_kernel("bsr_gemm")
+    case = read_toml("bsr_gemm")["cases"]["ragged"] | {"dtype": "float32"}
+    inputs = kernel.make_inputs(rng(), "cpu", **case)
+    for name in ("torch BSR", "dense (cuBLAS)"):
+        assert worst_error(alternatives.ALTERNATIVES[name](inputs), kernel.reference(inputs)) < 1e-5
 
 
 def triton_code(source, arch, **options):
