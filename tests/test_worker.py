@@ -478,6 +478,21 @@ def test_a_numpy_kernel_cannot_hand_out_a_stored_answer(kernel, tmp_path):
     assert failure.code == "wrong-output"
 
 
+@pytest.mark.parametrize("above", ["TORCH", "NUMPY"])
+@pytest.mark.parametrize(("answer", "code"), [("STORE[0]", "wrong-output"), ("STORE.pop()", None)])
+@pytest.mark.parametrize("of", ["(2 * inputs > 1)", "(4 * inputs).TO"])
+def test_whole_numbers_and_truth_values_cannot_be_a_stored_answer(above, answer, code, of, kernel, tmp_path):
+    of = of.replace("TO", "int()" if above == "TORCH" else "astype(int)")
+    above = {"TORCH": TORCH, "NUMPY": NUMPY}[above].replace("return 2 * inputs", f"return {of}")
+    entry = kernel(
+        f"\nSTORE = []\ndef launch(inputs):\n    STORE or STORE.append({of})\n    return {answer}\n", above=above
+    )
+    with Worker(sys.executable, dict(os.environ), tmp_path) as worker:
+        answered = ask(worker, entry)
+
+    assert getattr(answered, "code", None) == code
+
+
 @pytest.mark.parametrize(("planted", "launches"), [(0.05, 20), (0.03, 100), (2 / 57, 57)])
 def test_a_planted_slowdown_is_exact(worker, kernel, planted, launches):
     answer = ask(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import sys
+from typing import Any, Callable
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
-from ci_perf.userside.strides import rearranged
+from ci_perf.userside.strides import filler, rearranged
 
 DEFAULT_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 2e-2}
 TINY = 1e-300
@@ -69,10 +70,18 @@ def poison(output: Any, inputs: Any) -> None:
     for leaf in leaves(output):
         if address(leaf) is None or address(leaf) in owned:
             continue
-        if hasattr(leaf, "is_floating_point") and leaf.is_floating_point():
-            leaf.fill_(float("nan"))
-        elif hasattr(leaf, "__array_interface__") and leaf.dtype.kind == "f" and leaf.flags.writeable:
-            leaf.fill(float("nan"))
+        if hasattr(leaf, "is_floating_point"):
+            spoil(sys.modules["torch"], leaf, leaf.fill_)
+        elif hasattr(leaf, "__array_interface__") and leaf.dtype.kind in "biufc" and leaf.flags.writeable:
+            spoil(sys.modules["numpy"], leaf, leaf.fill)
+
+
+def spoil(library: Any, leaf: Any, fill: Callable[[Any], object]) -> None:
+    """Let no element of a tensor or array be right: NaN, the largest integer, or the other truth value."""
+    if str(leaf.dtype).endswith("bool"):
+        leaf ^= True
+    else:
+        fill(filler(library, leaf.dtype))
 
 
 def address(leaf: Any) -> int | None:
