@@ -20,6 +20,7 @@ from ci_perf.edge import gpu, store
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.guard import Guard
 from ci_perf.edge.program_counters import ProgramCounters, Traced
+from ci_perf.edge.program_run import Launcher
 from ci_perf.edge.program_traces import ProgramTraces
 from ci_perf.profilers import nsys
 from tests import corpus
@@ -390,8 +391,8 @@ def a_counting_runner(root, more=""):
 
 
 def a_runner(root, nsys, **changes):
-    runner = {"python": "python3", "env": dict(os.environ), "timeout_s": 20.0}
-    return ProgramRunner(root=root, folder=root / "out", nsys_path=str(nsys) if nsys else None, **runner | changes)
+    launcher = Launcher(root, root / "out", "python3", dict(os.environ), 20.0)
+    return ProgramRunner(launcher, nsys_path=str(nsys) if nsys else None, **changes)
 
 
 def a_job(*argv, ranges=(), kernels=(), device="cuda"):

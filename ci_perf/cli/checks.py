@@ -119,12 +119,4 @@ def _lab(room: Room) -> MachineLab:
 
 
 def _programs(room: Room, nsys_path: str | None) -> ProgramRunner:
-    bench = room.bench
-    return ProgramRunner(
-        root=bench.root,
-        folder=room.folder,
-        python=bench.python,
-        env=bench.env,
-        timeout_s=bench.timeout_s,
-        nsys_path=nsys_path,
-    )
+    return ProgramRunner(room.launcher, nsys_path=nsys_path)

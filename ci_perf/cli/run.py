@@ -132,11 +132,7 @@ def program_runner(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
     bench = room.bench
     traces = any(job.device == "cuda" and job.spec.program and job.spec.program.kind == "command" for job in jobs)
     return ProgramRunner(
-        root=bench.root,
-        folder=room.folder,
-        python=bench.python,
-        env=bench.env,
-        timeout_s=bench.timeout_s,
+        room.launcher,
         nsys_path=find_tracer(bench.env) if traces else None,
         counters=_program_counters(room) if traces else None,
         traces=ProgramTraces(room.guard) if traces else None,

@@ -8,7 +8,7 @@ with its stage and reason, never an exception.
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ci_perf.benchmarks.choice import Chosen
@@ -30,23 +30,18 @@ class ProgramRunner:
 
     def __init__(
         self,
+        launcher: Launcher,
         *,
-        root: Path,
-        folder: Path,
-        python: str,
-        env: Mapping[str, str],
-        timeout_s: float,
         nsys_path: str | None = None,
         counters: ProgramCounters | None = None,
         traces: ProgramTraces | None = None,
         planted: float | None = None,
-        side: str = "",
     ) -> None:
-        self._launcher = Launcher(root, folder, python, env, timeout_s, side)
+        self._launcher = launcher
         self._counters = counters
         self._traces = traces
         self._nsys = nsys_path
-        self._under_nsys = TracedPrograms(self._launcher, nsys_path, traces) if nsys_path else None
+        self._under_nsys = TracedPrograms(launcher, nsys_path, traces) if nsys_path else None
         self._planted = planted or 0.0
         self._units: dict[tuple[str, str], tuple[str, str]] = {}
         self._pairs = 0
@@ -110,17 +105,8 @@ class ProgramRunner:
     def _at(self, root: Path) -> "ProgramRunner":
         """Return the runner of the base's tree; it plants nothing, and its logs have names of their own."""
         if self._base is None:
-            own = self._launcher
-            self._base = ProgramRunner(
-                root=root,
-                folder=own.folder,
-                python=own.python,
-                env=own.env,
-                timeout_s=own.timeout_s,
-                nsys_path=self._nsys,
-                traces=self._traces,
-                side="-base",
-            )
+            of_base = replace(self._launcher, root=root, side="-base")
+            self._base = ProgramRunner(of_base, nsys_path=self._nsys, traces=self._traces)
         return self._base
 
     @property

@@ -18,6 +18,7 @@ from ci_perf.edge.guard import Guard
 from ci_perf.edge.lab import Bench, job_request, query_interpreter
 from ci_perf.edge.machine import cpu_device
 from ci_perf.edge.profile import Profiler, ProfileSession
+from ci_perf.edge.program_run import Launcher
 from ci_perf.edge.torch_trace import TorchTrace, WithFallback
 from ci_perf.edge.worker_process import Worker
 
@@ -51,6 +52,12 @@ class Room:
     def folder(self) -> Path:
         """Where the run's files go: the artifact folder."""
         return self.guard.folder
+
+    @property
+    def launcher(self) -> Launcher:
+        """What starts the programs of the tree that is checked out."""
+        bench = self.bench
+        return Launcher(bench.root, self.folder, bench.python, bench.env, bench.timeout_s)
 
     @property
     def kinds(self) -> tuple[str, ...]:

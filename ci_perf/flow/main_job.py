@@ -3,9 +3,10 @@
 The order of the steps lives here and nowhere else. What touches the machine comes in as a `Lab`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ci_perf.core.decision import confirming_processes
+from ci_perf.core.finding import Finding
 from ci_perf.core.model import Failure, Run, Verdict
 from ci_perf.core.plan import Job
 from ci_perf.core.verdict import judge
@@ -50,13 +51,14 @@ def execute(
 
 def _changed(journal: Journal, jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs that are slower or faster: what costs more is asked of them alone."""
-    devices = {device.slug: device.kind for device in journal.run.devices}
-    clear = {
-        (f.kernel, f.case, devices[f.device])
-        for f in judge(journal.run)
-        if f.verdict in (Verdict.REGRESSION, Verdict.SPEEDUP) and f.device in devices
-    }
-    return [job for job in jobs if (job.spec.name, job.case, job.device) in clear]
+    clear = [f for f in judge(journal.run) if f.verdict in (Verdict.REGRESSION, Verdict.SPEEDUP)]
+    return _jobs_of(clear, journal.run, jobs)
+
+
+def _jobs_of(findings: Iterable[Finding], run: Run, jobs: Iterable[Job]) -> list[Job]:
+    devices = {device.slug: device.kind for device in run.devices}
+    meant = {(f.kernel, f.case, devices.get(f.device)) for f in findings}
+    return [job for job in jobs if (job.spec.name, job.case, job.device) in meant]
 
 
 def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes: int, progress: Progress) -> None:
@@ -75,10 +77,9 @@ def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes
 def _confirm(journal: Journal, lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
     """Measure the cases again, in fresh processes, whose verdict that may decide."""
     run = journal.run
-    devices = {device.slug: device.kind for device in run.devices}
     findings = [f for f in judge(run) if f.change is not None]
-    undecided = {(f.kernel, f.case, devices[f.device]) for f in findings if f.verdict is Verdict.INCONCLUSIVE}
-    chosen = [job for job in journal.sound(jobs) if (job.spec.name, job.case, job.device) in undecided]
+    undecided = [f for f in findings if f.verdict is Verdict.INCONCLUSIVE]
+    chosen = _jobs_of(undecided, run, journal.sound(jobs))
     fewest = min((len(case.time.replicates) for b in run.baselines for case in b.cases.values()), default=processes)
     needed = confirming_processes(fewest, processes, len(findings), run.policy.confidence, processes)
     _time(journal, lab, chosen, 1, needed, progress)
