@@ -18,6 +18,7 @@ from ci_perf.core.model import (
     Verdict,
 )
 from ci_perf.core.plan import Job
+from ci_perf.core.quantity import counted
 
 UNCHECKED = "sanitizer-not-checked"
 """The reason code of a case of which a sanitizer can say nothing."""
@@ -65,7 +66,7 @@ def _sanitizer_sentence(found: Sanitized) -> str:
         return f"{found.tool}: {found.failure.message}" if found.failure else ""
     shown = [defect_line(defect) for defect in found.defects[:_MOST_SHOWN]]
     more = [f"{len(found.defects) - _MOST_SHOWN} other places"] if len(found.defects) > _MOST_SHOWN else []
-    count = f"{found.errors} error{'s' if found.errors != 1 else ''}"
+    count = counted(found.errors, "error")
     return f"{found.tool}: {count}: {'; '.join([*shown, *more]) or 'none of them was printed'}"
 
 
@@ -95,9 +96,9 @@ def summary_of_checks(run: Run) -> list[str]:
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(fuzzed.seed for fuzzed in run.fuzzed))
         refused = sum(fuzzed.refused for fuzzed in run.fuzzed)
         which = f", {refused} of them refused" if refused else ""
-        words.append(f"{sound} random case{'s' if sound != 1 else ''} sound (seed {seeds}){which}")
+        words.append(f"{counted(sound, 'random case')} sound (seed {seeds}){which}")
     clean = Counter(found.tool for found in run.sanitized if not _sanitizer_sentence(found))
-    words += [f"{tool}: {count} case{'s' if count != 1 else ''} clean" for tool, count in clean.items()]
+    words += [f"{tool}: {counted(count, 'case')} clean" for tool, count in clean.items()]
     return words
 
 

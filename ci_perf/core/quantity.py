@@ -17,6 +17,15 @@ def percent(fraction: float, *, sign: bool = False, digits: int = 1) -> str:
     return f"{fraction * 100:{'+' if sign else ''}.{digits}f} %"
 
 
+def counted(number: int, word: str) -> str:
+    """Write how many there are of a regular noun.
+
+    >>> counted(1, "gate"), counted(0, "gate")
+    ('1 gate', '0 gates')
+    """
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def duration(seconds: float) -> str:
     """Write a time with the prefix that fits it.
 

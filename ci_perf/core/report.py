@@ -11,7 +11,7 @@ from ci_perf.core.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, Device, Measurement, Note, Provenance, Reading, Run, Toolchain, Verdict
 from ci_perf.core.paired import log_ratio
-from ci_perf.core.quantity import percent
+from ci_perf.core.quantity import counted, percent
 from ci_perf.core.roofline import Roofline, roofline
 from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import Summary, summarize
@@ -204,9 +204,9 @@ def _headline(verdicts: Mapping[Verdict, int], gates: tuple[int, int], checked: 
     parts = [f"{verdicts[v]} {WORDS[v][verdicts[v] != 1]}" for v in ORDER if verdicts.get(v)]
     if broken:
         loud = sum(1 for v in ORDER[:4] if verdicts.get(v))
-        parts.insert(loud, f"{broken} broken gate{'s' if broken != 1 else ''}")
+        parts.insert(loud, counted(broken, "broken gate"))
     if unmeasured:
-        parts.append(f"{unmeasured} gate{'s' if unmeasured != 1 else ''} not measured")
+        parts.append(f"{counted(unmeasured, 'gate')} not measured")
     return ", ".join([*parts, *checked]) or "no case ran"
 
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ci_perf.core.model import Device
+from ci_perf.core.quantity import counted
 
 # NVML counts CUDA cores, not SMs: cores per SM, from the CUDA C++ Programming Guide, compute capabilities.
 _CORES_PER_SM = {
@@ -179,8 +180,7 @@ def disturbances(states: Sequence[State], ours: frozenset[int], known: frozenset
         if any(process.pid in ours for process in others):
             found |= {f"{process.name} ({process.pid})" for process in others if process.pid not in ours}
         elif len(others) > len(ours):
-            more = len(others) - len(ours)
-            found.add(f"{more} other program{'s' if more > 1 else ''} on this GPU")
+            found.add(f"{counted(len(others) - len(ours), 'other program')} on this GPU")
     return tuple(sorted(found))
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ci_perf.core.anchor_shares import RuleShares
 from ci_perf.core.audit_report import ALL, CONFIDENCE, AuditReport, Counts, Point, Seconds, Spread
-from ci_perf.core.quantity import duration, percent
+from ci_perf.core.quantity import counted, duration, percent
 from ci_perf.render import markdown
 from ci_perf.render.escape import clean, code, prose
 
@@ -77,12 +77,8 @@ def _cards(report: AuditReport) -> str:
     """Say on how many physical GPUs; of some sessions it may not be known."""
     if not report.cards:
         return "cards not recorded" if report.without_card else ""
-    cards = _number(report.cards, "card")
-    return f"{cards}, not recorded in {_number(report.without_card, 'session')}" if report.without_card else cards
-
-
-def _number(n: int, word: str) -> str:
-    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+    cards = counted(report.cards, "card")
+    return f"{cards}, not recorded in {counted(report.without_card, 'session')}" if report.without_card else cards
 
 
 def _device(name: str, driver: str | None) -> str:
