@@ -131,20 +131,24 @@ def test_a_session_that_explains_takes_the_full_set_into_a_report_of_its_own(tmp
 
 
 class Counting(ProfileSession):
-    """Finds a counter of every case that it is given, but of those called `denied`."""
+    """Finds counters of every case that it is given, but of those called `denied`; each session another number."""
 
     def run(self, jobs):
         self.env["asked"].append((self.report, [job.id for job in jobs]))
-        return Profiled(counters={job.label: ({"cycles": Reading(1.0)},) for job in jobs if job.case != "denied"})
+        names = ("cycles", "sm_throughput_pct") if self.full else ("cycles",)
+        launch = dict.fromkeys(names, Reading(float(len(self.env["asked"]))))
+        return Profiled(counters={job.label: (launch,) for job in jobs if job.case != "denied"})
 
 
 def test_cases_that_changed_are_explained_where_there_are_counters_at_all():
     jobs, asked = [job("k", "same"), job("k", "slower"), job("k", "denied")], []
     counting = Counting("ncu", "ncu", "2025.3", "python3", None, {"asked": asked}, None, 1.0)
     idle = SimpleNamespace(close=lambda: None, traced=False)
-    found = MachineLab(None, idle, idle, (counting,)).profile(jobs, jobs[1:])
+    _, explained = MachineLab(None, idle, idle, (counting,)).profile(jobs, jobs[1:])
 
-    assert len(list(found)) == 2
+    assert explained.counters == {"ci-perf:k/slower": ({"cycles": Reading(1.0), "sm_throughput_pct": Reading(2.0)},)}, (
+        "what the first session found stays"
+    )
     assert asked == [("kernels", ["k/same", "k/slower", "k/denied"]), ("explain", ["k/slower"])]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ci_perf.core.fuzz import CONTIGUOUS, arranged
-from ci_perf.core.model import Cost, Failure, KernelSpec, Pair, Replicate, Verification
+from ci_perf.core.model import Cost, Failure, KernelSpec, Pair, Reading, Replicate, Verification
 from ci_perf.core.plan import Job
 from ci_perf.core.versus import NOT_IN_BASE
 from ci_perf.edge import gpu
@@ -22,6 +22,10 @@ from ci_perf.flow.lab import Profiled
 
 HELLO_TIMEOUT_S = 120.0
 Found = TypeVar("Found")
+
+
+_Counters = Mapping[str, Sequence[Mapping[str, Reading]]]
+"""The counters of each launch, by label of the case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ class MachineLab:
                 started = time.monotonic()
                 explained = session.explaining().run(known)
                 self._gpu_seconds += time.monotonic() - started
-                yield explained
+                yield replace(explained, counters=_with_more(found.counters, explained.counters))
 
     def _time_program(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a program. The GPU is idle for an unknown part of it, so its mean clock and power would say nothing."""
@@ -213,6 +217,15 @@ class MachineLab:
         yield
         if job.device == "cuda":
             self._gpu_seconds += time.monotonic() - started
+
+
+def _with_more(known: _Counters, more: _Counters) -> dict[str, tuple[Mapping[str, Reading], ...]]:
+    """Add to the counters of each launch those that only a second session has: what was judged stays as it was."""
+    return {
+        label: tuple({**further, **first} for first, further in zip(known[label], launches, strict=True))
+        for label, launches in more.items()
+        if len(launches) == len(known[label])
+    }
 
 
 def query_interpreter(worker: Worker) -> dict[str, Any] | Failure:
