@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 FILE = Path(__file__).with_name("goals.toml")
 OURS = "ours"
 
+Document = dict[str, Any]
+"""The benchmark's JSON."""
 Measured = dict[str, Any]
-"""A case of the benchmark's JSON."""
+"""A case of it."""
 
 
 class Judged(NamedTuple):
@@ -23,12 +25,17 @@ class Judged(NamedTuple):
     """None where there is nothing to judge."""
 
 
-def judge_all(document: dict[str, Any], goals: dict[str, Any]) -> list[Judged]:
-    """Hold all goals against a benchmark; on another device than theirs they are shown and not judged."""
+def judge_all(document: Document, goals: dict[str, Any]) -> list[Judged]:
+    """Hold all goals against a benchmark; on another device than theirs, or one like it, they are shown and not judged."""
     rows = [row for goal in goals["goal"] for row in judge(goal, document["cases"])]
-    if fnmatchcase(document["provenance"]["device"], goals["device"]):
+    if _named(document["provenance"]["device"], [*goals["devices"], *goals.get("like", ())]):
         return rows
     return [row._replace(met=None) for row in rows]
+
+
+def is_alike(document: Document, goals: dict[str, Any]) -> bool:
+    """Say whether the benchmark ran on a device that is only like the one that the goals were set for."""
+    return _named(document["provenance"]["device"], goals.get("like", []))
 
 
 def judge(goal: dict[str, Any], cases: list[Measured]) -> list[Judged]:
