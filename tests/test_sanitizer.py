@@ -190,6 +190,32 @@ def test_a_kernel_leaves_out_tools_that_mean_nothing_for_it_and_the_report_says_
     assert (refused.returncode, "no case for --sanitize" in refused.stderr) == (2, True)
 
 
+def test_a_kernel_leaves_a_tool_out_for_some_of_its_cases(sanitized, machine):  # noqa: F811
+    toml = machine[0] / "kernels/spin/kernel.toml"
+    toml.write_text('sanitize = ["memcheck", "racecheck/b*"]\n' + toml.read_text())
+    done = sanitized("--sanitize", "memcheck,racecheck")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["headline"] == "memcheck: 2 cases clean, racecheck: 1 case clean"
+    assert "spin/a: not run under racecheck, which" in (machine[0] / "ci-perf-run/report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("racecheck/c*", "key `sanitize`: `racecheck/c*`: no case matches `c*`"),
+        ("racechek", "key `sanitize[0]`"),
+    ],
+)
+def test_a_tool_or_case_that_there_is_not_is_refused(sanitized, machine, entry, message):  # noqa: F811
+    toml = machine[0] / "kernels/spin/kernel.toml"
+    toml.write_text(f'sanitize = ["{entry}"]\n' + toml.read_text())
+    done = sanitized("--sanitize", "memcheck")
+
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
 def test_a_tool_that_refuses_the_device_or_saw_nothing_is_no_pass(sanitized):
     done = sanitized("--sanitize", "racecheck,memcheck", "spin/a", racecheck="device-refused", memcheck="nothing-seen")
 

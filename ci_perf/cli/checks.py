@@ -77,7 +77,7 @@ def _plan(
     able = [spec for spec in specs if spec.program is None or spec.program.kind == "command"]
     small = make_plan(able, patterns, devices, all_cases=settings["all-cases"], small=True)
     small = tuple(job for job in small if job.runs)
-    if not any(applies(job.spec, tool) for job in small for tool in settings["sanitize"]):
+    if not any(applies(job, tool) for job in small for tool in settings["sanitize"]):
         hint = "benchmarks have none, and `sanitize` in a kernel.toml may leave tools out; name a case, or --all-cases"
         raise ConfigError("there is no case for --sanitize", hint=hint)
     return small

@@ -2,7 +2,8 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import (
@@ -10,7 +11,6 @@ from ci_perf.core.model import (
     Device,
     Fuzzed,
     FuzzFailure,
-    KernelSpec,
     Note,
     Params,
     Run,
@@ -102,18 +102,29 @@ def summary_of_checks(run: Run) -> list[str]:
     return words
 
 
-def applies(spec: KernelSpec, tool: str) -> bool:
-    """Say whether a kernel is to be run under a tool of compute-sanitizer."""
-    return spec.sanitize is None or tool in spec.sanitize
+def applies(job: Job, tool: str) -> bool:
+    """Say whether a case is to be run under a tool of compute-sanitizer.
+
+    >>> spec = KernelSpec("sdpa", "kernels/sdpa", sanitize=("memcheck", "racecheck/small*"))
+    >>> [applies(Job(spec, "large", {}, "cuda", "launch"), tool) for tool in ("memcheck", "racecheck", "synccheck")]
+    [True, False, False]
+    """
+    if job.spec.sanitize is None:
+        return True
+    named = (entry.partition("/") for entry in job.spec.sanitize)
+    return any(name == tool and fnmatchcase(job.case, cases or "*") for name, _, cases in named)
 
 
-def left_out(jobs: Iterable[Job], tools: Iterable[str]) -> Iterator[Note]:
-    """Yield a note for each kernel that leaves out tools which were asked for."""
-    tools = list(tools)
-    for spec in {job.spec.name: job.spec for job in jobs}.values():
-        if skipped := " and ".join(tool for tool in tools if not applies(spec, tool)):
-            message = f"{spec.name}: not run under {skipped}, which `sanitize` in its kernel.toml leaves out"
-            yield Note("sanitizer-left-out", message)
+def left_out(jobs: Sequence[Job], tools: Iterable[str]) -> Iterator[Note]:
+    """Yield a note for each kernel of which cases are left out that a tool was asked for."""
+    for tool in tools:
+        for kernel in dict.fromkeys(job.spec.name for job in jobs):
+            of_kernel = [job for job in jobs if job.spec.name == kernel]
+            skipped = [job.case for job in of_kernel if not applies(job, tool)]
+            if skipped:
+                which = kernel if len(skipped) == len(of_kernel) else ", ".join(f"{kernel}/{case}" for case in skipped)
+                message = f"{which}: not run under {tool}, which `sanitize` in kernel.toml leaves out"
+                yield Note("sanitizer-left-out", message)
 
 
 def could_not_check(run: Run) -> bool:

@@ -117,7 +117,10 @@ class KernelSpec:
     cpu_cases: tuple[str, ...] | None = None
     """The cases that run on a CPU by default; None: all."""
     sanitize: tuple[str, ...] | None = None
-    """The tools of compute-sanitizer that mean something for it; None: all."""
+    """The tools of compute-sanitizer that mean something for it, `racecheck`, or for some cases, `racecheck/small*`.
+
+    None: all tools, for all cases.
+    """
     tolerance: Mapping[str, float] = field(default_factory=dict)
     regression: float | None = None
     speedup: float | None = None

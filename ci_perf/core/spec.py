@@ -6,6 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ci_perf.core.base_unit import base_unit
@@ -48,7 +49,7 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         l2=document.get("l2", "warm"),
         cases=cases,
         cpu_cases=_cpu_cases(document, cases, source),
-        sanitize=tuple(document["sanitize"]) if "sanitize" in document else None,
+        sanitize=_sanitize(document, cases, source),
         tolerance=document.get("tolerance", {}),
         regression=_optional_fraction(policy, "regression", source),
         speedup=_optional_fraction(policy, "speedup", source),
@@ -212,6 +213,15 @@ def _cpu_cases(document: Mapping[str, object], cases: Mapping[str, Params], sour
         if name not in cases:
             raise ConfigError(f"{source}: key `cpu_cases`: no case is called `{name}`", hint=_similar(name, cases))
     return tuple(names)
+
+
+def _sanitize(document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> tuple[str, ...] | None:
+    for entry in document.get("sanitize", ()):
+        _, slash, pattern = entry.partition("/")
+        if slash and not any(fnmatchcase(name, pattern) for name in cases):
+            message = f"{source}: key `sanitize`: `{entry}`: no case matches `{pattern}`"
+            raise ConfigError(message, hint=_similar(pattern, cases))
+    return tuple(document["sanitize"]) if "sanitize" in document else None
 
 
 def _gate(metric: str, limit: str, source: str) -> Gate:

@@ -57,7 +57,7 @@ class SanitizerSession:
         yield from (note for note in traced.notes if note.code != "torch-trace")
         yield from left_out(jobs, tools)
         for tool in tools:
-            for job in (job for job in jobs if applies(job.spec, tool)):
+            for job in (job for job in jobs if applies(job, tool)):
                 started = time.monotonic()
                 found = self._run(job, tool, unseen[job.label])
                 self._gpu_seconds += time.monotonic() - started

@@ -26,7 +26,7 @@ class Judged(NamedTuple):
 
 
 def judge_all(document: Document, goals: dict[str, Any]) -> list[Judged]:
-    """Hold all goals against a benchmark; on another device than theirs, or one like it, they are shown and not judged."""
+    """Hold all goals against a benchmark; on a device that is neither theirs nor like it they are not judged."""
     rows = [row for goal in goals["goal"] for row in judge(goal, document["cases"])]
     if _named(document["provenance"]["device"], [*goals["devices"], *goals.get("like", ())]):
         return rows
