@@ -729,6 +729,23 @@ def gluon_source(kernel, function, types, matrices, sizes):
     return runtime.GluonASTSource(function, types | dict.fromkeys(sizes, "constexpr"), sizes)
 
 
+def unreleased(ptx):
+    """Return the arrivals that a barrier does not precede, since shared memory was last touched.
+
+    One thread arrives for all: without a barrier it would speak for its own accesses alone. racecheck cannot say, as it
+    does not follow the roles' barriers.
+    """
+    found, touched = [], False
+    for number, line in enumerate(ptx.splitlines(), 1):
+        if re.search(r"\b(ld|st|stmatrix)\S*\.shared", line):
+            touched = True
+        elif re.search(r"\b(bar\.sync|barrier\.sync|bar\.warp\.sync)", line):
+            touched = False
+        elif touched and re.search(r"mbarrier\.arrive\.shared", line):
+            found.append(number)
+    return found
+
+
 @pytest.mark.parametrize(("size", "in_order"), [(64, 64), (64, 0), (128, 64)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_the_sparse_kernel_for_hopper_compiles(dtype, size, in_order):
@@ -744,7 +761,10 @@ def test_the_sparse_kernel_for_hopper_compiles(dtype, size, in_order):
     source = gluon_source(
         kernel, kernel.bsr_gemm_sm90, types, {name: (dtype, block) for name, block in blocks.items()}, sizes
     )
-    assert "wgmma" in triton_code(source, 90, num_warps=kernel.WARPS)
+    code = triton_code(source, 90, num_warps=kernel.WARPS)
+    assert "wgmma" in code
+    assert len(re.findall(r"mbarrier\.arrive\.shared", code)) >= 4
+    assert unreleased(code) == []
 
 
 def test_the_sparse_kernel_for_short_rows_compiles():
@@ -772,7 +792,9 @@ def test_the_dense_kernel_for_hopper_compiles(dtype, tile):
     types = {"a_scale": "*fp32", "b_scale": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
     sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": block_k, "STAGES": tile.stages, "GROUP": kernel.GROUP}
     source = gluon_source(kernel, kernel.matmul_sm90, types, matrices, sizes | {"TRANSPOSED": transposed})
-    assert "wgmma" in triton_code(source, 90, num_warps=tile.warps)
+    code = triton_code(source, 90, num_warps=tile.warps)
+    assert "wgmma" in code
+    assert unreleased(code) == []
 
 
 @pytest.mark.parametrize("arch", ["sm_89", "sm_90"])
