@@ -252,7 +252,7 @@ def test_a_trace_without_kernels_says_why(read, rows, reason):
         ({"META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "4.0.1"}]}, "schema 4.0.1 is newer"),
         (
             {"DIAGNOSTIC_EVENT": [{"severity": 2, "text": "Some CUPTI events might be missing."}]},
-            "nsys: Some CUPTI events might be missing.",
+            "diagnostic: Some CUPTI events might be missing.",
         ),
     ],
 )
@@ -260,6 +260,22 @@ def test_doubtful_traces_warn(read, rows, warning):
     timeline = read(**{"kernels": [kernel(0, 9, 1)]} | rows)
 
     assert any(found.startswith(warning) for found in timeline.warnings), timeline.warnings
+
+
+@pytest.mark.parametrize(
+    ("rows", "said_again"),
+    [
+        ({"kernels": [kernel(0, 9, 1)], "calls": [call(0, 1)]}, False),
+        ({"kernels": [kernel(0, 9, 1)], "calls": [call(0, 1), call(1, 2)]}, False),  # the lost one is counted
+        ({"calls": [call(0, 1)]}, True),
+    ],
+)
+def test_a_complaint_about_another_process_is_repeated_where_kernels_do_not_disprove_it(read, rows, said_again):
+    said = "CUDA profiling might have not been started correctly."
+    timeline = read(**rows, DIAGNOSTIC_EVENT=[{"severity": 2, "text": said}])
+
+    assert (f"diagnostic: {said}" in timeline.warnings) == said_again
+    assert bool(timeline.warnings) == (len(rows["calls"]) > len(rows.get("kernels", ())))
 
 
 def test_numbers_may_be_as_large_as_they_get(read):

@@ -5,16 +5,18 @@ import sqlite3
 from collections.abc import Iterator
 
 from ci_perf.profilers.nsys_kernels import Kernels
-from ci_perf.profilers.timeline import Timeline
+from ci_perf.profilers.timeline import DIAGNOSTIC, Timeline
 
 NEWEST_SCHEMA = 3
 """The newest major version that this module was tried on."""
 # Severity 2 is a warning, 3 an error; 1 and 4 are chatter. Complaints about other traces (OpenGL, OS runtime) and
-# those of a child process that the rest of the trace disproves say nothing about the kernels.
+# those of a child process that the rest of the trace disproves say nothing about the kernels: a launch without its
+# kernel is counted by itself.
 _COMPLAINTS = """
     SELECT DISTINCT text FROM diagnostic WHERE severity IN (2, 3)
         AND (text GLOB '*CUDA*' OR text GLOB '*CUPTI*' OR text GLOB '*NVTX*')
-        AND NOT (text GLOB 'No CUDA events*' AND EXISTS (SELECT 1 FROM kernel))
+        AND NOT ((text GLOB 'No CUDA events*' OR text GLOB 'CUDA profiling might have not been started*')
+            AND EXISTS (SELECT 1 FROM kernel))
         AND NOT (text GLOB 'No NVTX events*' AND EXISTS (SELECT 1 FROM nvtx))
     ORDER BY severity DESC, text
 """
@@ -36,7 +38,7 @@ def warnings_of(database: sqlite3.Connection, timeline: Timeline, kernels: Kerne
         lost = timeline.kernel_count - kernels.attributed
         yield f"{lost} of {timeline.kernel_count} kernels have no launch call in the trace, so no NVTX range has them"
     for (text,) in database.execute(_COMPLAINTS):
-        yield f"nsys: {' '.join(text.split())}"
+        yield f"{DIAGNOSTIC}{' '.join(text.split())}"
 
 
 def _untraced(timeline: Timeline, kernels: Kernels) -> Iterator[str]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import overload
 
+DIAGNOSTIC = "diagnostic: "
+"""How a warning begins that quotes nsys."""
+
 Dim3 = tuple[int, int, int]
 
 
@@ -167,7 +170,7 @@ class Timeline:
 
         Without a kernel, only calls that launched none say that none ran, where nsys does not complain of losing any.
         """
-        complaints = any(text.startswith("nsys: ") and re.search("CUDA|CUPTI", text) for text in self.warnings)
+        complaints = any(text.startswith(DIAGNOSTIC) and re.search("CUDA|CUPTI", text) for text in self.warnings)
         none_ran = bool(self.api) and not self.launches and not self.graph_count and not complaints
         return self.kernel_count > 0 or none_ran
 
