@@ -287,6 +287,18 @@ def test_alarms_are_counted_by_verdict_and_by_session_on_both_sides():
     assert report.unchanged.alarm_bound == pytest.approx(upper_bound(3, 5))
 
 
+def test_the_base_against_itself_is_judged_like_a_case_in_every_session_that_has_it():
+    sessions = (
+        an_audit_session(1),
+        an_audit_session(2, planted=0.05),
+        replace(an_audit_session(3), control=(0.05, 0.051, 0.049, 0.05, 0.052)),
+        replace(an_audit_session(4), control=(), control_case=""),
+    )
+    counts = report_of(*sessions).controls
+
+    assert (counts.verdicts, counts.red, counts.green, counts.unchanged) == (3, 1, 0, 2)
+
+
 def test_the_scatter_of_a_case_is_that_of_its_reported_ratios():
     report = report_of(*(an_audit_session(n, an_audit_case(true=true)) for n, true in enumerate((1.01, 1.0, 1.02))))
 

@@ -127,6 +127,15 @@ def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
     )
 
 
+def judge_controls(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Outcome, ...]:
+    """Judge the base against itself, in the sessions that have such a control, as if it were one case more of them."""
+    return tuple(
+        replay(session.control, (), policy, comparisons=len(session.cases) + 1)[0]
+        for session in sessions
+        if session.control
+    )
+
+
 def replay(
     ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, *, comparisons: int
 ) -> tuple[Outcome, int]:

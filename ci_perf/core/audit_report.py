@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_perf.core.anchor_shares import RuleShares, judge_anchors
-from ci_perf.core.audit import CLASSES, AuditSession, Judged, judge_sessions
+from ci_perf.core.audit import CLASSES, AuditSession, Judged, judge_controls, judge_sessions
+from ci_perf.core.decision import Outcome
 from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import Policy, Verdict
 from ci_perf.core.stats import upper_bound
@@ -88,6 +89,8 @@ class AuditReport:
     """Of the A/A sessions."""
     swapped: Counts
     """Of the same sessions with base and head exchanged."""
+    controls: Counts
+    """Of the base against itself, in all sessions, whatever was planted in the head."""
     alarmed_sessions: int
     """A/A sessions with at least one red or green verdict."""
     unchanged_sessions: int
@@ -152,8 +155,9 @@ def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport
     cases = sum(len(session.cases) for session in sessions)
     return AuditReport(
         sessions=tuple(sessions),
-        unchanged=_count(same),
-        swapped=_count(swapped),
+        unchanged=_count(found.outcome for found in same),
+        swapped=_count(found.outcome for found in swapped),
+        controls=_count(judge_controls(sessions, policy)),
         alarmed_sessions=len({f.session.session for f in same if _alarmed(f)}),
         unchanged_sessions=sum(session.planted == 0 for session in sessions),
         failed=cases - len(judged),
@@ -174,8 +178,8 @@ def _alarmed(found: Judged) -> bool:
     return found.outcome.verdict in {Verdict.REGRESSION, Verdict.SPEEDUP}
 
 
-def _count(judged: Iterable[Judged]) -> Counts:
-    outcomes = [found.outcome for found in judged]
+def _count(outcomes: Iterable[Outcome]) -> Counts:
+    outcomes = list(outcomes)
     of = {verdict: sum(o.verdict is verdict for o in outcomes) for verdict in Verdict}
     codes = sorted(o.code for o in outcomes if o.verdict is Verdict.INCONCLUSIVE)
     return Counts(
@@ -230,5 +234,5 @@ def _curve(judged: Sequence[Judged]) -> tuple[Point, ...]:
             planted = [j.case.planted for j in here]
             if here:
                 of_all = min(planted), statistics.fmean(planted), max(planted)
-                points.append(Point(step, name, of_all, _count(here)))
+                points.append(Point(step, name, of_all, _count(j.outcome for j in here)))
     return tuple(points)

@@ -99,14 +99,16 @@ def _figures(report: AuditReport) -> _Section:
         (f"false-alarm rate, at most ({percent(CONFIDENCE, digits=0)})", percent(same.alarm_bound, digits=2)),
         ("A/A sessions with an alarm", f"{report.alarmed_sessions} of {report.unchanged_sessions}"),
         ("INCONCLUSIVE", _inconclusive(same)),
-        (
-            "with the sides swapped",
-            f"{swapped.red} REGRESSION, {swapped.green} SPEEDUP, {swapped.inconclusive} INCONCLUSIVE",
-        ),
+        ("with the sides swapped", _said(swapped)),
+        ("controls, base against itself", f"{report.controls.verdicts}: {_said(report.controls)}"),
         ("wall time per case", _seconds(report.seconds_per_case)),
         ("cases without pairs", str(report.failed)),
     ]
     return _Section("Unchanged code", ("what", "figure"), tuple(lines))
+
+
+def _said(counts: Counts) -> str:
+    return f"{counts.red} REGRESSION, {counts.green} SPEEDUP, {counts.inconclusive} INCONCLUSIVE"
 
 
 def _seconds(found: Seconds) -> str:
@@ -230,6 +232,7 @@ def render_audit_json(report: AuditReport) -> str:
         "unchanged": _counts(report.unchanged),
         "false_alarm_rate_upper": report.unchanged.alarm_bound,
         "swapped": _counts(report.swapped),
+        "controls": _counts(report.controls),
         "seconds_per_case": asdict(report.seconds_per_case),
         "failed": report.failed,
         "cases": [asdict(spread) for spread in report.spreads],
