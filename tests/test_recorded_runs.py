@@ -1,5 +1,6 @@
 """Runs recorded on real GPUs, judged again: the same report byte for byte, anywhere."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,12 @@ def test_a_planted_slowdown_of_5_percent_is_a_regression_of_every_case():
     verdicts = [line.split(",")[3] for line in replayed.stdout.splitlines()[1:]]
     assert replayed.exit_code == 1
     assert verdicts == ["REGRESSION"] * 12
+
+
+def test_a_slowdown_planted_in_turns_is_measured_to_a_tenth_of_it():
+    replayed = ci_perf("replay", Path(__file__).parent / "data/runs/h200-turns-planted-8-percent", "--json")
+
+    rows = json.loads(replayed.stdout)["cases"]
+    assert replayed.exit_code == 1
+    assert [row["verdict"] for row in rows] == ["REGRESSION"] * 2
+    assert [row["change"]["ratio"] for row in rows] == pytest.approx([1.08] * 2, abs=0.008)
