@@ -82,7 +82,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("shared_dynamic_bytes", "launch__shared_mem_per_block_dynamic", "byte", Combine.MAX, Trust.EXACT),
     Metric("local_load_inst", "smsp__inst_executed_op_local_ld.sum", "inst", Combine.SUM, Trust.EXACT),
     Metric("local_store_inst", "smsp__inst_executed_op_local_st.sum", "inst", Combine.SUM, Trust.EXACT),
-    # On Hopper it counts conversions of integers to float32 too: one for each warp of `row_moments` in kernels/pipeline.
+    # On Hopper it counts conversions of integers to float32 too: one for each warp of kernels/pipeline: row_moments.
     Metric("tensor_inst", "sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", Combine.SUM, Trust.EXACT),
     Metric("instructions", "smsp__inst_executed.sum", "inst", Combine.SUM, Trust.BANDED, band=0.01),
     Metric("dram_read_bytes", "dram__bytes_read.sum", "byte", Combine.SUM, Trust.BANDED, band=0.03, slack=1 << 20),
