@@ -105,6 +105,7 @@ def summary_of_checks(run: Run) -> list[str]:
 def applies(job: Job, tool: str) -> bool:
     """Say whether a case is to be run under a tool of compute-sanitizer.
 
+    >>> from ci_perf.core.model import KernelSpec
     >>> spec = KernelSpec("sdpa", "kernels/sdpa", sanitize=("memcheck", "racecheck/small*"))
     >>> [applies(Job(spec, "large", {}, "cuda", "launch"), tool) for tool in ("memcheck", "racecheck", "synccheck")]
     [True, False, False]
