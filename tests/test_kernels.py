@@ -700,6 +700,23 @@ def test_the_sparse_matrix_of_pytorch_is_ours():
         assert worst_error(alternatives.ALTERNATIVES[name](inputs), kernel.reference(inputs)) < 1e-5
 
 
+def test_rows_of_blocks_that_are_padded_to_one_length_hold_the_same_matrix():
+    cusparse, kernel = load_kernel("bsr_gemm", "cusparse.py"), load_kernel("bsr_gemm")
+    case = read_toml("bsr_gemm")["cases"]["ragged"] | {"dtype": "float32"}
+    inputs = kernel.make_inputs(rng(), "cpu", **case)
+    columns, values = cusparse.padded(inputs)
+    size = case["block"]
+
+    matrix = torch.zeros(case["rows"] * size, case["columns"] * size)
+    for row, of_row in enumerate(columns.tolist()):
+        for place, column in enumerate(of_row):
+            if column >= 0:
+                block = values[row * size :, place * size :][:size, :size]
+                matrix[row * size :, column * size :][:size, :size] = block
+    assert (columns == -1).any()
+    assert worst_error(matrix @ inputs.dense, kernel.reference(inputs)) < 1e-5
+
+
 def triton_code(source, arch, **options):
     """Compile for a GPU that need not be here, and return the assembly."""
     compiler = pytest.importorskip("triton.backends.compiler", reason=NO_TRITON)

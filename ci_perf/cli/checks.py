@@ -10,7 +10,7 @@ import click
 
 from ci_perf.checking import fuzz, sanitize
 from ci_perf.cli.output import Bars
-from ci_perf.core.checks import applies
+from ci_perf.core.checks import applies, left_out
 from ci_perf.core.errors import ConfigError, MachineError
 from ci_perf.core.fuzz import fuzz_jobs, named_case
 from ci_perf.core.model import KernelSpec, Note, Run
@@ -77,9 +77,11 @@ def _plan(
     able = [spec for spec in specs if spec.program is None or spec.program.kind == "command"]
     small = make_plan(able, patterns, devices, all_cases=settings["all-cases"], small=True)
     small = tuple(job for job in small if job.runs)
+    if not small:
+        raise ConfigError("there is no case for --sanitize", hint="benchmarks have none; name a case, or --all-cases")
     if not any(applies(job, tool) for job in small for tool in settings["sanitize"]):
-        hint = "benchmarks have none, and `sanitize` in a kernel.toml may leave tools out; name a case, or --all-cases"
-        raise ConfigError("there is no case for --sanitize", hint=hint)
+        left = "; ".join(note.message for note in left_out(small, settings["sanitize"]))
+        raise ConfigError(f"there is no case for --sanitize: {left}", hint="name another tool, or another case")
     return small
 
 

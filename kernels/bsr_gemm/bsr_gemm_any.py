@@ -5,12 +5,12 @@ only s rows of the output.  A program makes one tile of a block row.  Its loop g
 64 at a time, so that several small blocks fill one step of the tensor cores; which row of b a column meets is looked up
 for each.  Block rows come before tiles along them: programs that run at a time share columns of b in L2.
 
-At 4096^3 with a quarter of the blocks of 32 x 32, tiles ask L2 for 1.34 GB, 6.2 TB/s in the 217 us that it takes, where
-a dense product of four times the FLOP takes 171 us (baselines/h100-80gb-hbm3/kernels.md).  The counters agree: tensor
-cores 25 % active, DRAM 6 %, 5 % of the loads found in L1 and 94 % of the rest in L2 (baselines/h200/bsr_gemm.json).  Of
-these bytes 1.07 GB are rows of b, the same for tiles of any width; rows of blocks that share a tile would share them,
-but two rows have so few columns in common that they ask for 7/8 of it, and four need 68 % of all columns, about as
-much work as the dense product.
+At 4096^3 with a quarter of the blocks of 32 x 32 it takes 219 us on an H200, where a dense product of four times the
+FLOP takes 179 us (baselines/h200/kernels.md).  Its tiles ask L2 for 1.34 GB, which is 6.1 TB/s; blocks of 64 x 64 get
+8.7 TB/s there, so L2 is not what bounds it.  Latency seems to: tensor cores are 25 % active and DRAM 6 %, 94 % of the
+loads that miss L1 are found in L2 (baselines/h200/bsr_gemm.json), and the compiler keeps one stage of each operand in
+shared memory (20,736 bytes a program, the lookup of the next step among them), because which row of b to load depends on
+a load of the same step.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ import torch
 
 
 def torch_matmul(inputs: Any) -> torch.Tensor:
-    """Multiply with cuBLAS; in fp8 as PyTorch does unless told otherwise, with sums promoted to float32."""
+    """Multiply with cuBLAS; in fp8 with the fast sums that ours has, which PyTorch has to be told."""
     a, b, a_scale, b_scale, _ = inputs
     if a.itemsize > 1:
         return a @ b
-    return torch._scaled_mm(a, b, a_scale, b_scale, out_dtype=torch.bfloat16)
+    return torch._scaled_mm(a, b, a_scale, b_scale, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
 ALTERNATIVES: dict[str, Callable[[Any], torch.Tensor]] = {"torch": torch_matmul}

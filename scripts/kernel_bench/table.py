@@ -21,13 +21,13 @@ So more than 100 % means that data stay in the L2 cache, or that part of an inpu
 another way is named. Each implementation was held against the float64 reference first. The fastest is bold.\
 """
 ROUNDS = """\
-All implementations of a case were timed in turn, and once more in reverse order: the time is the mean of the two, which
-are both shown where they differ by 3 % or more.\
+All implementations of a case were timed in turn, and once more in reverse order: the time is the mean of the two
+medians, which are both shown where they differ by 3 % or more.\
 """
 APART = 0.03
 ALIKE = """\
-The goals were set for an H100. An H200 has the same multiprocessors, so what these bound is as hard; its memory is 1.4
-times as fast, so goals in time are easier for what that bounds. Goals beside a copy or an alternative are the same.\
+The goals were set for an H100. An H200 has the same multiprocessors, and memory 1.4 times as fast: what memory bounds
+in part or whole reaches a goal in time or rate, and beside what does not depend on memory, more easily there.\
 """
 
 
