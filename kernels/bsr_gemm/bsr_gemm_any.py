@@ -9,8 +9,8 @@ At 4096^3 with a quarter of the blocks of 32 x 32 it takes 219 us on an H200, wh
 FLOP takes 179 us (baselines/h200/kernels.md).  Its tiles ask L2 for 1.34 GB, which is 6.1 TB/s; blocks of 64 x 64 get
 8.7 TB/s there, so L2 is not what bounds it.  Latency seems to: tensor cores are 25 % active and DRAM 6 %, 94 % of the
 loads that miss L1 are found in L2 (baselines/h200/bsr_gemm.json), and the compiler keeps one stage of each operand in
-shared memory (20,736 bytes a program, the lookup of the next step among them), because which row of b to load depends on
-a load of the same step.
+shared memory (20,736 bytes a program, the lookup of the next step among them), because which row of b to load depends
+on a load of the same step.
 """
 
 from __future__ import annotations
