@@ -173,6 +173,7 @@ userside        what runs under the user's interpreter beside the worker; standa
   cupti         when the GPU worked, from CUPTI's records
   cupti_timers  what is measured through them
   identity      what a launch makes the GPU do, as a hash
+  machine_code  what of a cubin runs, as a hash
 worker          runs kernels under the user's interpreter; standard library only, stands alone
 cuda            compiles and launches the .cu files beside a kernel.py; under the user's interpreter too
 """

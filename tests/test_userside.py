@@ -4,6 +4,7 @@ import ctypes
 import itertools
 import re
 import shutil
+import struct
 import subprocess
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ci_perf import cuda
-from ci_perf.userside import cupti, cupti_timers, identity, strides
+from ci_perf.userside import cupti, cupti_timers, identity, machine_code, strides
+from ci_perf.userside.case import Case, release_memory
 from ci_perf.userside.cupti import CuptiError, Span, busy_ns
 
 # --- CUPTI's records ---
@@ -234,7 +236,7 @@ def test_comments_and_blank_lines_leave_the_machine_code_what_it_was(compiled, n
     moved = compiled("// says why\n\n\n" + source.replace(";\n", ";  /* says more */\n\n"))
 
     assert moved != compiled(source)
-    assert identity.code_hash(moved) == identity.code_hash(compiled(source))
+    assert machine_code.code_hash(moved) == machine_code.code_hash(compiled(source))
 
 
 @pytest.mark.parametrize("name", ["scale", "debug_scale"])
@@ -250,32 +252,26 @@ def test_comments_and_blank_lines_leave_the_machine_code_what_it_was(compiled, n
 def test_whatever_runs_otherwise_is_other_machine_code(compiled, name, changed):
     source = SCALE.replace("scale", name)
 
-    assert identity.code_hash(compiled(changed(source))) != identity.code_hash(compiled(source))
+    assert machine_code.code_hash(compiled(changed(source))) != machine_code.code_hash(compiled(source))
 
 
 def test_every_architecture_has_machine_code_of_its_own(compiled):
-    hashes = {identity.code_hash(compiled(arch=arch)) for arch in ("sm_80", "sm_86", "sm_90", "sm_90a")}
+    hashes = {machine_code.code_hash(compiled(arch=arch)) for arch in ("sm_80", "sm_86", "sm_90", "sm_90a")}
 
     assert len(hashes) == 4
 
 
 def test_a_cubin_that_was_cut_off_has_no_hash_or_the_one_of_the_whole(compiled):
     cubin = compiled()
-    whole, kept = identity.code_hash(cubin), 0
+    whole, kept = machine_code.code_hash(cubin), 0
     for length in range(0, len(cubin), 7):
         try:
-            assert identity.code_hash(cubin[:length]) == whole  # only what runs nowhere is lacking
+            assert machine_code.code_hash(cubin[:length]) == whole  # only what runs nowhere is lacking
             kept += 1
-        except identity.Unknown:
+        except machine_code.Unknown:
             continue
 
     assert kept < len(cubin) / 7 / 4
-
-
-def test_a_launch_whose_machine_code_cannot_be_read_has_no_hash(compiled, monkeypatch):
-    monkeypatch.setattr(cuda, "loaded_codes", lambda: {1: compiled()[:100]})
-
-    assert identity.launch_hash(case=None) is None
 
 
 # --- the identity of a launch ---
@@ -287,13 +283,15 @@ DRIVER = """
 #undef cuCtxGetLimit
 #include <string.h>
 
-/* A graph of two launches of one kernel with one argument; what a test sets is what they differ in. */
+/* A graph of two launches of one kernel with three arguments; what a test sets is what they differ in. */
 static CUlaunchAttributeValue attributes[64];
 static int of_function[64], cache_config, nodes = 2, edges = 1, programmatic;
 static size_t limits[16];
 static unsigned shared_bytes = 512, grid = 4;
-static int argument = 3;
-static void *arguments[] = {&argument};
+static int argument = 3, no_more = CUDA_ERROR_INVALID_VALUE, no_pointer = CUDA_ERROR_INVALID_VALUE;
+static CUlaunchAttributeID last = CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+static CUdeviceptr x = 0x10100, y = 0x30000;
+static void *arguments[] = {&argument, &x, &y};
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *found, size_t *number) { *number = nodes; return 0; }
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *number) {
@@ -312,7 +310,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS
     return 0;
 }
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id, CUkernelNodeAttrValue *value) {
-    if (id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) return CUDA_ERROR_INVALID_VALUE;
+    if (id > last) return CUDA_ERROR_INVALID_VALUE;
     *value = attributes[id];
     return attributes[0].cooperative ? CUDA_ERROR_NOT_SUPPORTED : 0;
 }
@@ -322,20 +320,28 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfunction func
     return 0;
 }
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
-    *offset = 0; *size = 4;
-    return index ? CUDA_ERROR_INVALID_VALUE : 0;
+    *offset = 8 * index; *size = index ? 8 : 4;
+    return index < 3 ? 0 : no_more;
+}
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute id, CUdeviceptr address) {
+    return id == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && address >> 16 && address < 1 << 20 ? 0 : no_pointer;
 }
 CUresult cuCtxGetCacheConfig(CUfunc_cache *found) { *found = cache_config; return 0; }
 CUresult cuCtxGetLimit(size_t *value, CUlimit limit) { *value = limits[limit]; return 0; }
 
 void set(const char *what) {
 #define SET(name, change) if (!strcmp(what, name)) change
+    CUaccessPolicyWindow *window = &attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow;
     SET("cluster", attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION].clusterDim.x = 2);
     SET("cluster scheduling",
         attributes[CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE].clusterSchedulingPolicyPreference = 1);
     SET("cooperative", attributes[CU_LAUNCH_ATTRIBUTE_COOPERATIVE].cooperative = 1);
     SET("priority", attributes[CU_LAUNCH_ATTRIBUTE_PRIORITY].priority = -1);
-    SET("persisting L2", attributes[CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW].accessPolicyWindow.num_bytes = 4096);
+    SET("persisting L2", (window->num_bytes = 4096, window->base_ptr = (void *)0x30000));
+    SET("persisting L2 of the other", (window->num_bytes = 4096, window->base_ptr = (void *)0x10000));
+    SET("persisting L2 elsewhere", (window->num_bytes = 4096, window->base_ptr = (void *)0xC0000));
+    SET("persisting L2 of nothing", (window->base_ptr = (void *)0x30000, window->hitRatio = 1));
+    SET("persisting L2 of who knows", (window->num_bytes = 4096, window->base_ptr = (void *)0x50000));
     SET("carve-out of the launch",
         attributes[CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT].sharedMemCarveout = 50);
     SET("carve-out", of_function[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = 100);
@@ -346,6 +352,20 @@ void set(const char *what) {
     SET("shared memory", shared_bytes = 1024);
     SET("grid", grid = 5);
     SET("argument", argument = 4);
+    SET("swapped", (x = 0x30100, y = 0x10000));
+    SET("in place", y = x);
+    SET("further in", x += 4096);
+    SET("elsewhere", (x += 0x80000, y += 0x90000));
+    SET("out of line", (x += 0x80004, y += 0x90000));
+    SET("unknown memory", y = 0x50000);
+    SET("past the end", y = 0x40000);
+    SET("arguments unreadable", no_more = CUDA_ERROR_NOT_SUPPORTED);
+    SET("addresses unreadable", (x = 5, no_pointer = CUDA_ERROR_NOT_INITIALIZED));
+    SET("more attributes", last = 20);
+    SET("an attribute nobody knows", (last = 20, attributes[20].pad[7] = 1));
+    SET("event", attributes[CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT].programmaticEvent.event = (CUevent)0x1234);
+    SET("stack", limits[CU_LIMIT_STACK_SIZE] = 4096);
+    SET("L2 fetches", limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 32);
     SET("two kernels", nodes = 4);
     SET("not in order", edges = 0);
     SET("programmatic", programmatic = 1);
@@ -368,25 +388,90 @@ def driver_source(tmp_path_factory):
     return built
 
 
+def a_cubin(content=b""):
+    """An ELF file of one section, and one of names."""
+    header = bytearray(64)
+    struct.pack_into("<Q", header, 0x28, 64)
+    struct.pack_into("<HHH", header, 0x3A, 64, 2, 1)
+    names = b"\0.text\0"
+    code = struct.pack("<IIQQQQ24x", 1, 1, 0, 0, 192 + len(names), len(content))
+    return bytes(header) + code + struct.pack("<IIQQQQ24x", 0, 3, 0, 0, 192, len(names)) + names + content
+
+
+CUBIN = a_cubin()
+MEMORY = (range(0x10000, 0x20000), range(0x30000, 0x40000))
+"""Where the two tensors of the launch lie."""
+ELSEWHERE = (range(0x90000, 0xA0000), range(0xC0000, 0xD0000))
+
+
 @pytest.fixture
 def facts(driver_source, tmp_path):
     """Return what the identity holds of two launches after something was set: each time in a driver of its own."""
 
-    def of(*changes):
+    def of(*changes, memory=MEMORY, cubin=CUBIN):
         copy = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"
         shutil.copy(driver_source, copy)
         driver = ctypes.CDLL(str(copy))
         for change in changes:
             driver.set(change.encode())
         nodes = identity.two_launches(driver, 99)
-        return identity.context_facts(driver), [identity.node_facts(driver, node, {7: "code"}, []) for node in nodes]
+        codes = {7: lambda: cubin, 8: lambda: b"cut off"}
+        return identity.context_facts(driver), [identity.node_facts(driver, node, codes, memory) for node in nodes]
 
     return of
 
 
 def test_the_same_launch_has_the_same_facts(facts):
-    assert facts() == facts() == facts("nothing that counts")
+    assert facts() == facts()
     assert len(facts()[1]) == 2
+
+
+@pytest.mark.parametrize("change", ["nothing that counts", "stack", "persisting L2 of nothing"])
+def test_what_moves_nothing_is_no_fact(facts, change):
+    assert facts(change) == facts()
+
+
+def test_where_a_tensor_lies_is_no_fact_but_which_one_it_is_and_how_far_into_it(facts):
+    found = [facts(), *map(facts, ("swapped", "in place", "further in"))]
+
+    assert facts("elsewhere", memory=ELSEWHERE) == facts()
+    assert facts("out of line", memory=(range(0x90004, 0xA0004), ELSEWHERE[1])) != facts()
+    assert all(a != b for a, b in itertools.combinations(found, 2))
+
+
+def test_of_views_of_one_memory_the_first_holds_the_address(facts):
+    assert facts(memory=(*MEMORY, *MEMORY)) == facts()
+
+
+def test_the_extents_are_those_of_the_inputs_then_of_the_outputs_whatever_order_a_dictionary_has():
+    torch = pytest.importorskip("torch")
+    a, b, out = torch.ones(4), torch.ones(6), torch.ones(8)
+
+    found = identity.extents({"b": b[2:], "a": a, "n": 3}, [out, [a]])
+
+    assert [len(extent) for extent in found] == [16, 24, 32, 16]
+    assert found[1].start == b.data_ptr()
+    assert found == identity.extents({"n": 3, "a": a, "b": b}, [out, [a]])
+
+
+def test_only_the_machine_code_that_is_launched_is_read(facts):
+    assert facts(cubin=a_cubin(b"other")) != facts()
+    with pytest.raises(identity.Unknown):
+        facts(cubin=a_cubin(b"cut off")[:-1])
+
+
+def test_the_machine_code_of_loaded_kernels_is_read_only_when_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(cuda, "loaded_codes", lambda: {1: a_cubin(), 2: b"cut off"})
+
+    assert {function: read() for function, read in machine_code.known_codes().items()} == cuda.loaded_codes()
+
+
+def test_a_question_that_ctypes_refuses_is_not_told(monkeypatch):
+    monkeypatch.setattr(cuda, "loaded_codes", lambda: ctypes.CDLL(None).abs(object()))
+
+    with pytest.raises(ctypes.ArgumentError):
+        machine_code.known_codes()
+    assert identity.launch_hash(case=None, inputs="known") is None
 
 
 def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(driver_source):
@@ -404,7 +489,8 @@ def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(
     sizes = subprocess.run([str(built)], check=True, capture_output=True, text=True).stdout.split()
 
     for number, size in zip(known.values(), map(int, sizes), strict=True):
-        assert 0 <= size - identity._BYTES_USED[number] < 8  # padding at the end
+        used = identity._WINDOW.size if number == 1 else identity._BYTES_USED[number]
+        assert 0 <= size - used < 8  # padding at the end
 
 
 @pytest.mark.parametrize(
@@ -412,6 +498,7 @@ def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(
     [
         *["cluster", "cluster scheduling", "cooperative", "priority", "persisting L2", "carve-out of the launch"],
         *["carve-out", "limit of shared memory", "cache", "L2 limit", "shared memory", "grid", "argument"],
+        *["L2 fetches", "more attributes"],
     ],
 )
 def test_a_launch_that_differs_in_anything_has_other_facts(facts, change):
@@ -419,10 +506,107 @@ def test_a_launch_that_differs_in_anything_has_other_facts(facts, change):
     assert facts(change) == facts(change)
 
 
-@pytest.mark.parametrize("unknown", ["two kernels", "not in order", "programmatic", "attributes unknown"])
+def test_of_memory_that_persists_in_l2_it_counts_which_it_is_and_not_where_it_lies(facts):
+    assert facts("persisting L2") != facts("persisting L2 of the other")
+    assert facts("elsewhere", "persisting L2 elsewhere", memory=ELSEWHERE) == facts("persisting L2")
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        *["two kernels", "not in order", "programmatic", "attributes unknown", "an attribute nobody knows", "event"],
+        *["unknown memory", "past the end", "arguments unreadable", "addresses unreadable"],
+        "persisting L2 of who knows",
+    ],
+)
 def test_a_launch_of_which_something_is_not_known_has_no_identity(facts, unknown):
     with pytest.raises(identity.Unknown):
         facts(unknown)
+
+
+# --- the content of inputs ---
+
+
+def content_of(*tensors):
+    case = Case.__new__(Case)
+    case.inputs = tensors
+    return identity.inputs_hash(case)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 63, 64, 65, 1000])
+def test_each_byte_of_an_input_counts_in_its_place_wherever_it_lies(monkeypatch, size):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(identity, "_CHUNK", 8)
+    made = torch.arange(size, dtype=torch.int64).to(torch.uint8)
+    whole = content_of(made)
+    hashes = {content_of(made ^ (torch.arange(size) == place).to(torch.uint8)) for place in range(size)}
+
+    assert len(hashes | {whole}) == size + 1
+    for begin in (1, 4, 8):
+        assert content_of(torch.cat([made.new_zeros(begin), made])[begin:]) == whole
+
+
+def test_hashing_an_input_copies_a_piece_of_it_at_a_time(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    monkeypatch.setattr(identity, "_CHUNK", 64)
+    made = torch.arange(100_003, dtype=torch.uint8)
+
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                storage = result.untyped_storage()
+                self.size = max(self.size, storage.nbytes() if storage.data_ptr() != made.data_ptr() else 0)
+            return result
+
+    with Largest() as largest:
+        assert content_of(made)
+
+    assert 0 < largest.size <= 2 * 64 * 8
+
+
+IN_PLACE = """
+from pathlib import Path
+import torch
+from ci_perf.cuda import CudaSource
+
+SOURCE = CudaSource(Path(__file__).with_name("kernel.cu"))
+
+def make_inputs(rng, device):
+    return torch.ones(256, device=device)
+
+def launch(x):
+    SOURCE.launch("scale", 1, 256, (x,))
+    return x, torch.empty(1 << 24, device=x.device)
+
+def reference(x):
+    return x
+"""
+
+
+def test_a_kernel_that_works_in_place_has_one_hash_however_often_it_ran_and_no_memory_is_kept(tmp_path):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.device_count() == 0:
+        pytest.skip("needs a GPU")
+    (tmp_path / "kernel.py").write_text(IN_PLACE)
+    (tmp_path / "kernel.cu").write_text(SCALE)
+    case = Case({"device": "cuda", "entry": str(tmp_path / "kernel.py"), "target": "launch", "params": {}})
+    inputs = identity.inputs_hash(case)
+    case.launch()
+    case.synchronize()
+    release_memory()
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+    first = identity.launch_hash(case, inputs)
+    case.launch()
+
+    assert first is not None
+    assert first == identity.launch_hash(case, inputs)
+    assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
 
 
 # --- strides ---

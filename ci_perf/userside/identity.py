@@ -2,43 +2,48 @@
 
 Only where all of it is known: a launch is one kernel whose machine code ci-perf compiled or Triton did, with its
 geometry, attributes and arguments, on inputs of known shape and content; every address among its arguments lies in an
-input or an output. Where an address is does not count. Kernels of libraries are not known, so torch's own operations
-have no hash. All is read from the driver, whoever launched: clusters, a cooperative launch, the share of shared memory.
+input or an output. In which one and how far into it counts, where that one lies does not. Kernels of libraries are not
+known, so torch's own operations have no hash. All is read from the driver, whoever launched: clusters, a cooperative
+launch, the share of shared memory.
+
+Not hashed: what the host wrote into `__constant__` and `__device__` variables. A kernel that reads other data there on
+each side has the same hash on both.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import gc
 import hashlib
-import re
 import struct
-import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
 
-from ci_perf.userside.case import Case
+from ci_perf.userside.case import Case, release_memory
+from ci_perf.userside.machine_code import Unknown, code_hash, known_codes
 from ci_perf.userside.timers import capture
 from ci_perf.userside.verify import leaves
 
 _KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
-_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_POINTER_RANGE = 11  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+_INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
+_ACCESS_POLICY_WINDOW, _COOPERATIVE = 1, 2  # CUlaunchAttributeID
 _LAUNCH_ATTRIBUTES, _ATTRIBUTE_BYTES = range(1, 32), 64
 """CUlaunchAttributeID, which ends at 16, and CUlaunchAttributeValue of cuda.h; newer drivers may know more."""
-_BYTES_USED = {1: 28, 2: 4, 4: 12, 5: 4, 8: 4, 9: 2, 10: 4, 11: 12, 13: 4, 14: 4, 16: 4}
-"""Of a CUlaunchAttributeValue, by its id: the driver need not write the rest."""
+_BYTES_USED = {2: 4, 4: 12, 5: 4, 8: 4, 9: 2, 10: 4, 11: 12, 13: 4, 14: 4, 16: 4}
+"""Of a CUlaunchAttributeValue, by its id: the driver need not write the rest. Others may hold handles."""
+_WINDOW = struct.Struct("<8sQfii")
+"""CUaccessPolicyWindow: base_ptr, num_bytes, hitRatio, hitProp, missProp."""
 _FUNCTION_ATTRIBUTES = range(32)
 """CUfunction_attribute: registers, the limit of dynamic shared memory, the carve-out, what clusters it allows."""
-_CONTEXT_LIMITS = range(16)
-"""CUlimit: the stack, what of the L2 cache persists."""
+_CONTEXT_LIMITS = (5, 6)
+"""CUlimit: how much L2 fetches at once, and what of it persists. The stack grows with the kernels that ran before."""
 _ALIGNMENT = 256
 """Of an address, the position in this many bytes counts: misaligned accesses are slower."""
 _CHUNK = 1 << 22
+"""So many words of an input are hashed at a time."""
 _GOLDEN, _MIX = 0x9E3779B97F4A7C15 - (1 << 64), 0xBF58476D1CE4E5B9 - (1 << 64)
 """Constants of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), as signed numbers."""
-_SYMBOLS_AND_STRINGS = (2, 3)  # SHT_SYMTAB and SHT_STRTAB of ELF
-_NO_BITS = 8
-_NOTHING_THAT_RUNS = re.compile(rb"\.(rela?\.)?(nv_)?debug_|\.note")
-"""Sections of line tables and notes; those of a kernel bear its name at the end, which may be any."""
 
 
 class _KernelNode(ctypes.Structure):
@@ -54,21 +59,23 @@ class _KernelNode(ctypes.Structure):
     ]
 
 
-class Unknown(Exception):
-    """Something of the launch is not known."""
-
-
-NOT_TOLD = (Unknown, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+NOT_TOLD = (Unknown, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError, ctypes.ArgumentError)
 """What an older torch or driver, or an odd input, makes of a question."""
 
 
-def launch_hash(case: Case) -> str | None:
-    """Return the hash of one launch, or None where something of it is not known."""
-    try:
+def launch_hash(case: Case, inputs: str | None) -> str | None:
+    """Return the hash of one launch, or None where something of it is not known.
+
+    The hash of the inputs is from before the first launch: a kernel that works in place has changed them since, and how
+    often it ran may have been decided by a clock.
+    """
+    found = None
+    with contextlib.suppress(*NOT_TOLD):
         codes = known_codes()
-        return _hash(case, codes) if codes else None
-    except NOT_TOLD:
-        return None
+        if inputs and codes:
+            found = _hash(case, inputs, codes)
+    release_memory()  # outputs and graph are no part of what is timed
+    return found
 
 
 def inputs_hash(case: Case) -> str | None:
@@ -79,47 +86,7 @@ def inputs_hash(case: Case) -> str | None:
         return None
 
 
-def known_codes() -> dict[int, str]:
-    """Return the hash of the machine code of each function that ci-perf or Triton loaded, by its CUfunction."""
-    codes: dict[int, str] = {}
-    own = sys.modules.get("ci_perf.cuda")
-    if own is not None:
-        codes.update({function: code_hash(code) for function, code in own.loaded_codes().items()})
-    if "triton" in sys.modules:
-        for found in gc.get_objects():
-            if type(found).__name__ == "CompiledKernel" and getattr(found, "function", None):
-                codes[int(found.function)] = code_hash(found.asm["cubin"])
-    return codes
-
-
-def code_hash(cubin: bytes) -> str:
-    """Return the hash of what a cubin executes: its sections (ELF-64) without names, symbols and line tables.
-
-    A comment that moves the lines of a source changes those, and nothing that runs. What is no whole cubin is Unknown.
-    """
-    try:
-        return _hash_of_sections(cubin)
-    except (struct.error, ValueError, IndexError):
-        raise Unknown from None
-
-
-def _hash_of_sections(cubin: bytes) -> str:
-    header = struct.unpack_from("<Q", cubin, 0x28)[0]  # e_shoff
-    size, number, names_index = struct.unpack_from("<HHH", cubin, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQ", cubin, header + size * i) for i in range(number)]
-    names_at = sections[names_index][4]
-    digest = hashlib.sha256()
-    for name_at, kind, _, _, at, length in sections:
-        name = cubin[names_at + name_at : cubin.index(b"\0", names_at + name_at)]
-        if kind not in _SYMBOLS_AND_STRINGS and not _NOTHING_THAT_RUNS.match(name):
-            content = b"" if kind == _NO_BITS else cubin[at : at + length]
-            if kind != _NO_BITS and len(content) < length:
-                raise Unknown
-            digest.update(b"%d:%s%d:%s" % (len(name), name, length, content))
-    return digest.hexdigest()
-
-
-def _hash(case: Case, codes: dict[int, str]) -> str:
+def _hash(case: Case, inputs: str, codes: Mapping[int, Callable[[], bytes]]) -> str:
     import torch
 
     graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -131,20 +98,15 @@ def _hash(case: Case, codes: dict[int, str]) -> str:
     torch.cuda.synchronize()
     driver = ctypes.CDLL("libcuda.so.1")
     nodes = two_launches(driver, int(graph.raw_cuda_graph()))
-    known = [_extent(leaf) for leaf in (*leaves(case.inputs), *leaves(outputs)) if hasattr(leaf, "untyped_storage")]
-    inputs = [(_content(leaf), _alignment(leaf)) for leaf in leaves(case.inputs)]
+    known = extents(case.inputs, outputs)
     launches = [node_facts(driver, node, codes, known) for node in nodes]
     return hashlib.sha256(repr((launches, context_facts(driver), inputs)).encode()).hexdigest()
 
 
-def _extent(tensor: Any) -> range:
-    """Return the addresses of a tensor's memory."""
-    storage = tensor.untyped_storage()
-    return range(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
-
-
-def _alignment(leaf: Any) -> int:
-    return int(leaf.data_ptr()) % _ALIGNMENT if getattr(leaf, "is_cuda", False) else 0
+def extents(inputs: Any, outputs: Any) -> list[range]:
+    """Return the addresses of the memory of each tensor, in an order that is the same in every process."""
+    storages = [x.untyped_storage() for x in (*leaves(inputs), *leaves(outputs)) if hasattr(x, "untyped_storage")]
+    return [range(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
 
 
 def two_launches(driver: Any, graph: int) -> tuple[int, int]:
@@ -167,13 +129,13 @@ def two_launches(driver: Any, graph: int) -> tuple[int, int]:
 
 
 def context_facts(driver: Any) -> tuple[Any, ...]:
-    """Return what a program may have set for all of its launches: caches, limits."""
+    """Return what a program may have set for all of its launches: the split of L1, limits of L2."""
     preferred = ctypes.c_int()
     _check(driver.cuCtxGetCacheConfig(ctypes.byref(preferred)))
     return preferred.value, _readable(lambda i, value: driver.cuCtxGetLimit(value, i), _CONTEXT_LIMITS, 8)
 
 
-def _attributes(driver: Any, node: int, function: int) -> tuple[list[bytes | None], list[bytes | None]]:
+def _attributes(driver: Any, node: int, function: int, known: Sequence[range]) -> tuple[list[Any], list[Any]]:
     """Return all attributes of a launch and of its function; how they are laid out does not matter to a hash."""
     launch, kernel = ctypes.c_void_p(node), ctypes.c_void_p(function)
     of_launch = _readable(
@@ -181,11 +143,24 @@ def _attributes(driver: Any, node: int, function: int) -> tuple[list[bytes | Non
     )
     if of_launch[_LAUNCH_ATTRIBUTES.index(_COOPERATIVE)] is None:  # every driver knows this one
         raise Unknown
-    used = [v and v[: _BYTES_USED.get(i)] for i, v in zip(_LAUNCH_ATTRIBUTES, of_launch)]
+    used = [_used(driver, number, value, known) for number, value in zip(_LAUNCH_ATTRIBUTES, of_launch)]
     return used, _readable(lambda i, value: driver.cuFuncGetAttribute(value, i, kernel), _FUNCTION_ATTRIBUTES, 4)
 
 
-def _readable(ask: Callable[[ctypes.c_int, Any], int], numbers: range, size: int) -> list[bytes | None]:
+def _used(driver: Any, number: int, value: bytes | None, known: Sequence[range]) -> Any:
+    """Return what counts of an attribute of a launch; one that is not known must not be set."""
+    if value is None:
+        return None
+    if number == _ACCESS_POLICY_WINDOW:
+        base, *rest = _WINDOW.unpack_from(value)
+        length = rest[0]
+        return (_placed(driver, base, known), *rest) if length else 0
+    if number not in _BYTES_USED and any(value):
+        raise Unknown
+    return value[: _BYTES_USED.get(number, 0)]
+
+
+def _readable(ask: Callable[[ctypes.c_int, Any], int], numbers: Iterable[int], size: int) -> list[bytes | None]:
     """Return what the driver says to each number; None where it knows no such thing: then nothing can have set it."""
     found = []
     for number in numbers:
@@ -194,42 +169,54 @@ def _readable(ask: Callable[[ctypes.c_int, Any], int], numbers: range, size: int
     return found
 
 
-def node_facts(driver: Any, node: int, codes: dict[int, str], known: list[range]) -> tuple[Any, ...]:
+def node_facts(
+    driver: Any, node: int, codes: Mapping[int, Callable[[], bytes]], known: Sequence[range]
+) -> tuple[Any, ...]:
     """Return code, geometry, attributes and arguments of a kernel node."""
     kind, found = ctypes.c_int(), _KernelNode()
     _check(driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)))
     if kind.value != _KERNEL_NODE:
         raise Unknown
     _check(driver.cuGraphKernelNodeGetParams_v2(ctypes.c_void_p(node), ctypes.byref(found)))
-    code = codes.get(found.func or 0)
-    if code is None:
+    cubin = codes.get(found.func or 0)
+    if cubin is None:
         raise Unknown
     geometry = tuple(getattr(found, name) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared"))
-    return code, geometry, _attributes(driver, node, found.func), _arguments(driver, found, known)
+    attributes = _attributes(driver, node, found.func, known)
+    return code_hash(cubin()), geometry, attributes, _arguments(driver, found, known)
 
 
-def _arguments(driver: Any, node: _KernelNode, known: list[range]) -> list[bytes]:
-    values: list[bytes] = []
+def _arguments(driver: Any, node: _KernelNode, known: Sequence[range]) -> list[Any]:
+    """Return each argument, in words of 8 bytes."""
+    values: list[Any] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()
     function = ctypes.c_void_p(node.func)
-    while not driver.cuFuncGetParamInfo(
-        function, ctypes.c_size_t(len(values)), ctypes.byref(offset), ctypes.byref(size)
-    ):
+    while True:
+        index = ctypes.c_size_t(len(values))
+        status = driver.cuFuncGetParamInfo(function, index, ctypes.byref(offset), ctypes.byref(size))
+        if status == _INVALID_VALUE:  # there is no such argument: the one before was the last
+            return values
+        _check(status)
         raw = ctypes.string_at(node.arguments[len(values)], size.value)
-        values.append(b"".join(_without_address(driver, raw[at : at + 8], known) for at in range(0, len(raw), 8)))
-    return values
+        values.append([_placed(driver, raw[at : at + 8], known) for at in range(0, len(raw), 8)])
 
 
-def _without_address(driver: Any, word: bytes, known: list[range]) -> bytes:
-    """Replace what is an address on the GPU by its alignment; what lies there must be known."""
-    start = ctypes.c_void_p()
-    range_start = 11  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
-    value = int.from_bytes(word, "little")
-    if len(word) < 8 or driver.cuPointerGetAttribute(ctypes.byref(start), range_start, ctypes.c_uint64(value)):
+def _placed(driver: Any, word: bytes, known: Sequence[range]) -> Any:
+    """Return a word as it is; of an address on the GPU, in which extent it lies, how far into it, and how aligned.
+
+    That is the first extent that holds it: two inputs may be views of one memory, and an output may be an input.
+    """
+    if len(word) < 8:
         return word
-    if not any(value in extent for extent in known):
-        raise Unknown
-    return b"address+%d" % (value % _ALIGNMENT)
+    start, value = ctypes.c_void_p(), int.from_bytes(word, "little")
+    status = driver.cuPointerGetAttribute(ctypes.byref(start), _POINTER_RANGE, ctypes.c_uint64(value))
+    if status == _INVALID_VALUE:
+        return word
+    _check(status)
+    for index, extent in enumerate(known):
+        if value in extent:
+            return index, value - extent.start, value % _ALIGNMENT
+    raise Unknown
 
 
 def _content(leaf: Any) -> Any:
@@ -241,12 +228,14 @@ def _content(leaf: Any) -> Any:
     import torch
 
     flat = leaf.detach().contiguous().view(-1).view(torch.uint8)
-    words = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(torch.int64)
     total = 0
-    for start in range(0, len(words), _CHUNK):
-        part = words[start : start + _CHUNK]
+    for start in range(0, len(flat), 8 * _CHUNK):
+        part = flat[start : start + 8 * _CHUNK]
+        if len(part) % 8 or part.storage_offset() % 8:  # words are read where they lie; only what is none is copied
+            part = torch.nn.functional.pad(part, (0, -len(part) % 8))
+        part = part.view(torch.int64)
         # Every word is mixed and weighed by an odd number that its place decides; all modulo 2^64 (splitmix64).
-        place = torch.arange(start, start + len(part), device=part.device) * _GOLDEN
+        place = torch.arange(start // 8, start // 8 + len(part), device=part.device) * _GOLDEN
         weight = ((place ^ (place >> 30)) * _MIX) | 1
         mixed = (part ^ (part >> 31)) * _MIX
         total += int(((mixed ^ (mixed >> 29)) * weight).sum())

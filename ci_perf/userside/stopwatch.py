@@ -49,7 +49,7 @@ class Stopwatch:
         self.timers = [choose_timer(self.case)]
         self.planted = exact_fraction(request.get("planted") or 0.0)
         identify = request.get("identify") and isinstance(self.timers[0], GraphTimer)
-        self.code = launch_hash(self.case) if identify else None
+        self.code = launch_hash(self.case, self.inputs) if identify else None
         warm_up(self.timers[0], ESTIMATE_S[self.device])
         self.per_launch = self.timers[0].seconds(1)
         least = request.get("least_s") or SAMPLE_S[self.device]
