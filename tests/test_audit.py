@@ -21,15 +21,16 @@ from ci_perf.core.audit import AuditCase, AuditSession, judge_session, replay
 from ci_perf.core.audit_line import dump_session, load_sessions, merge
 from ci_perf.core.audit_report import Seconds, build_audit
 from ci_perf.core.errors import ConfigError, FormatError
-from ci_perf.core.model import Pair, Policy, Verdict
+from ci_perf.core.model import Against, Pair, Policy, Verdict
 from ci_perf.core.paired import log_ratio
 from ci_perf.core.stats import mann_whitney_p, upper_bound
 from ci_perf.core.verdict import judge
+from ci_perf.core.versus import control_trouble
 from ci_perf.edge.audit import card_hash
 from ci_perf.edge.audit_file import append_session, read_sessions
 from ci_perf.render.audit import render_audit_markdown
 from ci_perf.render.plot import render_plot
-from tests.builders import STEADY, a_device, a_provenance, a_toolchain, an_audit_case, an_audit_session, times
+from tests.builders import STEADY, a_device, a_provenance, a_run, a_toolchain, an_audit_case, an_audit_session, times
 from tests.test_noise import RECORDED, SimulatedGpu
 from tests.test_noise import session as simulated_session
 
@@ -256,6 +257,24 @@ def test_a_session_whose_control_moved_is_inconclusive_as_a_whole():
     session = an_audit_session(1, an_audit_case(true=1.05), an_audit_case("copy"), control=(0.05, 0.051, 0.049))
 
     assert {found.outcome.code for found in judge_session(session, Policy())} == {"control-moved"}
+
+
+@pytest.mark.parametrize(
+    ("control", "case", "code"),
+    [
+        ((), "copy/c", "control-moved"),
+        ((0.0,), "copy/c", "control-moved"),
+        ((0.0, 0.0), "copy/c", "slower"),
+        ((), "", "slower"),
+    ],
+)
+def test_a_session_in_which_too_little_was_measured_to_vouch_for_it_is_judged_as_the_run_judged_it(control, case, code):
+    session = an_audit_session(1, an_audit_case(true=1.05), control=control, control_case=case)
+    pairs = tuple(Pair((1.0,), (1.0,), 1, "cuda-graph") for _ in control)
+    against = Against("HEAD~1", "0" * 40, control_case=case, control=pairs)
+
+    assert [found.outcome.code for found in judge_session(session, Policy())] == [code]
+    assert bool(control_trouble(a_run(), against)) == (code == "control-moved")
 
 
 # The figures

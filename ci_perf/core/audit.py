@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ci_perf.core.decision import Outcome
 from ci_perf.core.model import Device, Policy, Provenance, Toolchain
 from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs
-from ci_perf.core.versus import believe, control_moved
+from ci_perf.core.versus import base_trouble, believe
 
 CLASSES: tuple[tuple[str, float], ...] = (("< 2 us", 2e-6), ("2-20 us", 20e-6), (">= 20 us", float("inf")))
 """The duration classes: a name, and the seconds below which a case belongs to it and to none before."""
@@ -119,7 +119,7 @@ def judge_sessions(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Ju
 def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
     """Judge a session as `run --against` judges it when it is finished."""
     cases = [case for case in session.cases if case.judged]
-    trouble = control_moved(session.control, session.control_case)
+    trouble = base_trouble(session.control, session.control_case)
     return tuple(
         Judged(session, case, believe(outcome, trouble), pairs)
         for case in cases
@@ -128,7 +128,10 @@ def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
 
 
 def judge_controls(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Outcome, ...]:
-    """Judge the base against itself, in the sessions that have such a control, as if it were one case more of them."""
+    """Judge the base against itself, in the sessions that have such a control, as if it were one case more of them.
+
+    The rule of the clock does not apply: a control has no clocks on record, so that none explains its difference.
+    """
     return tuple(
         replay(session.control, (), policy, comparisons=len(session.cases) + 1)[0]
         for session in sessions

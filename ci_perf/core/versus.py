@@ -87,28 +87,28 @@ def control_trouble(run: Run, against: Against) -> str:
 
     That is the base against itself, and every case whose machine code is the same on both sides.
     """
-    sound = [pair for pair in against.control if not pair.disturbed]
-    if against.control_case and len(sound) < 2:
-        return (
-            f"the base could not be measured against itself ({against.control_case}): nothing vouches for this session"
-        )
-    trouble = control_moved([log_ratio(pair) for pair in sound], against.control_case)
+    sound = [log_ratio(pair) for pair in against.control if not pair.disturbed]
+    trouble = base_trouble(sound, against.control_case)
     identical = [m for m in run.measurements if is_identical(m)]
     for measurement in identical if not trouble else ():
         values = [log_ratio(pair) for pair in measurement.sound_pairs]
-        trouble = trouble or control_moved(values, measurement.id, comparisons=len(identical))
+        trouble = trouble or _moved(values, measurement.id, "identical code differed", comparisons=len(identical))
     return trouble
 
 
-def control_moved(values: Sequence[float], case: str, comparisons: int = 1) -> str:
-    """Say that pairs of the same code differed, from their log ratios; no pairs, no doubt."""
-    if not values:
-        return ""
+def base_trouble(values: Sequence[float], case: str) -> str:
+    """Say what the control casts doubt on, from the log ratios of its sound pairs; no control case, no doubt."""
+    if case and len(values) < 2:
+        return f"the base could not be measured against itself ({case}): nothing vouches for this session"
+    return _moved(values, case, "the base differed from itself") if values else ""
+
+
+def _moved(values: Sequence[float], case: str, what: str, comparisons: int = 1) -> str:
     found = pair_interval(values, 1 - 0.01 / comparisons)
     if found.low <= 1 <= found.high or max(found.point, 1 / found.point) - 1 < CONTROL_FLOOR:
         return ""
     moved = percent(found.point - 1, sign=True)
-    return f"the base differed from itself by {moved} ({case}): this session cannot be believed"
+    return f"{what} by {moved} ({case}): this session cannot be believed"
 
 
 def believe(outcome: Outcome, trouble: str) -> Outcome:
