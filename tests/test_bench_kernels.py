@@ -322,7 +322,7 @@ def test_a_device_like_that_of_the_goals_is_judged_and_the_page_says_what_is_eas
 
     shown = table.goal_table(document, wanted)
     assert "| k/one | <= 7 us | 8 us | **missed** |" in shown
-    assert "more easily there" in shown
+    assert "more easily here" in shown
     document["provenance"]["device"] = "NVIDIA H100 80GB HBM3"
     assert "easily" not in table.goal_table(document, wanted)
 

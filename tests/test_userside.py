@@ -327,7 +327,8 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute id, CUdeviceptr a
     return id == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && address >> 16 && address < 1 << 20 ? 0 : no_pointer;
 }
 CUresult cuCtxGetCacheConfig(CUfunc_cache *found) { *found = cache_config; return 0; }
-CUresult cuCtxGetLimit(size_t *value, CUlimit limit) { *value = limits[limit]; return 0; }
+CUresult no_limit;
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit) { *value = limits[limit]; return no_limit; }
 
 void set(const char *what) {
 #define SET(name, change) if (!strcmp(what, name)) change
@@ -360,6 +361,8 @@ void set(const char *what) {
     SET("unknown memory", y = 0x50000);
     SET("past the end", y = 0x40000);
     SET("arguments unreadable", no_more = CUDA_ERROR_NOT_SUPPORTED);
+    SET("limits unknown", no_limit = CUDA_ERROR_UNSUPPORTED_LIMIT);
+    SET("limits unreadable", no_limit = CUDA_ERROR_INVALID_CONTEXT);
     SET("addresses unreadable", (x = 5, no_pointer = CUDA_ERROR_NOT_INITIALIZED));
     SET("more attributes", last = 20);
     SET("an attribute nobody knows", (last = 20, attributes[20].pad[7] = 1));
@@ -447,11 +450,20 @@ def test_the_extents_are_those_of_the_inputs_then_of_the_outputs_whatever_order_
     torch = pytest.importorskip("torch")
     a, b, out = torch.ones(4), torch.ones(6), torch.ones(8)
 
-    found = identity.extents({"b": b[2:], "a": a, "n": 3}, [out, [a]])
+    found = identity.extents({"b": b, "a": a, "n": 3}, [out, [a]])
 
     assert [len(extent) for extent in found] == [16, 24, 32, 16]
-    assert found[1].start == b.data_ptr()
     assert found == identity.extents({"n": 3, "a": a, "b": b}, [out, [a]])
+
+
+def test_the_extent_of_a_view_ends_with_its_elements():
+    torch = pytest.importorskip("torch")
+    whole = torch.ones(4, 6)
+
+    (columns, part, empty) = identity.extents([whole[:, 1:3], whole.view(-1)[20:22], whole[:0]], [])
+    assert columns == range(whole.data_ptr() + 4, whole.data_ptr() + 4 * (3 * 6 + 3))
+    assert part == range(whole.data_ptr() + 80, whole.data_ptr() + 88)
+    assert len(empty) == 0
 
 
 def test_only_the_machine_code_that_is_launched_is_read(facts):
@@ -498,7 +510,7 @@ def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(
     [
         *["cluster", "cluster scheduling", "cooperative", "priority", "persisting L2", "carve-out of the launch"],
         *["carve-out", "limit of shared memory", "cache", "L2 limit", "shared memory", "grid", "argument"],
-        *["L2 fetches", "more attributes"],
+        *["L2 fetches", "more attributes", "limits unknown"],
     ],
 )
 def test_a_launch_that_differs_in_anything_has_other_facts(facts, change):
@@ -515,7 +527,7 @@ def test_of_memory_that_persists_in_l2_it_counts_which_it_is_and_not_where_it_li
     "unknown",
     [
         *["two kernels", "not in order", "programmatic", "attributes unknown", "an attribute nobody knows", "event"],
-        *["unknown memory", "past the end", "arguments unreadable", "addresses unreadable"],
+        *["unknown memory", "past the end", "arguments unreadable", "addresses unreadable", "limits unreadable"],
         "persisting L2 of who knows",
     ],
 )

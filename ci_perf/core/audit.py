@@ -133,9 +133,9 @@ def judge_controls(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Ou
     The rule of the clock does not apply: a control has no clocks on record, so that none explains its difference.
     """
     return tuple(
-        replay(session.control, (), policy, comparisons=len(session.cases) + 1)[0]
+        replay(session.control, (), policy, comparisons=sum(case.judged for case in session.cases) + 1)[0]
         for session in sessions
-        if session.control
+        if len(session.control) > 1
     )
 
 

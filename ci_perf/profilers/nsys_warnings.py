@@ -19,7 +19,11 @@ _COMPLAINTS = """
     ORDER BY severity DESC, text
 """
 _NOT_STARTED = "CUDA profiling might have not been started"
-"""Said of each process without CUDA beside those that use it: shells, data loaders, parents that only fork."""
+"""Said of each process without CUDA beside those that use it: shells, data loaders, parents that only fork.
+
+One that was to use it, of which nothing was traced, cannot be told from these: kernels are missing then that its base
+or baseline has.  So it is repeated only where several processes ran kernels, or none did.
+"""
 
 
 def warnings_of(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
@@ -37,7 +41,6 @@ def warnings_of(database: sqlite3.Connection, timeline: Timeline, kernels: Kerne
     if timeline.ranges and kernels.attributed < timeline.kernel_count:
         lost = timeline.kernel_count - kernels.attributed
         yield f"{lost} of {timeline.kernel_count} kernels have no launch call in the trace, so no NVTX range has them"
-    # Where several use CUDA, one of them might be missing, and its launches with it.
     of_helpers = timeline.has_kernel_data and len(timeline.processes) == 1
     for (text,) in database.execute(_COMPLAINTS):
         if of_helpers and text.startswith(_NOT_STARTED):

@@ -156,7 +156,7 @@ class Timeline:
     launches: int = 0
     """Successful calls that launch one kernel each, whether or not the kernel is in the trace."""
     processes: tuple[ProcessStats, ...] = ()
-    """Those that called CUDA or ran a kernel; empty where the trace does not tell processes apart."""
+    """Those that launched or ran a kernel; empty where the trace does not tell processes apart."""
     warnings: tuple[str, ...] = ()
 
     @property

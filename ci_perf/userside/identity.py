@@ -6,8 +6,8 @@ input or an output. In which one and how far into it counts, where that one lies
 known, so torch's own operations have no hash. All is read from the driver, whoever launched: clusters, a cooperative
 launch, the share of shared memory.
 
-Not hashed: what the host wrote into `__constant__` and `__device__` variables. A kernel that reads other data there on
-each side has the same hash on both.
+Not hashed: what the host wrote into `__constant__` and `__device__` variables, and what an output holds before. A
+kernel that reads other data there on each side has the same hash on both.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ci_perf.userside.verify import leaves
 _KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 _POINTER_RANGE = 11  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
 _INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
+_NO_SUCH_THING = (_INVALID_VALUE, 215, 801)  # and CUDA_ERROR_UNSUPPORTED_LIMIT, CUDA_ERROR_NOT_SUPPORTED
 _ACCESS_POLICY_WINDOW, _COOPERATIVE = 1, 2  # CUlaunchAttributeID
 _LAUNCH_ATTRIBUTES, _ATTRIBUTE_BYTES = range(1, 32), 64
 """CUlaunchAttributeID, which ends at 16, and CUlaunchAttributeValue of cuda.h; newer drivers may know more."""
@@ -104,9 +105,20 @@ def _hash(case: Case, inputs: str, codes: Mapping[int, Callable[[], bytes]]) -> 
 
 
 def extents(inputs: Any, outputs: Any) -> list[range]:
-    """Return the addresses of the memory of each tensor, in an order that is the same in every process."""
-    storages = [x.untyped_storage() for x in (*leaves(inputs), *leaves(outputs)) if hasattr(x, "untyped_storage")]
-    return [range(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
+    """Return the addresses of each tensor's elements, in an order that is the same in every process.
+
+    What else lies in the memory of a view is not among them: nobody has hashed it.
+    """
+    tensors = [x for x in (*leaves(inputs), *leaves(outputs)) if hasattr(x, "data_ptr")]
+    return [range(x.data_ptr(), x.data_ptr() + _length(x)) for x in tensors]
+
+
+def _length(tensor: Any) -> int:
+    """Return how many bytes lie between the first element and the end of the last one."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return int(last + 1) * int(tensor.element_size())
 
 
 def two_launches(driver: Any, graph: int) -> tuple[int, int]:
@@ -165,7 +177,10 @@ def _readable(ask: Callable[[ctypes.c_int, Any], int], numbers: Iterable[int], s
     found = []
     for number in numbers:
         value = ctypes.create_string_buffer(size)
-        found.append(None if ask(ctypes.c_int(number), value) else value.raw)
+        status = ask(ctypes.c_int(number), value)
+        if status and status not in _NO_SUCH_THING:
+            raise Unknown
+        found.append(None if status else value.raw)
     return found
 
 

@@ -41,7 +41,7 @@ def _triton_cubin(kernel: Any) -> bytes:
 
 
 def code_hash(cubin: bytes) -> str:
-    """Return the hash of what a cubin executes: its sections (ELF-64) without names, symbols and line tables.
+    """Return the hash of what a cubin executes: its sections (ELF-64) without the tables of symbols, strings and lines.
 
     A comment that moves the lines of a source changes those, and nothing that runs. What is no whole cubin is Unknown.
     """

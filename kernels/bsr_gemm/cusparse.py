@@ -1,11 +1,10 @@
-"""The product by cuSPARSE, of BSR and of blocked ELL matrices.
-
-PyTorch calls it for float32 and float64 alone; for 16 bits it has kernels in Triton, which its BSR product calls too.
-"""
+"""The product by cuSPARSE, of BSR and of blocked ELL matrices: PyTorch calls it for float32 and float64 alone."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import weakref
 from typing import Any
 
 import torch
@@ -64,8 +63,11 @@ class Product:
     ) -> None:
         self._sparse, self._held, self._rows, self._dense, self._how = sparse, held, rows, dense, how
         self._handle = _created("cusparseCreate")
+        weakref.finalize(self, _call, "cusparseDestroy", self._handle)
         self._one, self._zero = ctypes.c_float(1), ctypes.c_float(0)
         self._from, self._to = _matrix(dense), _matrix(self._output())
+        for made, destroy in ((sparse, "Sp"), (self._from, "Dn"), (self._to, "Dn")):
+            weakref.finalize(self, _call, f"cusparseDestroy{destroy}Mat", made)
         size = ctypes.c_size_t()
         _call("cusparseSpMM_bufferSize", *self._arguments(), ctypes.byref(size))
         self._buffer = torch.empty(size.value, dtype=torch.uint8, device=dense.device)
@@ -105,8 +107,14 @@ def _pointer(tensor: torch.Tensor) -> ctypes.c_void_p:
 
 
 def _call(function: str, *arguments: Any) -> None:
-    library = ctypes.CDLL("libcusparse.so.12")  # the one that torch has loaded
-    library.cusparseGetErrorString.restype = ctypes.c_char_p
-    status = getattr(library, function)(*arguments)
+    status = getattr(_library(), function)(*arguments)
     if status:
-        raise RuntimeError(f"{function}: {library.cusparseGetErrorString(status).decode()}")
+        raise RuntimeError(f"{function}: {_library().cusparseGetErrorString(status).decode()}")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Return the one that torch has loaded."""
+    library = ctypes.CDLL("libcusparse.so.12")
+    library.cusparseGetErrorString.restype = ctypes.c_char_p
+    return library

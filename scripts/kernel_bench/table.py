@@ -26,8 +26,9 @@ medians, which are both shown where they differ by 3 % or more.\
 """
 APART = 0.03
 ALIKE = """\
-The goals were set for an H100. An H200 has the same multiprocessors, and memory 1.4 times as fast: what memory bounds
-in part or whole reaches a goal in time or rate, and beside what does not depend on memory, more easily there.\
+The goals were set for an H100. An H200 has the same multiprocessors, and memory 1.4 times as fast. So what memory
+bounds there, in part or whole, meets goals in time or rate more easily here, and those beside what memory does not
+bound.\
 """
 
 
