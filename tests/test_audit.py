@@ -306,6 +306,16 @@ def test_alarms_are_counted_by_verdict_and_by_session_on_both_sides():
     assert report.unchanged.alarm_bound == pytest.approx(upper_bound(3, 5))
 
 
+def test_the_bounds_are_of_what_was_planted_on_each_side_of_the_threshold_and_of_sessions():
+    steps = (0.0, 0.0, 0.02, 0.03, 0.05, 0.1)
+    report = report_of(*(an_audit_session(n, planted=step) for n, step in enumerate(steps)))
+
+    assert report.missed_bound == pytest.approx(upper_bound(0, 2))  # 5 and 10 %; 3 % itself may be either
+    assert report.early_bound == pytest.approx(upper_bound(0, 1))
+    assert report.session_bound == pytest.approx(upper_bound(0, 2))
+    assert report_of(an_audit_session(1)).missed_bound is None
+
+
 def test_the_base_against_itself_is_judged_like_a_case_in_every_session_that_has_it():
     sessions = (
         an_audit_session(1),

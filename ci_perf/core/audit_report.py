@@ -103,6 +103,25 @@ class AuditReport:
     """By class, all of them together last; by step within."""
     seconds_per_case: Seconds
     rules: tuple[RuleShares, ...]
+    threshold: float
+    """From which slowdown on a case is a regression."""
+
+    @property
+    def session_bound(self) -> float:
+        """The upper bound of the share of A/A sessions with an alarm."""
+        return upper_bound(self.alarmed_sessions, self.unchanged_sessions, CONFIDENCE)
+
+    @property
+    def missed_bound(self) -> float | None:
+        """The upper bound of the share that is not flagged of the planted slowdowns beyond the threshold."""
+        beyond = [point.counts for point in self.curve if point.duration_class == ALL and point.step > self.threshold]
+        return _bound(beyond, sum(counts.verdicts - counts.red for counts in beyond))
+
+    @property
+    def early_bound(self) -> float | None:
+        """The upper bound of the share that is flagged of the planted slowdowns below the threshold."""
+        below = [p.counts for p in self.curve if p.duration_class == ALL and 0 < p.step < self.threshold]
+        return _bound(below, sum(counts.red for counts in below))
 
     @property
     def cards(self) -> int:
@@ -166,7 +185,13 @@ def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport
         curve=_curve(judged),
         seconds_per_case=_seconds([s for s in sessions if s.planted == 0] or sessions),
         rules=judge_anchors(sessions),
+        threshold=policy.regression,
     )
+
+
+def _bound(counts: Sequence[Counts], of: int) -> float | None:
+    number = sum(each.verdicts for each in counts)
+    return upper_bound(of, number, CONFIDENCE) if number else None
 
 
 def _seconds(sessions: Iterable[AuditSession]) -> Seconds:

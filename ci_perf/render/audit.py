@@ -98,6 +98,7 @@ def _figures(report: AuditReport) -> _Section:
         ("SPEEDUP", str(same.green)),
         (f"false-alarm rate, at most ({percent(CONFIDENCE, digits=0)})", percent(same.alarm_bound, digits=2)),
         ("A/A sessions with an alarm", f"{report.alarmed_sessions} of {report.unchanged_sessions}"),
+        (f"of sessions, at most ({percent(CONFIDENCE, digits=0)})", percent(report.session_bound)),
         ("INCONCLUSIVE", _inconclusive(same)),
         ("with the sides swapped", _said(swapped)),
         ("controls, base against itself", f"{report.controls.verdicts}: {_said(report.controls)}"),
@@ -154,7 +155,15 @@ def _curve(report: AuditReport) -> _Section:
     header = ("planted", "exactly", "verdicts", *verdicts, *(f"red, {name}" for name in classes))
     points = [point for step in (0.0, *report.steps) if (point := report.point(step)) is not None]
     lines = ((*_point(point), *(_flagged(report.point(point.step, name)) for name in classes)) for point in points)
-    return _Section("Planted slowdowns: what is said of them", header, tuple(lines))
+    return _Section("Planted slowdowns: what is said of them", header, tuple(lines), note=_bounds(report))
+
+
+def _bounds(report: AuditReport) -> str:
+    """Say what so many verdicts allow to conclude of planted slowdowns, on either side of the threshold."""
+    beyond = f"changes beyond {percent(report.threshold, digits=0)} are missed"
+    bounds = (report.missed_bound, beyond), (report.early_bound, "smaller ones are called regressions")
+    said = [f"at most {percent(bound)} of {what}" for bound, what in bounds if bound is not None]
+    return f"If cases are independent ({percent(CONFIDENCE, digits=0)}): {', '.join(said)}." if said else ""
 
 
 def _point(point: Point) -> tuple[str, ...]:
@@ -231,6 +240,9 @@ def render_audit_json(report: AuditReport) -> str:
         "sessions_without_card": report.without_card,
         "unchanged": _counts(report.unchanged),
         "false_alarm_rate_upper": report.unchanged.alarm_bound,
+        "alarmed_sessions_upper": report.session_bound,
+        "missed_upper": report.missed_bound,
+        "early_upper": report.early_bound,
         "swapped": _counts(report.swapped),
         "controls": _counts(report.controls),
         "seconds_per_case": asdict(report.seconds_per_case),
