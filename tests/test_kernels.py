@@ -103,9 +103,11 @@ def reaches(spec, number):
         return (
             "own" if params["m"] * params["n"] * params["k"] and not params["k"] % row and not params["n"] % 8 else None
         )
-    if spec.name == "bsr_gemm" and params["block"] >= 64 and params["rows"] * params["n"] * params["density"]:
+    if spec.name == "bsr_gemm" and params["rows"] * params["n"] * params["density"]:
         products = params["columns"] * params["density"] * params["block"]
-        return "any" if params["n"] % 8 else "sm90" if params["block"] == 64 or products >= 1024 else "tma"
+        if params["n"] % 8:
+            return "any"
+        return "small" if params["block"] < 64 else "sm90" if params["block"] == 64 or products >= 1024 else "tma"
     packet = 8 // getattr(torch, params["dtype"]).itemsize
     if spec.name == "multimodal_fusion" and not any(params[f"dim{i}"] % packet for i in (1, 2, 3)):
         return "packets"
@@ -115,7 +117,7 @@ def reaches(spec, number):
 @pytest.mark.parametrize(
     ("name", "ways"),
     [
-        *(("matmul", {"own"}), ("bsr_gemm", {"tma", "sm90", "any"})),
+        *(("matmul", {"own"}), ("bsr_gemm", {"tma", "sm90", "small", "any"})),
         *(("multimodal_fusion", {"packets"}), ("trajectory_resample", {"packets"})),
     ],
 )
@@ -377,7 +379,7 @@ def test_scatter_puts_points_into_the_same_voxels(mode):
 @pytest.mark.parametrize(
     ("name", "case"),
     [
-        *(("trajectory_resample", "ragged"), ("multimodal_fusion", "repeated"), ("bsr_gemm", "ragged")),
+        *(("trajectory_resample", "ragged"), ("multimodal_fusion", "repeated"), ("bsr_gemm", "small-b64")),
         *(("voxelize", "odd-mean"), ("voxelize", "odd-max")),
     ],
 )
@@ -719,12 +721,20 @@ def test_rows_of_blocks_that_are_padded_to_one_length_hold_the_same_matrix():
     assert worst_error(matrix @ inputs.dense, kernel.reference(inputs)) < 1e-5
 
 
-def triton_code(source, arch, **options):
-    """Compile for a GPU that need not be here, and return the assembly."""
+def compile_triton(source, arch, **options):
+    """Compile for a GPU that need not be here."""
     compiler = pytest.importorskip("triton.backends.compiler", reason=NO_TRITON)
     import triton
 
-    return triton.compile(source, target=compiler.GPUTarget("cuda", arch, 32), options=options).asm["ptx"]
+    return triton.compile(source, target=compiler.GPUTarget("cuda", arch, 32), options=options)
+
+
+def triton_code(source, arch, **options):
+    return compile_triton(source, arch, **options).asm["ptx"]
+
+
+SHARED_MEMORY = {89: 99 << 10, 90: 227 << 10}
+"""Bytes that a program may have, by architecture: CUDA C++ Programming Guide, compute capabilities."""
 
 
 @pytest.mark.parametrize("arch", [89, 90])
@@ -734,9 +744,28 @@ def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, arch):
     compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
     kernel = load_kernel("bsr_gemm", "bsr_gemm_any.py")
     types = {"crow": "*i32", "col": "*i32", "values": f"*{dtype}", "dense": f"*{dtype}", "out": f"*{dtype}", "n": "i32"}
-    sizes = {"SIZE": size, "BLOCK_N": kernel.BLOCK_N, "BLOCK_K": kernel.BLOCK_K}
+    block_n, warps = kernel.shape(size)
+    sizes = {"SIZE": size, "BLOCK_N": block_n, "SLICE": min(size, 32)}
     source = compiler.ASTSource(kernel.bsr_gemm_any, types | dict.fromkeys(sizes, "constexpr"), sizes)
-    assert "mma" in triton_code(source, arch, num_warps=8)
+    compiled = compile_triton(source, arch, num_warps=warps, num_stages=kernel.STAGES)
+    assert "mma" in compiled.asm["ptx"]
+    assert compiled.metadata.shared <= SHARED_MEMORY[arch]
+
+
+@pytest.mark.parametrize("size", [16, 32])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_the_sparse_kernel_for_small_blocks_compiles(dtype, size):
+    compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
+    kernel = load_kernel("bsr_gemm", "bsr_gemm_small.py")
+    n = kernel.BLOCK_N
+    types = {"crow": "*i32", "col": "*i32", "values": f"tensordesc<{dtype}[{size}, {size}]>"}
+    types |= dict.fromkeys(("dense", "out"), f"tensordesc<{dtype}[{size}, {n}]>")
+    sizes = {"SIZE": size, "BLOCK_N": n}
+    source = compiler.ASTSource(kernel.bsr_gemm_small, types | dict.fromkeys(sizes, "constexpr"), sizes)
+    compiled = compile_triton(source, 90, num_warps=kernel.WARPS, num_stages=kernel.STAGES)
+    assert "wgmma" in compiled.asm["ptx"]
+    assert "cp.async.bulk.tensor" in compiled.asm["ptx"]
+    assert compiled.metadata.shared <= SHARED_MEMORY[90]
 
 
 def gluon_source(kernel, function, types, matrices, sizes):

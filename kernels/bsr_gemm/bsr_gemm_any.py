@@ -1,16 +1,10 @@
-"""out = A b for A in blocks (BSR), on any GPU and of any size: what bsr_gemm_sm90.py does not take.
+"""out = A b for A in blocks (BSR), on any GPU and of any size: what the kernels for Hopper do not take.
 
 Bound by the tensor cores where blocks are large, else by L2: a block of size s asks for s rows of b, for the sake of
-only s rows of the output.  A program makes one tile of a block row.  Its loop goes over all columns of its blocks,
-64 at a time, so that several small blocks fill one step of the tensor cores; which row of b a column meets is looked up
-for each.  Block rows come before tiles along them: programs that run at a time share columns of b in L2.
-
-At 4096^3 with a quarter of the blocks of 32 x 32 it takes 219 us on an H200, where a dense product of four times the
-FLOP takes 179 us (baselines/h200/kernels.md).  Its tiles ask L2 for 1.34 GB, which is 6.1 TB/s; blocks of 64 x 64 get
-8.7 TB/s there, so L2 is not what bounds it.  Latency seems to: tensor cores are 25 % active and DRAM 6 %, 94 % of the
-loads that miss L1 are found in L2 (baselines/h200/bsr_gemm.json), and the compiler keeps one stage of each operand in
-shared memory (20,736 bytes a program, the lookup of the next step among them), because which row of b to load depends
-on a load of the same step.
+only s rows of the output.  A program makes one tile of a block row; its loop goes over slices of blocks, two at a time,
+each with loads of its own.  The block column of a slice is looked up one step ahead: a load that depends on another one
+of the same step would leave the pipeline one stage.  Small blocks take tiles of 256 columns, so that each is read half
+as often as with 128.  Block rows come before tiles along them: programs that run at a time share columns of b in L2.
 """
 
 from __future__ import annotations
@@ -23,13 +17,14 @@ import triton.language as tl
 if TYPE_CHECKING:
     import torch
 
-BLOCK_N, BLOCK_K = 128, 64
+STAGES = 3
 
 
 def launch(crow: torch.Tensor, col: torch.Tensor, values: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> None:
     """Write the product to `out`."""
     rows, size, n = len(crow) - 1, values.shape[1], dense.shape[1]
-    bsr_gemm_any[(rows, triton.cdiv(n, BLOCK_N))](
+    block_n, warps = shape(size)
+    bsr_gemm_any[(rows, triton.cdiv(n, block_n))](
         crow,
         col,
         values,
@@ -37,29 +32,48 @@ def launch(crow: torch.Tensor, col: torch.Tensor, values: torch.Tensor, dense: t
         out,
         n,
         SIZE=size,
-        BLOCK_N=BLOCK_N,
-        BLOCK_K=BLOCK_K,
-        num_warps=8,
-        num_stages=3,
+        BLOCK_N=block_n,
+        SLICE=min(size, 32),
+        num_warps=warps,
+        num_stages=STAGES,
     )
 
 
+def shape(size: int) -> tuple[int, int]:
+    """Return the columns of a tile and the warps that make it, of which each thread holds at most 64 sums."""
+    return (256, 4) if size <= 32 else (128, 4 * size // 64)
+
+
 @triton.jit
-def bsr_gemm_any(crow, col, values, dense, out, n, SIZE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+def bsr_gemm_any(crow, col, values, dense, out, n, SIZE: tl.constexpr, BLOCK_N: tl.constexpr, SLICE: tl.constexpr):
     row = tl.program_id(0)
-    first = tl.load(crow + row)
-    inner = (tl.load(crow + row + 1) - first) * SIZE
+    first = tl.load(crow + row).to(tl.int64)
+    last = tl.load(crow + row + 1).to(tl.int64)
     m = tl.arange(0, SIZE)
+    k = tl.arange(0, SLICE)
     column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    inside = (column < n)[None, :]
+    a_at = values + m[:, None] * SIZE + k[None, :]
+    b_at = dense + k[:, None].to(tl.int64) * n + column[None, :]
+    SLICES: tl.constexpr = SIZE // SLICE
     acc = tl.zeros((SIZE, BLOCK_N), tl.float32)
-    for start in range(0, inner, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        block = first + k // SIZE
-        band = tl.load(col + block, mask=k < inner, other=0)
-        a_at = (block[None, :].to(tl.int64) * SIZE + m[:, None]) * SIZE + (k % SIZE)[None, :]
-        b_at = (band * SIZE + k % SIZE)[:, None].to(tl.int64) * n + column[None, :]
-        a = tl.load(values + a_at, mask=(k < inner)[None, :], other=0.0)
-        b = tl.load(dense + b_at, mask=(k < inner)[:, None] & (column < n)[None, :], other=0.0)
+    following = tl.load(col + first, mask=first < last, other=0)
+    after = first + 1 // SLICES
+    following_odd = tl.load(col + after, mask=after < last, other=0)
+    for i in range(first * SLICES, last * SLICES, 2):
+        band, odd_band = following.to(tl.int64), following_odd.to(tl.int64)
+        after = (i + 2) // SLICES
+        following = tl.load(col + after, mask=after < last, other=0)
+        after = (i + 3) // SLICES
+        following_odd = tl.load(col + after, mask=after < last, other=0)
+        block, at = i // SLICES, i % SLICES * SLICE
+        a = tl.load(a_at + (block * SIZE * SIZE + at))
+        b = tl.load(b_at + (band * SIZE + at) * n, mask=inside, other=0.0)
         acc = tl.dot(a, b, acc)
-    at = (row * SIZE + m)[:, None].to(tl.int64) * n + column[None, :]
-    tl.store(out + at, acc.to(out.dtype.element_ty), mask=(column < n)[None, :])
+        more = i + 1 < last * SLICES
+        block, at = (i + 1) // SLICES, (i + 1) % SLICES * SLICE
+        a = tl.load(a_at + (block * SIZE * SIZE + at), mask=more, other=0.0)
+        b = tl.load(b_at + (odd_band * SIZE + at) * n, mask=inside & more, other=0.0)
+        acc = tl.dot(a, b, acc)
+    at = (row.to(tl.int64) * SIZE + m)[:, None] * n + column[None, :]
+    tl.store(out + at, acc.to(out.dtype.element_ty), mask=inside)

@@ -64,8 +64,10 @@ def launch(inputs: Inputs) -> torch.Tensor:
     out = dense.new_empty(rows * block, n)
     if not len(values) or not out.numel():
         return out.zero_()
-    if not has_tma(values, dense):
+    if not has_tma(values, dense, out):
         _module("bsr_gemm_any").launch(*inputs[:-1], out)
+    elif block < 64:
+        _module("bsr_gemm_small").launch(*inputs[:-1], out)
     elif block == 128 and len(values) * block < SHORT * rows:
         _module("bsr_gemm_tma").launch(*inputs[:-1], out)
     else:
@@ -73,10 +75,11 @@ def launch(inputs: Inputs) -> torch.Tensor:
     return out
 
 
-def has_tma(values: torch.Tensor, dense: torch.Tensor) -> bool:
-    """Return whether the kernel for Hopper takes these: large blocks, and rows that TMA can address."""
+def has_tma(values: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> bool:
+    """Return whether the kernels for Hopper take these, whose rows TMA must be able to address, by 32-bit numbers."""
     aligned = not (dense.shape[1] * dense.itemsize % 16 or dense.data_ptr() % 16 or values.data_ptr() % 16)
-    return values.shape[1] >= 64 and aligned and torch.cuda.get_device_capability(dense.device)[0] == 9
+    short = max(values.shape[0] * values.shape[1], *dense.shape, len(out)) < 1 << 31
+    return aligned and short and torch.cuda.get_device_capability(dense.device)[0] == 9
 
 
 @functools.cache
