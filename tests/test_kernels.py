@@ -95,14 +95,18 @@ def test_every_case_has_a_tolerance_and_a_cost(name):
         assert min(kernel.cost(**case).values()) > 0
 
 
+HOPPER_PROCESSORS = 132
+
+
 def reaches(spec, number):
     """Name what a random case gets to that only some sizes get to; None: it takes the common way."""
     params = draw(spec, 1, number)
     if spec.name == "matmul" and params["backend"] == "gluon" and params["strides"] in {"contiguous", "padded"}:
         row = 16 // getattr(torch, params["dtype"]).itemsize
-        return (
-            "own" if params["m"] * params["n"] * params["k"] and not params["k"] % row and not params["n"] % 8 else None
-        )
+        if not params["m"] * params["n"] * params["k"] or params["k"] % row or params["n"] % 8:
+            return None
+        tiles = -(-params["m"] // 64) * -(-params["n"] // 128)
+        return "small" if tiles * load_kernel("matmul").FEW <= HOPPER_PROCESSORS else "sm90"
     if spec.name == "bsr_gemm" and params["rows"] * params["n"] * params["density"]:
         products = params["columns"] * params["density"] * params["block"]
         if params["n"] % 8:
@@ -117,7 +121,7 @@ def reaches(spec, number):
 @pytest.mark.parametrize(
     ("name", "ways"),
     [
-        *(("matmul", {"own"}), ("bsr_gemm", {"tma", "sm90", "small", "any"})),
+        *(("matmul", {"sm90", "small"}), ("bsr_gemm", {"tma", "sm90", "small", "any"})),
         *(("multimodal_fusion", {"packets"}), ("trajectory_resample", {"packets"})),
     ],
 )
@@ -744,7 +748,7 @@ def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, arch):
     compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
     kernel = load_kernel("bsr_gemm", "bsr_gemm_any.py")
     types = {"crow": "*i32", "col": "*i32", "values": f"*{dtype}", "dense": f"*{dtype}", "out": f"*{dtype}", "n": "i32"}
-    block_n, warps = kernel.shape(size)
+    block_n, warps = kernel.shape(size, 4096)
     sizes = {"SIZE": size, "BLOCK_N": block_n, "SLICE": min(size, 32)}
     source = compiler.ASTSource(kernel.bsr_gemm_any, types | dict.fromkeys(sizes, "constexpr"), sizes)
     compiled = compile_triton(source, arch, num_warps=warps, num_stages=kernel.STAGES)
@@ -752,12 +756,12 @@ def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, arch):
     assert compiled.metadata.shared <= SHARED_MEMORY[arch]
 
 
+@pytest.mark.parametrize("n", [128, 256])
 @pytest.mark.parametrize("size", [16, 32])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
-def test_the_sparse_kernel_for_small_blocks_compiles(dtype, size):
+def test_the_sparse_kernel_for_small_blocks_compiles(dtype, size, n):
     compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
     kernel = load_kernel("bsr_gemm", "bsr_gemm_small.py")
-    n = kernel.BLOCK_N
     types = {"crow": "*i32", "col": "*i32", "values": f"tensordesc<{dtype}[{size}, {size}]>"}
     types |= dict.fromkeys(("dense", "out"), f"tensordesc<{dtype}[{size}, {n}]>")
     sizes = {"SIZE": size, "BLOCK_N": n}
@@ -851,6 +855,23 @@ def dense_code(dtype, tile):
     sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": block_k, "STAGES": tile.stages, "GROUP": kernel.GROUP}
     source = gluon_source(kernel, kernel.matmul_sm90, types, matrices, sizes | {"TRANSPOSED": transposed})
     return triton_code(source, 90, num_warps=tile.warps)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_the_dense_kernel_of_few_tiles_compiles(dtype):
+    compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
+    kernel = load_kernel("matmul", "matmul_small.py")
+    tile, element = kernel.TILES[getattr(torch, dtype)], {"bfloat16": "bf16", "float8_e4m3fn": "fp8e4nv"}[dtype]
+    types = {"a": f"*{element}", "b": f"*{element}", "c": "*bf16", "a_scale": "*fp32", "b_scale": "*fp32"}
+    types |= dict.fromkeys(("M", "N", "K", "a_row", "b_row"), "i32")
+    sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": tile.k, "TRANSPOSED": dtype != "bfloat16"}
+    sizes |= {"PACKET": 16 // getattr(torch, dtype).itemsize, "WHOLE": True}
+    addresses = {(at,): [["tt.divisibility", 16]] for at in range(3)}
+    source = compiler.ASTSource(kernel.matmul_small, types | dict.fromkeys(sizes, "constexpr"), sizes, addresses)
+    compiled = compile_triton(source, 90, num_warps=tile.warps, num_stages=tile.stages)
+    for vectors in ("cp.async.cg", "wgmma", "st.global.v4"):
+        assert vectors in compiled.asm["ptx"]
+    assert compiled.metadata.shared <= SHARED_MEMORY[90]
 
 
 ARRIVALS = {sparse_code: (4, 3), dense_code: (2, 0)}

@@ -23,7 +23,7 @@ STAGES = 3
 def launch(crow: torch.Tensor, col: torch.Tensor, values: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> None:
     """Write the product to `out`."""
     rows, size, n = len(crow) - 1, values.shape[1], dense.shape[1]
-    block_n, warps = shape(size)
+    block_n, warps = shape(size, n)
     bsr_gemm_any[(rows, triton.cdiv(n, block_n))](
         crow,
         col,
@@ -39,9 +39,9 @@ def launch(crow: torch.Tensor, col: torch.Tensor, values: torch.Tensor, dense: t
     )
 
 
-def shape(size: int) -> tuple[int, int]:
+def shape(size: int, n: int) -> tuple[int, int]:
     """Return the columns of a tile and the warps that make it, of which each thread holds at most 64 sums."""
-    return (256, 4) if size <= 32 else (128, 4 * size // 64)
+    return (256 if size <= 32 and n > 128 else 128, 4 if size <= 64 else 8)
 
 
 @triton.jit

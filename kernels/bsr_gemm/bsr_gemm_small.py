@@ -26,15 +26,16 @@ BLOCK_N, STAGES, WARPS = 256, 4, 4
 
 def launch(crow: torch.Tensor, col: torch.Tensor, values: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> None:
     """Write the product to `out`."""
-    rows, size = len(crow) - 1, values.shape[1]
-    bsr_gemm_small[(rows, triton.cdiv(dense.shape[1], BLOCK_N))](
+    rows, size, n = len(crow) - 1, values.shape[1], dense.shape[1]
+    block_n = min(BLOCK_N, max(128, triton.next_power_of_2(n)))
+    bsr_gemm_small[(rows, triton.cdiv(n, block_n))](
         crow,
         col,
         TensorDescriptor.from_tensor(values.view(-1, size), [size, size]),
-        TensorDescriptor.from_tensor(dense, [size, BLOCK_N]),
-        TensorDescriptor.from_tensor(out, [size, BLOCK_N]),
+        TensorDescriptor.from_tensor(dense, [size, block_n]),
+        TensorDescriptor.from_tensor(out, [size, block_n]),
         SIZE=size,
-        BLOCK_N=BLOCK_N,
+        BLOCK_N=block_n,
         num_warps=WARPS,
         num_stages=STAGES,
     )

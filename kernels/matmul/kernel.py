@@ -13,6 +13,8 @@ import torch
 DRAWN = (1 << 22) + 3
 """At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
 FP8 = torch.float8_e4m3fn
+FEW = 4
+"""So many times the tiles of 64 x 128 fit into the multiprocessors where matmul_small.py takes their place."""
 
 
 class Inputs(NamedTuple):
@@ -53,7 +55,7 @@ def _drawn(
 def launch(inputs: Inputs) -> torch.Tensor:
     a, b, a_scale, b_scale, own = inputs
     if own and has_own(a, b):
-        return _own().matmul(a, b, a_scale, b_scale)
+        return _module(own_kernel(a, b)).matmul(a, b, a_scale, b_scale)
     if a.dtype != FP8:
         return a @ b
     if has_fp8(a, b):
@@ -63,9 +65,16 @@ def launch(inputs: Inputs) -> torch.Tensor:
 
 
 def has_own(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether the kernel beside this file takes these: Hopper, and rows that TMA can address."""
+    """Return whether the kernels beside this file take these: Hopper, and rows that TMA can address."""
     whole = b.shape[1] * 2 % 16 == 0 and has_rows(a) and has_rows(b.t() if a.dtype == FP8 else b)
     return bool(a.numel() and b.numel()) and whole and torch.cuda.get_device_capability(a.device)[0] == 9
+
+
+def own_kernel(a: torch.Tensor, b: torch.Tensor) -> str:
+    """Return which kernel has tiles of the right size: the large ones where a quarter of them fill the device."""
+    tiles = -(-len(a) // 64) * -(-b.shape[1] // 128)
+    few = tiles * FEW <= torch.cuda.get_device_properties(a.device).multi_processor_count
+    return "matmul_small" if few else "matmul_sm90"
 
 
 def has_rows(matrix: torch.Tensor) -> bool:
@@ -87,9 +96,9 @@ def has_fp8(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 @functools.cache
-def _own() -> Any:
-    """Import the kernel only where it is launched: torch for the CPU brings no Triton."""
-    spec = importlib.util.spec_from_file_location("matmul_sm90", Path(__file__).with_name("matmul_sm90.py"))
+def _module(name: str) -> Any:
+    """Import a kernel only where it is launched: torch for the CPU brings no Triton."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)

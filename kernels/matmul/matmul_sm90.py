@@ -12,8 +12,8 @@ bytes read. So the shape serves one aim, that a wgmma is always waiting to start
 - One program for each multiprocessor goes over the tiles, eight rows of tiles at a time, so that those that are worked
   on at a time share their operands in L2.
 
-Small products are not what it is for: 256^3 makes 8 tiles of four steps, so 8 of 132 multiprocessors work, and cuBLAS
-is 1.26 x as fast (baselines/h200/kernels.md).
+Small products are not what it is for: 256^3 makes 8 tiles of four steps, so 8 of 132 multiprocessors would work.
+matmul_small.py takes those.
 
 Gluon, of Triton 3.6: the pipeline of plain Triton has no warp of its own for the loads.
 """
