@@ -1,7 +1,11 @@
 """out = A b for A in blocks (BSR) of 16 x 16 and 32 x 32, on Hopper.
 
 Bound by L2: a block of size s asks for s rows of b, for the sake of only s rows of the output.  At 4096^3 with a
-quarter of the blocks of 32 x 32, that is 1.07 GB of b and 0.13 GB of blocks for 34 GFLOP.
+quarter of the blocks of 32 x 32, that is 1.07 GB of b and 0.13 GB of blocks for 34 GFLOP.  It takes 128 us on an H200,
+where a dense product of four times the FLOP takes 175 us (baselines/h200/kernels.md): 9.4 TB/s, of which 93 % are
+found in L2, while DRAM is 11 % busy and tensor cores 29 % (baselines/h200/bsr_gemm.json); blocks of 64 x 64 get
+8.7 TB/s.  To join block rows, so that they share bands of b, asked L2 for less and took longer, 166 us at best: what
+only one of them has is multiplied for both.
 
 wgmma multiplies by 64 rows at least, which a small block does not have.  So the tile is the transposed one, b^T A^T:
 its rows are 256 columns of b, and the 16 or 32 rows of the block become the narrow side.  A step is one block, whose
