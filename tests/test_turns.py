@@ -34,7 +34,7 @@ def make_inputs(rng, device, **case):
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise MemoryError("the other side fills the device")
+        raise {error}
     return held
 
 def launch(held):
@@ -108,9 +108,17 @@ def is_alive(pid):
     return os.path.exists(f"/proc/{pid}")  # noqa: PTH110
 
 
-def test_sides_that_do_not_fit_together_alternate_and_the_next_pair_does_so_at_once(table):
+@pytest.mark.parametrize(
+    "error",
+    [
+        "MemoryError('the other side fills the device')",
+        "RuntimeError('CUDA error: CUDA-capable device(s) is/are busy or unavailable')",
+    ],
+    ids=["memory", "exclusive-mode"],
+)
+def test_sides_that_the_device_does_not_take_together_alternate_and_the_next_pair_does_so_at_once(table, error):
     told = []
-    seated = table(ALONE, told=told)
+    seated = table(ALONE.replace("{error}", error), told=told)
 
     ((_, first),) = seated.pairs(jobs(), 0)
     asked = list(told)

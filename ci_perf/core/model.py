@@ -196,9 +196,9 @@ class Failure:
     stage: str
     """`verify`, `time`, `nsys`, `ncu`, `fuzz` or `sanitize`; `shard` where the whole job left no number."""
     code: str
-    """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `printed`; of programs also
-    `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`; of a
-    shard `no-run`."""
+    """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `device-taken`, `printed`; of programs
+    also `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`; of a shard
+    `no-run`."""
     message: str
     detail: str = ""
     """The traceback or the end of what the process wrote on stderr."""

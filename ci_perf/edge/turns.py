@@ -23,6 +23,8 @@ WARM_UP_S = {"cuda": 0.25, "cpu": 0.05}
 """For so long both sides take turns before a round counts: an idle GPU runs at a fraction of its clock."""
 STILL_WARM_S = {"cuda": 0.08, "cpu": 0.05}
 """The same where another case was measured just before."""
+NOT_BOTH = frozenset({"out-of-memory", "device-taken"})
+"""Reason codes of what one side may be spared where it has the device to itself."""
 ALONE_SAMPLES = 20
 """Samples of a side that has the GPU to itself, where both do not fit."""
 
@@ -83,8 +85,8 @@ class Table:
         self._gpu_uuid = gpu_uuid
         self._timeout_s = timeout_s
         self._planted = planted
-        self._too_large: set[str] = set()
-        """Cases of which only one side fits into the device's memory."""
+        self._alone: set[str] = set()
+        """Cases of which the device takes only one side at a time."""
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | SideFailure]]:
         """Measure a pair of each job, the jobs of one kernel in one fresh pair of processes.
@@ -98,20 +100,20 @@ class Table:
                 fresh = True
                 for job in (*group[first:], *group[:first]):
                     found = self._pair(job, number, fresh=fresh)
-                    fresh = isinstance(found, SideFailure) or job.id in self._too_large
+                    fresh = isinstance(found, SideFailure) or job.id in self._alone
                     yield job, found
         finally:
             for side in self._sides:
                 side.worker.rest()
 
     def _pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SideFailure:
-        if job.id in self._too_large:
+        if job.id in self._alone:
             return self._alternate(job, number)
         found = self._resident_pair(job, number, fresh=fresh)
-        if isinstance(found, SideFailure) and found.failure.code == "out-of-memory":
+        if isinstance(found, SideFailure) and found.failure.code in NOT_BOTH:
             alone = self._alternate(job, number)
             if isinstance(alone, Pair):
-                self._too_large.add(job.id)
+                self._alone.add(job.id)
             return alone
         return found
 
@@ -155,7 +157,7 @@ class Table:
         return _pair(rounds, facts, shape, watch, self._strangers)
 
     def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
-        """Time the sides one after the other, each alone on the device: both together do not fit."""
+        """Time the sides one after the other, each alone on the device, which does not take both together."""
         timeout_s = self._timeout_s(job)
         answers: dict[int, dict[str, Any]] = {}
         with gpu.Watch(self._gpu_uuid if job.device == "cuda" else None) as watch:

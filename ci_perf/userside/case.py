@@ -26,6 +26,8 @@ class Wrong(Exception):
 
 _OUT_OF_MEMORY = re.compile(r"out of memory|_ALLOC_FAILED")
 """What CUDA and its libraries say."""
+_DEVICE_TAKEN = re.compile(r"device\(s\) is/are busy or unavailable")
+"""cudaErrorDevicesUnavailable: in an exclusive compute mode, that another process is on the GPU."""
 
 
 def code_of(error: BaseException) -> str:
@@ -36,7 +38,7 @@ def code_of(error: BaseException) -> str:
         return "exited"
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__ or _OUT_OF_MEMORY.search(str(error)):
         return "out-of-memory"
-    return "raised"
+    return "device-taken" if _DEVICE_TAKEN.search(str(error)) else "raised"
 
 
 def load_entry(path: str, cache: dict[str, Any] = {}) -> Any:  # noqa: B006 # the cache is the point: one module for each file
