@@ -19,7 +19,7 @@ from ci_perf.core.anchor_shares import MOST_STORED, judge_anchors
 from ci_perf.core.anchors import RULES, Call, Setting, bootstrap_median, cliffs_delta
 from ci_perf.core.audit import AuditCase, AuditSession, judge_session, replay
 from ci_perf.core.audit_line import dump_session, load_sessions, merge
-from ci_perf.core.audit_report import Seconds, build_audit
+from ci_perf.core.audit_report import Seconds, Seen, build_audit
 from ci_perf.core.errors import ConfigError, FormatError
 from ci_perf.core.model import Against, Pair, Policy, Verdict
 from ci_perf.core.paired import log_ratio
@@ -195,7 +195,7 @@ def test_a_replayed_session_has_the_verdicts_that_the_run_had(gpu):
 def test_a_rule_decides_at_the_first_look_that_is_clear_and_uses_no_later_pair():
     clear, moved = (0.05, 0.051, 0.049, 0.0505, 0.0495), (0.0,) * 7
 
-    outcome, pairs = replay(clear + moved, (1.0,) * 12, Policy(), comparisons=1)
+    outcome, pairs, _ = replay(clear + moved, (1.0,) * 12, Policy(), comparisons=1)
 
     assert (outcome.verdict, pairs) == (Verdict.REGRESSION, 5)
     assert replay(moved + clear, (1.0,) * 12, Policy(), comparisons=1)[0].verdict is Verdict.UNCHANGED
@@ -204,16 +204,24 @@ def test_a_rule_decides_at_the_first_look_that_is_clear_and_uses_no_later_pair()
 def test_a_rule_looks_at_twelve_pairs_at_most():
     restless = (0.2, -0.2, 0.1, -0.1, 0.0) * 4
 
-    outcome, pairs = replay(restless, (1.0,) * 20, Policy(), comparisons=1)
+    outcome, pairs, cut_short = replay(restless, (1.0,) * 20, Policy(), comparisons=1)
 
-    assert (outcome.code, pairs) == ("interval-too-wide", 12)
+    assert (outcome.code, pairs, cut_short) == ("interval-too-wide", 12, False)
+
+
+def test_a_record_that_ends_before_the_rule_decides_is_counted():
+    undecided = an_audit_case(ratios=(0.2, -0.2, 0.1, -0.1, 0.0, 0.1))
+    report = report_of(an_audit_session(1, undecided, an_audit_case()), an_audit_session(2, undecided, planted=0.05))
+
+    assert report.cut_short == (1, 1)
+    assert report.unchanged.codes == {"interval-too-wide": 1}
 
 
 def test_the_clock_explains_at_the_look_that_decides():
     slower = (0.05, 0.051, 0.049, 0.0505, 0.0495) * 2
 
     for clocks, code in (((0.95,) * 5 + (1.0,) * 5, "slower-clock"), ((1.0,) * 5 + (0.95,) * 5, "slower")):
-        outcome, pairs = replay(slower, clocks, Policy(), comparisons=1)
+        outcome, pairs, _ = replay(slower, clocks, Policy(), comparisons=1)
         assert (outcome.code, pairs) == (code, 5)
 
 
@@ -245,10 +253,14 @@ def test_more_cases_in_a_session_ask_for_more_certainty():
     assert among[0].outcome.verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_clock_that_is_not_known_for_each_pair_explains_nothing():
-    slowed = (0.95,) * 5
+def test_a_clock_that_half_of_the_pairs_know_explains_a_change():
+    known, unknown = (0.95,) * 3, (None,) * 2
 
-    for clocks, code in ((slowed, "slower-clock"), ((*slowed[:4], None), "slower")):
+    for clocks, code in (
+        ((*known, *unknown), "slower-clock"),
+        ((*known[:2], *unknown, None), "slower"),
+        ((), "slower"),
+    ):
         (found,) = judge_session(an_audit_session(1, an_audit_case(true=1.05, clocks=clocks)), Policy())
         assert found.outcome.code == code
 
@@ -353,12 +365,12 @@ def test_a_step_counts_as_seen_only_if_every_larger_one_is():
 
     seen = [at(1, 0.035, 1.035), at(2, 0.05, 1.05)]
 
-    assert report_of(*seen).seen_from() == 0.035
+    assert report_of(*seen).seen_from() == Seen(0.035, 2, 2)
     assert report_of(*seen, at(3, 0.1, 1.0)).seen_from() is None
-    assert report_of(at(1, 0.02, 1.02), at(2, 0.05, 1.05)).seen_from() == 0.05
+    assert report_of(at(1, 0.02, 1.02), at(2, 0.05, 1.05)).seen_from() == Seen(0.05, 1, 1)
 
 
-@pytest.mark.parametrize(("missed", "seen"), [(1, 0.05), (2, None)])
+@pytest.mark.parametrize(("missed", "seen"), [(1, Seen(0.05, 99, 100)), (2, None)])
 def test_seen_is_what_is_flagged_in_99_of_100_cases(missed, seen):
     trues = (1.0,) * missed + (1.05,) * (100 - missed)
     cases = (an_audit_case(case=f"c{i}", true=true, planted=0.05) for i, true in enumerate(trues))

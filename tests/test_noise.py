@@ -96,7 +96,8 @@ class SimulatedGpu:
     """A `Lab` on a GPU that drifts, throttles, hiccups, has processes of two kinds, and slows the head by `true`.
 
     Of `wild` processes one is slower by 30 % from start to end; where rounds are `dropped`, a pair has 4 to 10 of them;
-    `rates` are measured in place of times.
+    `rates` are measured in place of times. Of `halving` rounds one begins with the clock at half its rate, or back at
+    all of it. `recorded` is the kernel whose pairs, recorded on an H100, are drawn in place of made-up ones.
     """
 
     def __init__(
@@ -113,11 +114,14 @@ class SimulatedGpu:
         wild=None,
         dropped=False,
         rates=False,
+        halving=None,
+        recorded=None,
     ):
         self.chance = random.Random(seed)
         self.true, self.sd, self.modes, self.drift = true, sd, modes, drift
         self.hiccups, self.bias, self.throttle = hiccups, bias, throttle
         self.wild, self.dropped, self.rates = wild, dropped, rates
+        self.halving, self.recorded = halving, recorded
         self.clock = 1.0
         self.seconds = 0.0
 
@@ -148,11 +152,17 @@ class SimulatedGpu:
         return 0.0
 
     def _pair(self, ratio):
+        if self.recorded:
+            rounds = self.chance.choice(RECORDED["unchanged"][self.recorded])
+            base, head = (tuple(r[i] * 1e-6 * (1, ratio)[i] for r in rounds) for i in (0, 1))
+            return Pair(base, head, 100, "cuda-graph", 1.0)
         sides = [self._process(), self._process() * ratio]
         rounds = []
         for number in range(self.chance.randint(4, 10) if self.dropped else 10):
             taken = {}
             for side in (0, 1) if number % 2 == 0 else (1, 0):
+                if self.halving and self.chance.random() < 1 / self.halving:
+                    self.clock = 3.0 - self.clock
                 self.clock *= 1 + self.drift * self.chance.random()
                 slow = 5.0 if self.chance.random() < self.hiccups else 1.0
                 taken[side] = 50e-6 * sides[side] * self.clock * slow * (1 + self.chance.gauss(0, 0.002))
@@ -192,8 +202,14 @@ def verdicts(number, **gpu):
 
 @pytest.mark.parametrize(
     "gpu",
-    [{}, {"sd": 0.01}, {"drift": 0.002}, {"modes": 0.03}, {"hiccups": 0.05}, {"sd": 0.24}],
-    ids=["quiet", "restless", "drifting", "two-modes", "hiccups", "hopeless"],
+    [
+        *({}, {"sd": 0.01}, {"drift": 0.002}, {"modes": 0.03}, {"hiccups": 0.05}, {"halving": 30}, {"sd": 0.24}),
+        *({"recorded": kernel} for kernel in sorted(RECORDED["unchanged"])),
+    ],
+    ids=[
+        *("quiet", "restless", "drifting", "two-modes", "hiccups", "throttling", "hopeless"),
+        *sorted(RECORDED["unchanged"]),
+    ],
 )
 def test_a_gpu_that_misbehaves_makes_no_unchanged_code_red(gpu):
     codes, reports = verdicts(12, **gpu)
@@ -236,6 +252,19 @@ def test_rates_and_pairs_that_lack_rounds_are_judged_like_times(true, code, gpu)
 
     assert codes == {code: 24}
     assert {report.exit_status for report in reports} == {1 if code == "slower" else 0}
+
+
+@pytest.mark.parametrize("gpu", [{"halving": 30}, *({"recorded": kernel} for kernel in sorted(RECORDED["unchanged"]))])
+def test_planted_slowdowns_are_told_on_a_gpu_that_throttles_and_in_recorded_noise(gpu):
+    codes, _ = verdicts(8, true=1.05, **gpu)
+
+    assert codes == {"slower": 48}
+
+
+def test_a_change_whose_clocks_are_not_known_says_so():
+    _, (report,) = verdicts(1, true=1.05)
+
+    assert all(row.finding.sentence.endswith("; the SM clocks are not known") for row in report.rows)
 
 
 def test_drift_alone_is_taken_out_by_the_turns():

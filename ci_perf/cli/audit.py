@@ -24,7 +24,7 @@ from ci_perf.edge.audit import measure_session, verify_once
 from ci_perf.edge.audit_file import append_session, read_sessions
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import prepare, stranger_pids, wait_until_idle
+from ci_perf.edge.preflight import prepare, stranger_pids, strangers, wait_until_idle
 from ci_perf.render.audit import render_audit_json, render_audit_markdown, render_audit_terminal
 from ci_perf.render.escape import clean
 from ci_perf.render.plot import render_plot
@@ -108,6 +108,8 @@ def measure(
         room.guard.open()
         wait_until_idle(on_gpu, settings["wait"], say)
         room = replace(room, bench=replace(room.bench, strangers=stranger_pids(on_gpu)))
+        for note in strangers(on_gpu):
+            _warn(note)
         jobs = make_plan(specs, patterns, room.kinds)
         blank = blank_run(patterns, jobs, settings, room, root)
         blank = replace(blank, baselines=(), provenance=replace(blank.provenance, command=_command()))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ci_perf.core.decision import Outcome
 from ci_perf.core.model import Device, Policy, Provenance, Toolchain
-from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs
+from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, clock_ratio, decide_pairs
 from ci_perf.core.versus import base_trouble, believe
 
 CLASSES: tuple[tuple[str, float], ...] = (("< 2 us", 2e-6), ("2-20 us", 20e-6), (">= 20 us", float("inf")))
@@ -109,6 +109,8 @@ class Judged:
     outcome: Outcome
     pairs: int
     """How many of the pairs the rule looked at before it decided."""
+    cut_short: bool = False
+    """Whether the record ends before the rule decides, by its budget or another rule: its end is the last look."""
 
 
 def judge_sessions(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Judged, ...]:
@@ -121,9 +123,9 @@ def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
     cases = [case for case in session.cases if case.judged]
     trouble = base_trouble(session.control, session.control_case)
     return tuple(
-        Judged(session, case, believe(outcome, trouble), pairs)
+        Judged(session, case, believe(outcome, trouble), pairs, cut_short)
         for case in cases
-        for outcome, pairs in [replay(case.ratios, case.clocks, policy, comparisons=len(cases))]
+        for outcome, pairs, cut_short in [replay(case.ratios, case.clocks, policy, comparisons=len(cases))]
     )
 
 
@@ -141,23 +143,19 @@ def judge_controls(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Ou
 
 def replay(
     ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, *, comparisons: int
-) -> tuple[Outcome, int]:
-    """Look at the pairs as often as the flow does; return what is decided, and after how many pairs.
+) -> tuple[Outcome, int, bool]:
+    """Look at the pairs as often as the flow does; return what is decided, after how many pairs, and of too few.
 
     Where the record ends before the rule has decided, the end of the record is the last look.
     """
-    looks = [look for look in LOOKS if look < len(ratios)]
-    for look in looks:
-        outcome = _look(ratios[:look], clocks[:look], policy, comparisons, last=False)
+    for look in (look for look in LOOKS if look <= len(ratios)):
+        outcome = _look(ratios[:look], clocks[:look], policy, comparisons, last=look == LOOKS[-1])
         if outcome.code != NEEDS_MORE_PAIRS:
-            return outcome, look
-    end = min(len(ratios), LOOKS[-1])
-    return _look(ratios[:end], clocks[:end], policy, comparisons, last=True), end
+            return outcome, look, False
+    return _look(ratios, clocks, policy, comparisons, last=True), len(ratios), True
 
 
 def _look(
     ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, comparisons: int, *, last: bool
 ) -> Outcome:
-    known = [clock for clock in clocks if clock]
-    middle = statistics.median(known) if known and len(known) == len(ratios) else None
-    return decide_pairs(ratios, policy, comparisons=comparisons, last=last, clocks=middle)
+    return decide_pairs(ratios, policy, comparisons=comparisons, last=last, clocks=clock_ratio(clocks))

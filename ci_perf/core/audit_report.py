@@ -81,6 +81,15 @@ class Seconds:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """The slowdowns that are flagged: a planted step and all larger ones."""
+
+    step: float
+    flagged: int
+    verdicts: int
+
+
+@dataclass(frozen=True, slots=True)
 class AuditReport:
     """All that the sessions tell."""
 
@@ -96,6 +105,8 @@ class AuditReport:
     unchanged_sessions: int
     failed: int
     """Cases without pairs, in all sessions."""
+    cut_short: tuple[int, int]
+    """Records that end before the rule decides: in A/A sessions, and in those with a planted slowdown."""
     spreads: tuple[Spread, ...]
     detectable: Mapping[str, tuple[float, float]]
     """By duration class: the smallest change that an A/A row could have told from none, median and largest."""
@@ -153,15 +164,17 @@ class AuditReport:
         found = [s for s in self.spreads if s.sessions > 1 and duration_class in {ALL, s.duration_class}]
         return max(found, key=lambda s: s.sd, default=None)
 
-    def seen_from(self, duration_class: str = ALL) -> float | None:
-        """Return the smallest planted step from which on each is flagged in 99 % of the cases, if there is one."""
-        smallest = None
+    def seen_from(self, duration_class: str = ALL) -> Seen | None:
+        """Return from which planted step on each is flagged in 99 % of the cases, if there is one."""
+        found = None
         for step in reversed(self.steps):
             point = self.point(step, duration_class)
             if point is not None and point.flagged < SEEN:
                 break
-            smallest = step if point is not None else smallest
-        return smallest
+            if point is not None:
+                flagged, verdicts = (found.flagged, found.verdicts) if found else (0, 0)
+                found = Seen(step, flagged + point.counts.red, verdicts + point.counts.verdicts)
+        return found
 
 
 def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport:
@@ -180,6 +193,7 @@ def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport
         alarmed_sessions=len({f.session.session for f in same if _alarmed(f)}),
         unchanged_sessions=sum(session.planted == 0 for session in sessions),
         failed=cases - len(judged),
+        cut_short=(sum(f.cut_short for f in same), sum(f.cut_short for f in judged if f.session.planted)),
         spreads=_spreads(same),
         detectable=_detectable(same),
         curve=_curve(judged),

@@ -3,8 +3,9 @@
 One value for each pair: the Hodges-Lehmann estimate over its rounds of log(head / base). Turns cancel drift of clock,
 power and temperature; each round has its data elsewhere in memory; the process stays the unit of replication. The
 interval is that of Student's t over the pairs, from eight pairs on without the lowest and the highest; its level is
-shared by the cases of the run and by the looks at the data (Bonferroni), so that looking again after more pairs costs
-what it must. Measuring stops when the interval lies clear of both thresholds, or at the last look.
+shared by the looks at the data (Bonferroni), so that looking again after more pairs costs what it must, and for a
+change by the cases of the run, too. Measuring stops when the interval lies clear of both thresholds, or at the last
+look.
 """
 
 import math
@@ -64,6 +65,16 @@ def pair_interval(values: Sequence[float], confidence: float) -> Interval:
     return Interval(math.exp(mean - half), math.exp(mean), highest, confidence)
 
 
+def clock_ratio(clocks: Sequence[float | None]) -> float | None:
+    """Return the SM clock of head over that of base, the median of the pairs that know it; None: fewer than half do.
+
+    >>> clock_ratio([0.95, None, 0.97]), clock_ratio([0.95, None, None])
+    (0.96, None)
+    """
+    known = [clock for clock in clocks if clock]
+    return statistics.median(known) if known and 2 * len(known) >= len(clocks) else None
+
+
 def decide_pairs(
     values: Sequence[float],
     policy: Policy,
@@ -75,8 +86,8 @@ def decide_pairs(
 ) -> Outcome:
     """Judge the log ratios of the pairs measured so far.
 
-    `clocks` is the SM clock of head over that of base. Before the `last` look whatever is not clear of the thresholds
-    is INCONCLUSIVE and asks for more pairs.
+    `clocks` is the SM clock of head over that of base; None: not known, and it explains nothing. Before the `last` look
+    whatever is not clear of the thresholds is INCONCLUSIVE and asks for more pairs.
 
     >>> decide_pairs([0.049, 0.050, 0.051, 0.0505, 0.0495], Policy()).code
     'slower'

@@ -8,9 +8,10 @@ from dataclasses import replace
 from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, KernelSpec, Measurement, Policy, Run, Verdict
-from ci_perf.core.paired import LOOKS, decide_pairs, log_ratio, pair_interval
+from ci_perf.core.paired import LOOKS, clock_ratio, decide_pairs, log_ratio, pair_interval
 from ci_perf.core.quantity import percent
 
+CHANGES = (Verdict.REGRESSION, Verdict.SPEEDUP)
 NOT_IN_BASE = "not-in-base"
 CONTROL_FLOOR = 0.01
 """How far base against base may be off without casting doubt on the session: ten times its usual scatter."""
@@ -47,14 +48,16 @@ def judge_pairs(
 
 def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: int) -> Outcome:
     pairs = measurement.sound_pairs
-    clocks = [pair.clocks for pair in pairs if pair.clocks]
+    clocks = clock_ratio([pair.clocks for pair in pairs])
     outcome = decide_pairs(
         [log_ratio(pair) for pair in pairs],
         policy_of(run.policy, spec),
         comparisons=comparisons,
         last=run.finished or len(pairs) >= LOOKS[-1],
-        clocks=statistics.median(clocks) if len(clocks) == len(pairs) else None,
+        clocks=clocks,
     )
+    if outcome.verdict in CHANGES and clocks is None and measurement.device == "cuda":
+        return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")
     if outcome.code == "interval-too-wide" and len(measurement.pairs) < LOOKS[-1]:
         number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"
         sentence = f"{outcome.sentence} after {number}, and the budget is spent"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_perf.core.anchor_shares import RuleShares
-from ci_perf.core.audit_report import ALL, CONFIDENCE, AuditReport, Counts, Point, Seconds, Spread
+from ci_perf.core.audit_report import ALL, CONFIDENCE, AuditReport, Counts, Point, Seconds, Seen, Spread
 from ci_perf.core.quantity import counted, duration, percent
 from ci_perf.render import markdown
 from ci_perf.render.escape import clean, code, prose
@@ -104,8 +104,14 @@ def _figures(report: AuditReport) -> _Section:
         ("controls, base against itself", f"{report.controls.verdicts}: {_said(report.controls)}"),
         ("wall time per case", _seconds(report.seconds_per_case)),
         ("cases without pairs", str(report.failed)),
+        ("records that end before the rule decides", _cut_short(report)),
     ]
     return _Section("Unchanged code", ("what", "figure"), tuple(lines))
+
+
+def _cut_short(report: AuditReport) -> str:
+    unchanged, planted = report.cut_short
+    return f"{unchanged} A/A, {planted} with a planted slowdown"
 
 
 def _said(counts: Counts) -> str:
@@ -141,8 +147,12 @@ def _class(report: AuditReport, name: str) -> tuple[str, ...]:
         worst.case if worst else NOTHING,
         _fraction(median),
         _fraction(largest),
-        _fraction(report.seen_from(name), digits=1),
+        _seen(report.seen_from(name)),
     )
+
+
+def _seen(found: Seen | None) -> str:
+    return NOTHING if found is None else f"{percent(found.step)} ({found.flagged} of {found.verdicts})"
 
 
 def _fraction(value: float | None, *, digits: int = 2) -> str:
@@ -247,6 +257,7 @@ def render_audit_json(report: AuditReport) -> str:
         "controls": _counts(report.controls),
         "seconds_per_case": asdict(report.seconds_per_case),
         "failed": report.failed,
+        "cut_short": dict(zip(("unchanged", "planted"), report.cut_short, strict=True)),
         "cases": [asdict(spread) for spread in report.spreads],
         "classes": [_class_document(report, name) for name in report.classes],
         "curve": [
@@ -277,13 +288,14 @@ def render_audit_json(report: AuditReport) -> str:
 def _class_document(report: AuditReport, name: str) -> dict[str, object]:
     worst = report.worst(name)
     median, largest = (_finite(v) for v in report.detectable.get(name, (None, None)))
+    seen = report.seen_from(name)
     return {
         "duration_class": name or EVERY_CLASS,
         "worst_sd": worst.sd if worst else None,
         "worst_case": worst.case if worst else None,
         "detectable_median": median,
         "detectable_largest": largest,
-        "flagged_from": report.seen_from(name),
+        "flagged_from": None if seen is None else asdict(seen),
     }
 
 
