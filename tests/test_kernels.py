@@ -95,40 +95,86 @@ def test_every_case_has_a_tolerance_and_a_cost(name):
         assert min(kernel.cost(**case).values()) > 0
 
 
-HOPPER_PROCESSORS = 132
+class Asked(Exception):
+    """Which kernel would be launched."""
 
 
-def reaches(spec, number):
-    """Name what a random case gets to that only some sizes get to; None: it takes the common way."""
-    params = draw(spec, 1, number)
-    if spec.name == "matmul" and params["backend"] == "gluon" and params["strides"] in {"contiguous", "padded"}:
-        row = 16 // getattr(torch, params["dtype"]).itemsize
-        if not params["m"] * params["n"] * params["k"] or params["k"] % row or params["n"] % 8:
-            return None
-        tiles = -(-params["m"] // 64) * -(-params["n"] // 128)
-        return "small" if tiles * load_kernel("matmul").FEW <= HOPPER_PROCESSORS else "sm90"
-    if spec.name == "bsr_gemm" and params["rows"] * params["n"] * params["density"]:
-        products = params["columns"] * params["density"] * params["block"]
-        if params["n"] % 8:
-            return "any"
-        return "small" if params["block"] < 64 else "sm90" if params["block"] == 64 or products >= 1024 else "tma"
+@pytest.fixture
+def hopper(monkeypatch):
+    """Return a function that says which kernel of a folder an H200 would launch; None: the library's."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(multi_processor_count=132))
+
+    def ask(name):
+        raise Asked(name)
+
+    def launched(kernel, inputs):
+        monkeypatch.setattr(kernel, "_module", ask)
+        if hasattr(kernel, "has_fp8"):
+            monkeypatch.setattr(kernel, "has_fp8", lambda *_: False)  # a CPU does not multiply in fp8
+        try:
+            kernel.launch(inputs)
+        except Asked as asked:
+            return str(asked)
+        return None
+
+    return launched
+
+
+def packets(spec, params):
+    """Say whether the kernel loads several elements at a time, as only some sizes let it."""
     packet = 8 // getattr(torch, params["dtype"]).itemsize
-    if spec.name == "multimodal_fusion" and not any(params[f"dim{i}"] % packet for i in (1, 2, 3)):
-        return "packets"
-    return "packets" if spec.name == "trajectory_resample" and not params["dim"] % (2 * packet) else None
+    sizes = [params[f"dim{i}"] for i in (1, 2, 3)] if spec.name == "multimodal_fusion" else [params["dim"] // 2]
+    return not any(size % packet for size in sizes)
 
 
 @pytest.mark.parametrize(
     ("name", "ways"),
+    [("matmul", {"sm90", "small"}), ("bsr_gemm", {"tma", "sm90", "small", "any"})],
+)
+def test_forty_random_cases_get_to_each_kernel_that_takes_only_some_sizes(name, ways, hopper):
+    kernel, (spec,) = load_kernel(name), (s for s in store.read_kernels(KERNELS, KERNELS.parent) if s.name == name)
+    found = set()
+    for number in range(40):
+        params = draw(spec, 1, number)
+        kind = params.pop("strides")
+        found.add(hopper(kernel, rearranged(kernel.make_inputs(rng(), "cpu", **params), kind, 0)))
+    assert found - {None} == {f"{name}_{way}" for way in ways}
+
+
+@pytest.mark.parametrize("name", ["multimodal_fusion", "trajectory_resample"])
+def test_forty_random_cases_get_to_the_loads_of_several_elements_and_of_one(name):
+    (spec,) = (spec for spec in store.read_kernels(KERNELS, KERNELS.parent) if spec.name == name)
+    assert {packets(spec, draw(spec, 1, number)) for number in range(40)} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "launched"),
     [
-        *(("matmul", {"sm90", "small"}), ("bsr_gemm", {"tma", "sm90", "small", "any"})),
-        *(("multimodal_fusion", {"packets"}), ("trajectory_resample", {"packets"})),
+        *(("matmul", case, "matmul_small") for case in ("n256", "n256-f8", "ragged")),
+        *(("matmul", case, "matmul_sm90") for case in ("ragged-wide", "ragged-large")),
+        *(("bsr_gemm", "small", "bsr_gemm_tma"), ("bsr_gemm", "small-b32", "bsr_gemm_small")),
+        *(("bsr_gemm", case, "bsr_gemm_sm90") for case in ("small-b64", "tall-b64")),
+        ("bsr_gemm", "ragged", "bsr_gemm_any"),
     ],
 )
-def test_forty_random_cases_get_to_each_kernel_that_takes_only_some_sizes(name, ways):
-    root = KERNELS.parent
-    (spec,) = (spec for spec in store.read_kernels(KERNELS, root) if spec.name == name)
-    assert ways <= {reaches(spec, number) for number in range(40)}
+def test_every_kernel_has_a_small_case_that_launches_it(name, case, launched, hopper):
+    kernel = load_kernel(name)
+    assert hopper(kernel, kernel.make_inputs(rng(), "cpu", **read_toml(name)["cases"][case])) == launched
+
+
+@pytest.mark.parametrize(
+    ("values", "dense", "rows", "taken"),
+    [
+        *(((1, 32, 32), (64, 8), 32, True), ((1, 32, 32), (64, 12), 32, False)),
+        *(((1 << 27, 16, 16), (64, 8), 32, False), ((1, 32, 32), (1 << 31, 8), 32, False)),
+        *(((1, 32, 32), (64, 1 << 31), 32, False), ((1, 32, 32), (64, 8), 1 << 31, False)),
+    ],
+)
+def test_tma_is_asked_only_for_blocks_and_rows_that_it_can_address(values, dense, rows, taken):
+    kernel = load_kernel("bsr_gemm")
+    shapes = (values, dense, (rows, dense[1]))
+    assert kernel.has_tma(*(torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)) is taken
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -390,6 +436,7 @@ def test_scatter_puts_points_into_the_same_voxels(mode):
 def test_a_kernel_that_knows_no_strides_is_launched_on_contiguous_copies(name, case, kind, monkeypatch):
     kernel, launched = load_kernel(name), []
     if name == "bsr_gemm":
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
         monkeypatch.setattr(kernel, "has_tma", lambda *_: True)
         monkeypatch.setattr(kernel, "_module", lambda _: SimpleNamespace(launch=lambda *args: launched.extend(args)))
     else:
@@ -415,9 +462,9 @@ def test_the_product_for_hopper_is_asked_only_for_matrices_that_tma_can_address(
     a, b, *_ = rearranged(kernel.make_inputs(rng(), "cpu", m=32, k=48, n=64, dtype=dtype, backend="gluon"), kind, 0)
     fp8 = dtype != "bfloat16"
 
-    assert kernel.has_own(a, b) is taken
-    assert kernel.has_own(a.t().contiguous().t(), b) is False
-    assert kernel.has_own(a, (b if fp8 else b.t()).contiguous().t()) is False or fp8
+    assert kernel.has_tma(a, b) is taken
+    assert kernel.has_tma(a.t().contiguous().t(), b) is False
+    assert kernel.has_tma(a, (b if fp8 else b.t()).contiguous().t()) is False or fp8
     assert kernel.has_fp8(a, b) is (taken and fp8)
 
 
@@ -742,13 +789,14 @@ SHARED_MEMORY = {89: 99 << 10, 90: 227 << 10}
 
 
 @pytest.mark.parametrize("arch", [89, 90])
-@pytest.mark.parametrize("size", [16, 32, 64, 128])
+@pytest.mark.parametrize(("size", "n"), [(16, 77), (16, 4096), (32, 77), (32, 4096), (64, 4096), (128, 4096)])
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
-def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, arch):
+def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, n, arch):
     compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
     kernel = load_kernel("bsr_gemm", "bsr_gemm_any.py")
-    types = {"crow": "*i32", "col": "*i32", "values": f"*{dtype}", "dense": f"*{dtype}", "out": f"*{dtype}", "n": "i32"}
-    block_n, warps = kernel.shape(size, 4096)
+    types = {"crow": "*i32", "col": "*i32", "values": f"*{dtype}", "dense": f"*{dtype}", "out": f"*{dtype}"}
+    types |= {"rows": "i32", "n": "i32"}
+    block_n, warps = kernel.shape(size, n)
     sizes = {"SIZE": size, "BLOCK_N": block_n, "SLICE": min(size, 32)}
     source = compiler.ASTSource(kernel.bsr_gemm_any, types | dict.fromkeys(sizes, "constexpr"), sizes)
     compiled = compile_triton(source, arch, num_warps=warps, num_stages=kernel.STAGES)
@@ -762,7 +810,7 @@ def test_the_sparse_kernel_for_any_gpu_compiles(dtype, size, arch):
 def test_the_sparse_kernel_for_small_blocks_compiles(dtype, size, n):
     compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
     kernel = load_kernel("bsr_gemm", "bsr_gemm_small.py")
-    types = {"crow": "*i32", "col": "*i32", "values": f"tensordesc<{dtype}[{size}, {size}]>"}
+    types = {"crow": "*i32", "col": "*i32", "rows": "i32", "values": f"tensordesc<{dtype}[{size}, {size}]>"}
     types |= dict.fromkeys(("dense", "out"), f"tensordesc<{dtype}[{size}, {n}]>")
     sizes = {"SIZE": size, "BLOCK_N": n}
     source = compiler.ASTSource(kernel.bsr_gemm_small, types | dict.fromkeys(sizes, "constexpr"), sizes)
@@ -813,6 +861,25 @@ def arrivals(ptx):
     return found
 
 
+@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="needs a GPU")
+@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize("more", [8, 1], ids=["tma", "any"])
+def test_a_sparse_product_may_have_more_columns_than_a_grid_has_rows_of_tiles(block, more):
+    kernel, n = load_kernel("bsr_gemm"), (1 << 16) * 256 + more
+    inputs = kernel.make_inputs(rng(), "cuda", rows=1, columns=1, n=n, block=block, density=1.0, dtype="bfloat16")
+    assert worst_error(kernel.launch(inputs)[:, -300:], kernel.reference(inputs)[:, -300:]) < 8e-3
+
+
+@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="needs a GPU")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_a_product_of_few_tiles_is_right_where_only_rows_of_memory_are_whole(dtype):
+    kernel = load_kernel("matmul")
+    inputs = kernel.make_inputs(rng(), "cuda", m=100, k=96, n=136, dtype=dtype, backend="gluon")
+    cut = inputs._replace(a=inputs.a[:, :77], b=inputs.b[:77])
+    assert kernel.has_tma(cut.a, cut.b)
+    assert worst_error(kernel.launch(cut), kernel.reference(cut)) < 1.5e-2
+
+
 @functools.cache
 def sparse_code(dtype, size, in_order):
     pytest.importorskip("triton.experimental.gluon", reason=NO_TRITON)
@@ -857,20 +924,23 @@ def dense_code(dtype, tile):
     return triton_code(source, 90, num_warps=tile.warps)
 
 
+@pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
-def test_the_dense_kernel_of_few_tiles_compiles(dtype):
+def test_the_dense_kernel_of_few_tiles_compiles_and_loads_16_bytes_at_a_time_where_rows_are_whole(dtype, whole):
     compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
     kernel = load_kernel("matmul", "matmul_small.py")
     tile, element = kernel.TILES[getattr(torch, dtype)], {"bfloat16": "bf16", "float8_e4m3fn": "fp8e4nv"}[dtype]
     types = {"a": f"*{element}", "b": f"*{element}", "c": "*bf16", "a_scale": "*fp32", "b_scale": "*fp32"}
     types |= dict.fromkeys(("M", "N", "K", "a_row", "b_row"), "i32")
     sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": tile.k, "TRANSPOSED": dtype != "bfloat16"}
-    sizes |= {"PACKET": 16 // getattr(torch, dtype).itemsize, "WHOLE": True}
+    sizes |= {"PACKET": 16 // getattr(torch, dtype).itemsize, "WHOLE": whole}
     addresses = {(at,): [["tt.divisibility", 16]] for at in range(3)}
     source = compiler.ASTSource(kernel.matmul_small, types | dict.fromkeys(sizes, "constexpr"), sizes, addresses)
     compiled = compile_triton(source, 90, num_warps=tile.warps, num_stages=tile.stages)
-    for vectors in ("cp.async.cg", "wgmma", "st.global.v4"):
-        assert vectors in compiled.asm["ptx"]
+    code = compiled.asm["ptx"]
+    assert "wgmma" in code
+    assert "st.global.v4" in code
+    assert ("cp.async.cg" in code and not re.search(r"ld\.global\.b(8|16)\b", code)) is whole
     assert compiled.metadata.shared <= SHARED_MEMORY[90]
 
 

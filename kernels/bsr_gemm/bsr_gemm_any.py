@@ -1,10 +1,11 @@
 """out = A b for A in blocks (BSR), on any GPU and of any size: what the kernels for Hopper do not take.
 
-Bound by the tensor cores where blocks are large, else by L2: a block of size s asks for s rows of b, for the sake of
-only s rows of the output.  A program makes one tile of a block row; its loop goes over slices of blocks, two at a time,
-each with loads of its own.  The block column of a slice is looked up one step ahead: a load that depends on another one
-of the same step would leave the pipeline one stage.  Small blocks take tiles of 256 columns, so that each is read half
-as often as with 128.  Block rows come before tiles along them: programs that run at a time share columns of b in L2.
+Bound by the tensor cores where blocks are large, else by L2, as it seems: a block of size s asks for s rows of b,
+for the sake of only s rows of the output.  A program makes one tile of a block row; its loop goes over slices of
+blocks, two at a time, each with loads of its own.  The block column of a slice is looked up one step ahead: a load
+that depends on another one of the same step would leave the pipeline one stage.  Small blocks take tiles of 256
+columns, so that each is read half as often as with 128.  Block rows come before tiles along them: programs that run
+at a time share columns of b in L2.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ def launch(crow: torch.Tensor, col: torch.Tensor, values: torch.Tensor, dense: t
     """Write the product to `out`."""
     rows, size, n = len(crow) - 1, values.shape[1], dense.shape[1]
     block_n, warps = shape(size, n)
-    bsr_gemm_any[(rows, triton.cdiv(n, block_n))](
+    bsr_gemm_any[(rows * triton.cdiv(n, block_n),)](
         crow,
         col,
         values,
         dense,
         out,
+        rows,
         n,
         SIZE=size,
         BLOCK_N=block_n,
@@ -45,13 +47,15 @@ def shape(size: int, n: int) -> tuple[int, int]:
 
 
 @triton.jit
-def bsr_gemm_any(crow, col, values, dense, out, n, SIZE: tl.constexpr, BLOCK_N: tl.constexpr, SLICE: tl.constexpr):
-    row = tl.program_id(0)
+def bsr_gemm_any(
+    crow, col, values, dense, out, rows, n, SIZE: tl.constexpr, BLOCK_N: tl.constexpr, SLICE: tl.constexpr
+):
+    row = tl.program_id(0) % rows
     first = tl.load(crow + row).to(tl.int64)
     last = tl.load(crow + row + 1).to(tl.int64)
     m = tl.arange(0, SIZE)
     k = tl.arange(0, SLICE)
-    column = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    column = (tl.program_id(0) // rows).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     inside = (column < n)[None, :]
     a_at = values + m[:, None] * SIZE + k[None, :]
     b_at = dense + k[:, None].to(tl.int64) * n + column[None, :]

@@ -64,22 +64,24 @@ def launch(inputs: Inputs) -> torch.Tensor:
     out = dense.new_empty(rows * block, n)
     if not len(values) or not out.numel():
         return out.zero_()
-    if not has_tma(values, dense, out):
-        _module("bsr_gemm_any").launch(*inputs[:-1], out)
-    elif block < 64:
-        _module("bsr_gemm_small").launch(*inputs[:-1], out)
-    elif block == 128 and len(values) * block < SHORT * rows:
-        _module("bsr_gemm_tma").launch(*inputs[:-1], out)
-    else:
-        _module("bsr_gemm_sm90").launch(*inputs, out)
+    hopper = torch.cuda.get_device_capability(dense.device)[0] == 9
+    name = hopper_kernel(values, rows) if hopper and has_tma(values, dense, out) else "bsr_gemm_any"
+    _module(name).launch(*(inputs if name == "bsr_gemm_sm90" else inputs[:-1]), out)
     return out
 
 
+def hopper_kernel(values: torch.Tensor, rows: int) -> str:
+    """Return which kernel is for blocks of this size, so many to a row on the average."""
+    block = values.shape[1]
+    if block < 64:
+        return "bsr_gemm_small"
+    return "bsr_gemm_tma" if block == 128 and len(values) * block < SHORT * rows else "bsr_gemm_sm90"
+
+
 def has_tma(values: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> bool:
-    """Return whether the kernels for Hopper take these, whose rows TMA must be able to address, by 32-bit numbers."""
+    """Return whether TMA can address all rows: they begin at multiples of 16 bytes and are counted in 32 bits."""
     aligned = not (dense.shape[1] * dense.itemsize % 16 or dense.data_ptr() % 16 or values.data_ptr() % 16)
-    short = max(values.shape[0] * values.shape[1], *dense.shape, len(out)) < 1 << 31
-    return aligned and short and torch.cuda.get_device_capability(dense.device)[0] == 9
+    return aligned and max(values.shape[0] * values.shape[1], *dense.shape, len(out)) < 1 << 31
 
 
 @functools.cache

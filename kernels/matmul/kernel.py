@@ -14,7 +14,7 @@ DRAWN = (1 << 22) + 3
 """At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
 FP8 = torch.float8_e4m3fn
 FEW = 4
-"""So many times the tiles of 64 x 128 fit into the multiprocessors where matmul_small.py takes their place."""
+"""Where tiles of 64 x 128 are so many times fewer than multiprocessors, matmul_small.py makes smaller ones."""
 
 
 class Inputs(NamedTuple):
@@ -26,7 +26,7 @@ class Inputs(NamedTuple):
     """A float32: what a stands for, divided by what it holds."""
     b_scale: torch.Tensor
     own: bool
-    """Whether the kernel beside this file multiplies, else the library."""
+    """Whether a kernel beside this file multiplies, else the library."""
 
 
 def make_inputs(rng: torch.Generator, device: str, *, m: int, k: int, n: int, dtype: str, backend: str) -> Inputs:
@@ -54,8 +54,9 @@ def _drawn(
 
 def launch(inputs: Inputs) -> torch.Tensor:
     a, b, a_scale, b_scale, own = inputs
-    if own and has_own(a, b):
-        return _module(own_kernel(a, b)).matmul(a, b, a_scale, b_scale)
+    if own and a.numel() and b.numel() and has_tma(a, b) and torch.cuda.get_device_capability(a.device)[0] == 9:
+        processors = torch.cuda.get_device_properties(a.device).multi_processor_count
+        return _module(hopper_kernel(len(a), b.shape[1], processors)).matmul(a, b, a_scale, b_scale)
     if a.dtype != FP8:
         return a @ b
     if has_fp8(a, b):
@@ -64,17 +65,15 @@ def launch(inputs: Inputs) -> torch.Tensor:
     return (a.bfloat16() @ b.bfloat16() * (a_scale * b_scale)).bfloat16()
 
 
-def has_own(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether the kernels beside this file take these: Hopper, and rows that TMA can address."""
-    whole = b.shape[1] * 2 % 16 == 0 and has_rows(a) and has_rows(b.t() if a.dtype == FP8 else b)
-    return bool(a.numel() and b.numel()) and whole and torch.cuda.get_device_capability(a.device)[0] == 9
+def hopper_kernel(m: int, n: int, processors: int) -> str:
+    """Return the kernel whose tiles fit: matmul_sm90.py where its small ones are over a quarter of the processors."""
+    tiles = -(-m // 64) * -(-n // 128)
+    return "matmul_small" if tiles * FEW <= processors else "matmul_sm90"
 
 
-def own_kernel(a: torch.Tensor, b: torch.Tensor) -> str:
-    """Return which kernel has tiles of the right size: the large ones where a quarter of them fill the device."""
-    tiles = -(-len(a) // 64) * -(-b.shape[1] // 128)
-    few = tiles * FEW <= torch.cuda.get_device_properties(a.device).multi_processor_count
-    return "matmul_small" if few else "matmul_sm90"
+def has_tma(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether the kernels for Hopper take these: TMA can address the rows of inputs and output."""
+    return b.shape[1] * 2 % 16 == 0 and has_rows(a) and has_rows(b.t() if a.dtype == FP8 else b)
 
 
 def has_rows(matrix: torch.Tensor) -> bool:
