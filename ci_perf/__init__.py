@@ -43,6 +43,7 @@ edge            one module for each kind of outside world
   lock          one run at a time on each GPU
   inspection    any file of a profiler or a benchmark
   gpu           NVML: which GPUs, and how they are just now
+  watch         what happens on a GPU while something is measured: other programs, sudden slowdowns
   machine       the facts that `doctor` judges; the CPU as a device
   tools         finds nsys, ncu and the Python with torch
   store         files: kernels, settings, runs, baselines

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.tools import best
 from ci_perf.edge import gpu, machine, preflight, tools
 from ci_perf.edge.lock import gpu_lock
+from ci_perf.edge.watch import Watch, disturbances
 
 NSYS_SAYS = "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'"
 NCU_SAYS = "echo 'NVIDIA (R) Nsight Compute Command Line Profiler'; echo 'Version 2025.3.1.0 (build 36398880)'"
@@ -158,6 +160,7 @@ class FakeNvml:
         ("nvmlDeviceGetCount",): 1,
         ("nvmlDeviceGetHandleByIndex", 0): "card",
         ("nvmlDeviceGetHandleByUUID", "MIG-1"): "instance",
+        ("nvmlDeviceGetHandleByUUID", "GPU-1"): "card",
         ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "instance"): "card",
         ("nvmlDeviceGetMaxMigDeviceCount", "card"): 7,
         ("nvmlDeviceGetMigDeviceHandleByIndex", "card", 3): "instance",
@@ -230,6 +233,33 @@ class TestNvml:
         assert state.others == (gpu.Process(7, "unknown"), gpu.Process(8, "python3", 1 << 20))
         assert state.memory_used_bytes == 1 << 30
 
+    def test_a_program_that_was_idle_and_works_meanwhile_is_seen(self, monkeypatch):
+        nvml, asked = FakeNvml(), []
+
+        def samples(card, since_us):
+            asked.append((card, since_us))
+            work = ((7, 40, 1), (8, 0, 1), (9, 60, -1), (10, 80, 1))  # another one's, and before the watch began
+            return [SimpleNamespace(pid=pid, smUtil=used, timeStamp=since_us + when) for pid, used, when in work]
+
+        nvml.nvmlDeviceGetProcessUtilization = samples
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        begun_us = time.time_ns() // 1000
+        with Watch("GPU-1", frozenset({7, 8, 9})) as watch:
+            pass
+
+        assert watch.woken == ("unknown (7), which had been idle",)
+        ((card, since_us),) = asked
+        assert card == "card"
+        assert begun_us <= since_us <= time.time_ns() // 1000
+
+    @pytest.mark.parametrize("strangers", [frozenset(), frozenset({7})], ids=["no-strangers", "nvml-cannot-say"])
+    def test_nobody_is_blamed_for_work_that_nvml_does_not_tell_of(self, monkeypatch, strangers):
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+        with Watch("GPU-1", strangers) as watch:
+            pass
+
+        assert watch.woken == ()
+
 
 def test_idle_is_no_reason_and_an_unknown_reason_keeps_its_bit():
     assert gpu.decode_throttle_reasons(0x1) == ()
@@ -275,7 +305,7 @@ def state_with(*pids, reasons=(), **more):
     ],
 )
 def test_other_programs_and_sudden_slowdowns_disturb_and_nothing_else_does(states, said):
-    assert gpu.disturbances(states, OURS) == said
+    assert disturbances(states, OURS) == said
 
 
 @pytest.fixture

@@ -5,17 +5,13 @@ or None. Nothing here creates a CUDA context, so asking disturbs no measurement.
 """
 
 import atexit
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import PurePath
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ci_perf.core.model import Device
-from ci_perf.core.quantity import counted
 
 # NVML counts CUDA cores, not SMs: cores per SM, from the CUDA C++ Programming Guide, compute capabilities.
 _CORES_PER_SM = {
@@ -164,26 +160,6 @@ def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
     )
 
 
-HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
-"""Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
-
-
-def disturbances(states: Sequence[State], ours: frozenset[int], known: frozenset[int] = frozenset()) -> tuple[str, ...]:
-    """Say what spoilt a measurement of the processes `ours`: another program on the GPU, a sudden slowdown.
-
-    `known` are the programs that were there, and idle, before anything was measured. In a container NVML may give the
-    pids of another namespace, or of no process at all: then it is their number that tells.
-    """
-    found = {reason for state in states for reason in state.throttle_reasons or () if reason in HARDWARE_SLOWDOWNS}
-    for state in states:
-        others = [process for process in state.others or () if process.pid not in known]
-        if any(process.pid in ours for process in others):
-            found |= {f"{process.name} ({process.pid})" for process in others if process.pid not in ours}
-        elif len(others) > len(ours):
-            found.add(f"{counted(len(others) - len(ours), 'other program')} on this GPU")
-    return tuple(sorted(found))
-
-
 def card_of(uuid: str | None) -> str | None:
     """Return the UUID of the physical GPU that an instance (MIG) is a part of; of a whole GPU its own."""
     if uuid is None:
@@ -194,35 +170,17 @@ def card_of(uuid: str | None) -> str | None:
     return str(_ask(nvml.nvmlDeviceGetUUID, _physical(nvml, handle)) or uuid)
 
 
-class Watch:
-    """Reads a GPU's state over and over while something else runs; a thread that costs a per cent of one core."""
+def query_working(uuid: str, since_us: int, pids: frozenset[int]) -> tuple[Process, ...]:
+    """Return which of these programs had kernels on the GPU's multiprocessors since a time in us of the epoch.
 
-    def __init__(self, uuid: str | None, interval_s: float = 0.01) -> None:
-        self._uuid = uuid
-        self._interval_s = interval_s
-        self._states: list[tuple[float, State]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-
-    def __enter__(self) -> Self:
-        if self._uuid:
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        if self._uuid:
-            self._thread.join()
-
-    def between(self, start: float, end: float) -> tuple[State, ...]:
-        """Return the states read in this stretch of time.monotonic(), which is the same clock in all processes."""
-        return tuple(state for when, state in self._states if start <= when <= end)
-
-    def _read(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self._states.append((time.monotonic(), query_state(self._uuid or "")))
+    NVML samples that some times a second; it cannot say it of the instances of a split GPU.
+    """
+    nvml, handle = _find(uuid)
+    if nvml is None or handle is None or not pids:
+        return ()
+    samples = _ask(nvml.nvmlDeviceGetProcessUtilization, handle, since_us) or ()
+    working = {sample.pid for sample in samples if sample.smUtil and sample.timeStamp >= since_us}
+    return tuple(Process(pid, _process_name(nvml, pid)) for pid in sorted(working & pids))
 
 
 def query_health(uuid: str) -> Health:

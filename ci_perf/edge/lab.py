@@ -17,6 +17,7 @@ from ci_perf.edge.base import Base
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.profile import Profiler, ProfileSession
 from ci_perf.edge.turns import Side, SideFailure, Table
+from ci_perf.edge.watch import Watch
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow.lab import Profiled
 
@@ -98,7 +99,7 @@ class MachineLab:
                 yield job, self._time_program(job, batch)
                 continue
             request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
-            with gpu.Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch:
+            with Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch:
                 answer = self._ask(job, {**request, "planted": self._bench.planted})
             yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
 
@@ -198,7 +199,7 @@ class MachineLab:
     def _time_program(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a program. The GPU is idle for an unknown part of it, so its mean clock and power would say nothing."""
         started = time.monotonic()
-        with gpu.Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch, self._holding_gpu(job):
+        with Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch, self._holding_gpu(job):
             replicate = self._programs.time(job, batch)
         if isinstance(replicate, Failure):
             return replicate
@@ -250,7 +251,7 @@ def _strides_request(job: Job) -> dict[str, Any]:
     return {} if strides == CONTIGUOUS else {"strides": strides, "may_refuse": job.spec.refuses_strides}
 
 
-def _replicate(answer: Mapping[str, Any], batch: int, watch: gpu.Watch) -> Replicate:
+def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:
     """Join the samples with the states of the GPU that were read while they were taken."""
     states = watch.between(*answer["window"])
     return Replicate(

@@ -11,6 +11,7 @@ from typing import Any
 from ci_perf.core.model import Failure, KernelSpec, Pair
 from ci_perf.core.plan import Job
 from ci_perf.edge import gpu
+from ci_perf.edge.watch import Watch, disturbances
 from ci_perf.edge.worker_process import Worker
 
 ROUNDS = 10
@@ -149,7 +150,7 @@ class Table:
         if isinstance(alike, SideFailure):
             return alike
         warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
-        with gpu.Watch(self._gpu_uuid if job.device == "cuda" else None) as watch:
+        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._strangers) as watch:
             rounds = self._take_turns(number, warm_up_s, timeout_s)
         if isinstance(rounds, SideFailure):
             return rounds
@@ -160,7 +161,7 @@ class Table:
         """Time the sides one after the other, each alone on the device, which does not take both together."""
         timeout_s = self._timeout_s(job)
         answers: dict[int, dict[str, Any]] = {}
-        with gpu.Watch(self._gpu_uuid if job.device == "cuda" else None) as watch:
+        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._strangers) as watch:
             for index in _order(number):
                 for side in self._sides:
                     side.worker.rest()
@@ -262,7 +263,7 @@ def _pair(
     rounds: Sequence[_Round],
     ready: Sequence[Mapping[str, Any]],
     shape: Mapping[str, int],
-    watch: gpu.Watch,
+    watch: Watch,
     strangers: frozenset[int],
 ) -> Pair:
     base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
@@ -282,7 +283,7 @@ def _pair(
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
         other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
-        disturbed=gpu.disturbances(every, frozenset(answer["pid"] for answer in ready), strangers),
+        disturbed=(*disturbances(every, frozenset(answer["pid"] for answer in ready), strangers), *watch.woken),
     )
 
 

@@ -1,0 +1,70 @@
+"""What happens on a GPU while something is measured, and what of it spoils the measurement."""
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from ci_perf.core.quantity import counted
+from ci_perf.edge import gpu
+
+HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
+"""Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
+
+
+def disturbances(
+    states: Sequence[gpu.State], ours: frozenset[int], known: frozenset[int] = frozenset()
+) -> tuple[str, ...]:
+    """Say what spoilt a measurement of the processes `ours`: another program on the GPU, a sudden slowdown.
+
+    `known` are the programs that were there, and idle, before anything was measured. In a container NVML may give the
+    pids of another namespace, or of no process at all: then it is their number that tells.
+    """
+    found = {reason for state in states for reason in state.throttle_reasons or () if reason in HARDWARE_SLOWDOWNS}
+    for state in states:
+        others = [process for process in state.others or () if process.pid not in known]
+        if any(process.pid in ours for process in others):
+            found |= {f"{process.name} ({process.pid})" for process in others if process.pid not in ours}
+        elif len(others) > len(ours):
+            found.add(f"{counted(len(others) - len(ours), 'other program')} on this GPU")
+    return tuple(sorted(found))
+
+
+class Watch:
+    """Reads a GPU's state over and over while something else runs; a thread that costs a per cent of one core."""
+
+    def __init__(self, uuid: str | None, strangers: frozenset[int] = frozenset(), interval_s: float = 0.01) -> None:
+        """`strangers` are the pids of programs that were there, and idle, before anything was measured."""
+        self._uuid = uuid
+        self._strangers = strangers
+        self._began_us = 0
+        self.woken: tuple[str, ...] = ()
+        """The strangers that were idle no longer; known when the watch has ended."""
+        self._interval_s = interval_s
+        self._states: list[tuple[float, gpu.State]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._began_us = time.time_ns() // 1000
+        if self._uuid:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._uuid:
+            self._thread.join()
+            working = gpu.query_working(self._uuid, self._began_us, self._strangers)
+            self.woken = tuple(f"{process.name} ({process.pid}), which had been idle" for process in working)
+
+    def between(self, start: float, end: float) -> tuple[gpu.State, ...]:
+        """Return the states read in this stretch of time.monotonic(), which is the same clock in all processes."""
+        return tuple(state for when, state in self._states if start <= when <= end)
+
+    def _read(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._states.append((time.monotonic(), gpu.query_state(self._uuid or "")))
