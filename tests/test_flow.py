@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from ci_perf.core.baseline import make_baselines
+from ci_perf.core.errors import ConfigError
 from ci_perf.core.model import (
     Against,
     CaseTimeline,
@@ -23,7 +25,7 @@ from ci_perf.core.report import build_report
 from ci_perf.core.serial import dump_run, load_run
 from ci_perf.core.verdict import judge
 from ci_perf.flow.lab import Budget, Profiled
-from ci_perf.flow.main_job import execute
+from ci_perf.flow.main_job import SPARE_PROCESSES, execute
 from ci_perf.flow.turns import SPARE_PAIRS
 from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_run, a_spec
 
@@ -35,7 +37,8 @@ SPECS = (a_spec("gemm", devices=("cpu", "cuda")), a_spec("sdpa"))
 class ScriptedLab:
     """A machine on which each case takes as long as `factor` says, and fails where `failures` says."""
 
-    def __init__(self, *, factor=None, failures=None, profiled=()):
+    def __init__(self, *, factor=None, failures=None, profiled=(), disturbances=()):
+        self.disturbances = {"sdpa/s128": iter(disturbances)}
         self.factor = factor or {}
         self.failures = failures or {}
         self.profiled = profiled
@@ -52,7 +55,8 @@ class ScriptedLab:
             self.log.append(("time", job.id, job.device))
             seconds = STEADY[turn % len(STEADY)] * self.factor.get(job.id, 1.0)
             failure = self.failures.get(("time", job.id, batch, turn))
-            yield job, failure or Replicate((seconds,), 100, "cuda-graph", batch)
+            spoilt = next(self.disturbances.get(job.id, iter(())), ())
+            yield job, failure or Replicate((seconds,), 100, "cuda-graph", batch, disturbed=spoilt)
 
     def profile(self, jobs, changed=()):
         self.log.append(("profile", *((job.id, job.device) for job in jobs)))
@@ -101,6 +105,10 @@ def go(lab, *, processes=2, devices=None, baselines=(), disk=None, progress=None
 
 def of(run, kernel, device="cuda"):
     return next(m for m in run.measurements if (m.kernel, m.device) == (kernel, device))
+
+
+def verdict_of(run, kernel):
+    return next(finding for finding in judge(run) if finding.kernel == kernel)
 
 
 def test_every_case_is_verified_before_any_is_timed_and_all_are_timed_before_any_is_profiled():
@@ -233,6 +241,26 @@ def test_what_was_measured_before_an_interruption_is_saved():
 
     assert [len(m.replicates) for m in disk.runs[-1].measurements] == [1, 1]
     assert not disk.runs[-1].finished
+
+
+def test_a_process_that_something_disturbed_is_measured_again_and_leaves_no_trace():
+    stranger = ("python (77)",)
+    run = go(ScriptedLab(disturbances=((), stranger, stranger, ())), processes=6, baselines=(a_baseline(),))
+
+    assert [replicate.disturbed for replicate in of(run, "sdpa").replicates] == [()] * 6
+    assert verdict_of(run, "sdpa").verdict is Verdict.UNCHANGED
+
+
+def test_a_case_that_is_disturbed_again_and_again_is_inconclusive_and_no_baseline():
+    lab = ScriptedLab(factor={"sdpa/s128": 1.2}, disturbances=(("python (77)",),) * 8)
+    run = go(lab, processes=6, baselines=(a_baseline(),))
+
+    found = verdict_of(run, "sdpa")
+    assert (found.verdict, found.code) == (Verdict.INCONCLUSIVE, "disturbed")
+    assert found.sentence == "2 of 6 processes were disturbed: python (77)"
+    assert lab.log.count(("time", "sdpa/s128", "cuda")) == 6 + 2 * SPARE_PROCESSES
+    with pytest.raises(ConfigError, match=r"`sdpa/s128` was disturbed: python \(77\)"):
+        make_baselines(run, ["sdpa"], "me", "run.json")
 
 
 def test_each_stage_says_how_many_steps_it_takes():

@@ -37,8 +37,8 @@ def path_of(device: Device, kernel: str) -> str:
 def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, source: str) -> tuple[Baseline, ...]:
     """Turn what a run measured into baselines, whole kernels at a time.
 
-    A run that was cut short, was slowed down on purpose, or lacks a number for one of a kernel's cases is refused with
-    the case's name: half a baseline would be compared with half a kernel.
+    A run that was cut short, was disturbed or slowed down on purpose, or lacks a number for one of a kernel's cases is
+    refused with the case's name: half a baseline would be compared with half a kernel.
     """
     if run.planted is not None:
         raise ConfigError(f"{source}: this run was slowed down on purpose", hint="a baseline needs an honest run")
@@ -105,6 +105,12 @@ def _positive(measurement: Measurement) -> bool:
 
 
 def _check_enough(measurement: Measurement, source: str) -> None:
+    disturbed = sorted({reason for replicate in measurement.replicates for reason in replicate.disturbed})
+    if disturbed:
+        raise ConfigError(
+            f"{source}: `{measurement.id}` was disturbed: {', '.join(disturbed)}",
+            hint="measure again where nothing else runs, and accept that run",
+        )
     if len(measurement.replicates) < FEWEST_PROCESSES:
         raise ConfigError(
             f"{source}: `{measurement.id}` was timed in {len(measurement.replicates)} processes",

@@ -237,6 +237,8 @@ class Replicate:
     """Base unit of the samples: seconds, unless a program measured something else about itself."""
     better: str = "lower"
     """`lower` or `higher`: which way the samples are better."""
+    disturbed: tuple[str, ...] = ()
+    """What spoilt it: another program on the GPU, a sudden slowdown of the hardware."""
 
 
 @dataclass(frozen=True, slots=True)

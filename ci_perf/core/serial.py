@@ -40,13 +40,14 @@ _CONVERTER = make_converter()
 # An integer where the model says float reads back as 128.0: written as 128, it would change when it is written again.
 _CONVERTER.register_unstructure_hook(float, float)
 # Nearly all values are times: what was agreed before there were other units is canonical as it is.
-for _measured in (Replicate, Pair, BaselineTime):
+_absent = override(omit_if_default=True)
+for _measured in (Pair, BaselineTime):
     _CONVERTER.register_unstructure_hook(
-        _measured,
-        make_dict_unstructure_fn(
-            _measured, _CONVERTER, unit=override(omit_if_default=True), better=override(omit_if_default=True)
-        ),
+        _measured, make_dict_unstructure_fn(_measured, _CONVERTER, unit=_absent, better=_absent)
     )
+_CONVERTER.register_unstructure_hook(
+    Replicate, make_dict_unstructure_fn(Replicate, _CONVERTER, unit=_absent, better=_absent, disturbed=_absent)
+)
 
 
 def spare_provenance(converter: JsonConverter) -> None:

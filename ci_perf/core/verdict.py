@@ -130,6 +130,11 @@ def _judge_by_baseline(
     obstacle = comparable(base, measurement, baseline.device, device, (baseline.toolchain, run.toolchain))
     if obstacle:
         return say(Verdict.NOT_COMPARABLE, *obstacle)
+    spoilt = [replicate for replicate in measurement.replicates if replicate.disturbed]
+    if spoilt:
+        why = ", ".join(sorted({reason for replicate in spoilt for reason in replicate.disturbed}))
+        sentence = f"{len(spoilt)} of {len(measurement.replicates)} processes were disturbed: {why}"
+        return say(Verdict.INCONCLUSIVE, "disturbed", sentence)
     spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
     outcome = decide(
         [statistics.median(values) for values in base.time.replicates],

@@ -17,7 +17,7 @@ from ci_perf.edge.base import Base
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.profile import Profiler, ProfileSession
 from ci_perf.edge.turns import Side, SideFailure, Table
-from ci_perf.edge.watch import Watch
+from ci_perf.edge.watch import Watch, disturbances
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow.lab import Profiled
 
@@ -99,9 +99,10 @@ class MachineLab:
                 yield job, self._time_program(job, batch)
                 continue
             request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
-            with Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch:
+            strangers = self._bench.strangers
+            with Watch(self._bench.gpu_uuid if job.device == "cuda" else None, strangers) as watch:
                 answer = self._ask(job, {**request, "planted": self._bench.planted})
-            yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
+            yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch, strangers)
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
         """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
@@ -251,7 +252,7 @@ def _strides_request(job: Job) -> dict[str, Any]:
     return {} if strides == CONTIGUOUS else {"strides": strides, "may_refuse": job.spec.refuses_strides}
 
 
-def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:
+def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch, strangers: frozenset[int]) -> Replicate:
     """Join the samples with the states of the GPU that were read while they were taken."""
     states = watch.between(*answer["window"])
     return Replicate(
@@ -263,6 +264,7 @@ def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate
         sm_clock_hz=_mean([s.sm_clock_hz for s in states]),
         power_w=_mean([s.power_w for s in states]),
         throttle_reasons=_throttle_reasons(states),
+        disturbed=(*disturbances(states, frozenset({answer["pid"]}), strangers), *watch.woken),
     )
 
 

@@ -176,7 +176,7 @@ class Table:
             return SideFailure("base", mixed)
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
-        ready = [{**answers[i], "method": method, "code": None, "inputs": None, "pid": 0} for i in (0, 1)]
+        ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
         return _pair([(answers[0], answers[1])], ready, found, watch, self._strangers)
 
     def _both(

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ci_perf.core.decision import confirming_processes
 from ci_perf.core.finding import Finding
-from ci_perf.core.model import Failure, Run, Verdict
+from ci_perf.core.model import Failure, Replicate, Run, Verdict
 from ci_perf.core.plan import Job
 from ci_perf.core.verdict import judge
 from ci_perf.flow.journal import Journal
 from ci_perf.flow.lab import UNBOUNDED, Budget, Lab, Progress
 from ci_perf.flow.turns import take_turns
+
+SPARE_PROCESSES = 3
+"""So many times a process that something disturbed is measured again."""
 
 
 def execute(
@@ -66,12 +69,22 @@ def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes
         return
     progress.begin("time" if batch == 0 else "confirm", len(jobs) * processes)
     for turn in range(processes):
-        for job, answer in lab.time(journal.sound(jobs), batch=batch, turn=turn):
+        for job, first in lab.time(journal.sound(jobs), batch=batch, turn=turn):
+            answer = _undisturbed(lab, job, first, batch, turn)
             if isinstance(answer, Failure):
                 journal.update(job, failure=answer)
             else:
                 journal.append(job, answer)
             progress.step(job.id)
+
+
+def _undisturbed(lab: Lab, job: Job, answer: Replicate | Failure, batch: int, turn: int) -> Replicate | Failure:
+    """Return what was measured, or what a process after it did: the first that nothing disturbed, else the last."""
+    for _ in range(SPARE_PROCESSES):
+        if isinstance(answer, Failure) or not answer.disturbed:
+            break
+        ((_, answer),) = lab.time([job], batch=batch, turn=turn)
+    return answer
 
 
 def _confirm(journal: Journal, lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:

@@ -195,7 +195,7 @@ def measure(request: Request) -> Answer:
     watch = Stopwatch(request)
     warm_up(watch.timers[0], WARM_UP_S[watch.device], batches=True)
     most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
-    return {**watch.take(max(5, min(request.get("samples", 30), most))), **watch.facts()}
+    return {**watch.take(max(5, min(request.get("samples", 30), most))), **watch.facts(), "pid": os.getpid()}
 
 
 READY: dict[str, Stopwatch] = {}
