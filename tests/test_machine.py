@@ -10,11 +10,14 @@ import pytest
 
 from ci_perf.core.errors import ConfigError, MachineError
 from ci_perf.core.model import Device
+from ci_perf.core.plan import make_plan
 from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.tools import best
 from ci_perf.edge import gpu, machine, preflight, tools
+from ci_perf.edge.lab import Bench, MachineLab
 from ci_perf.edge.lock import gpu_lock
 from ci_perf.edge.watch import Watch, disturbances
+from tests.builders import a_spec
 
 NSYS_SAYS = "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'"
 NCU_SAYS = "echo 'NVIDIA (R) Nsight Compute Command Line Profiler'; echo 'Version 2025.3.1.0 (build 36398880)'"
@@ -306,6 +309,38 @@ def state_with(*pids, reasons=(), **more):
 )
 def test_other_programs_and_sudden_slowdowns_disturb_and_nothing_else_does(states, said):
     assert disturbances(states, OURS) == said
+
+
+class OneAnswer:
+    """A worker that timed a case for 30 ms in the process 10."""
+
+    traced = False
+
+    def ask(self, request, timeout_s):
+        del request, timeout_s
+        started = time.monotonic()
+        time.sleep(0.03)
+        window = [started, time.monotonic()]
+        return {"seconds": [1e-5], "launches": 100, "method": "cuda-graph", "window": window, "pid": 10}
+
+
+@pytest.mark.parametrize(
+    ("pids", "working", "said"),
+    [
+        ((10, 5), (), ()),
+        ((10, 5, 77), (), ("python (77)",)),
+        ((10, 5), (gpu.Process(5, "python"),), ("python (5), which had been idle",)),
+    ],
+    ids=["alone", "a-program-came", "an-idle-one-works"],
+)
+def test_a_process_held_against_a_baseline_knows_what_disturbed_it(monkeypatch, tmp_path, pids, working, said):
+    monkeypatch.setattr(gpu, "query_state", lambda *_: state_with(*pids))
+    monkeypatch.setattr(gpu, "query_working", lambda *_: working)
+    bench = Bench("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", strangers=frozenset({5}))
+    job = make_plan((a_spec(),), [], ["cuda"])[0]
+    ((_, replicate),) = MachineLab(bench, OneAnswer(), None).time([job], batch=0, turn=0)
+
+    assert replicate.disturbed == said
 
 
 @pytest.fixture

@@ -99,10 +99,9 @@ class MachineLab:
                 yield job, self._time_program(job, batch)
                 continue
             request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
-            strangers = self._bench.strangers
-            with Watch(self._bench.gpu_uuid if job.device == "cuda" else None, strangers) as watch:
+            with self._watch(job) as watch:
                 answer = self._ask(job, {**request, "planted": self._bench.planted})
-            yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch, strangers)
+            yield job, answer if isinstance(answer, Failure) else self._replicate(answer, batch, watch)
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
         """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
@@ -200,12 +199,35 @@ class MachineLab:
     def _time_program(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a program. The GPU is idle for an unknown part of it, so its mean clock and power would say nothing."""
         started = time.monotonic()
-        with Watch(self._bench.gpu_uuid if job.device == "cuda" else None) as watch, self._holding_gpu(job):
+        with self._watch(job) as watch, self._holding_gpu(job):
             replicate = self._programs.time(job, batch)
         if isinstance(replicate, Failure):
             return replicate
         states = watch.between(started, time.monotonic())
-        return replace(replicate, temperature_c=_hottest(states), throttle_reasons=_throttle_reasons(states))
+        return replace(
+            replicate,
+            temperature_c=_hottest(states),
+            throttle_reasons=_throttle_reasons(states),
+            disturbed=watch.woken,  # who is new on the GPU may be the program's own
+        )
+
+    def _replicate(self, answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:
+        """Join the samples with the states of the GPU that were read while they were taken."""
+        states = watch.between(*answer["window"])
+        return Replicate(
+            seconds=tuple(answer["seconds"]),
+            launches=answer["launches"],
+            method=answer["method"],
+            batch=batch,
+            temperature_c=_hottest(states),
+            sm_clock_hz=_mean([s.sm_clock_hz for s in states]),
+            power_w=_mean([s.power_w for s in states]),
+            throttle_reasons=_throttle_reasons(states),
+            disturbed=(*disturbances(states, frozenset({answer["pid"]}), self._bench.strangers), *watch.woken),
+        )
+
+    def _watch(self, job: Job) -> Watch:
+        return Watch(self._bench.gpu_uuid if job.device == "cuda" else None, self._bench.strangers)
 
     def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
         timeout_s = job.spec.timeout_s or self._bench.timeout_s
@@ -250,22 +272,6 @@ def _strides_request(job: Job) -> dict[str, Any]:
     """Return the part of a request that says how inputs lie in memory, where that is out of the usual."""
     _, strides = arranged(job)
     return {} if strides == CONTIGUOUS else {"strides": strides, "may_refuse": job.spec.refuses_strides}
-
-
-def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch, strangers: frozenset[int]) -> Replicate:
-    """Join the samples with the states of the GPU that were read while they were taken."""
-    states = watch.between(*answer["window"])
-    return Replicate(
-        seconds=tuple(answer["seconds"]),
-        launches=answer["launches"],
-        method=answer["method"],
-        batch=batch,
-        temperature_c=_hottest(states),
-        sm_clock_hz=_mean([s.sm_clock_hz for s in states]),
-        power_w=_mean([s.power_w for s in states]),
-        throttle_reasons=_throttle_reasons(states),
-        disturbed=(*disturbances(states, frozenset({answer["pid"]}), strangers), *watch.woken),
-    )
 
 
 def _hottest(states: Sequence[gpu.State]) -> float | None:
