@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ci_perf.core.errors import ConfigError, MachineError
-from ci_perf.core.model import Device
+from ci_perf.core.model import Device, Pair, Program, Replicate
 from ci_perf.core.plan import make_plan
 from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.tools import best
@@ -255,10 +255,9 @@ class TestNvml:
         assert card == "card"
         assert begun_us <= since_us <= time.time_ns() // 1000
 
-    @pytest.mark.parametrize("strangers", [frozenset(), frozenset({7})], ids=["no-strangers", "nvml-cannot-say"])
-    def test_nobody_is_blamed_for_work_that_nvml_does_not_tell_of(self, monkeypatch, strangers):
+    def test_nobody_is_blamed_for_work_that_nvml_does_not_tell_of(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-        with Watch("GPU-1", strangers) as watch:
+        with Watch("GPU-1", frozenset({7})) as watch:
             pass
 
         assert watch.woken == ()
@@ -311,6 +310,22 @@ def test_other_programs_and_sudden_slowdowns_disturb_and_nothing_else_does(state
     assert disturbances(states, OURS) == said
 
 
+def test_of_two_processes_that_alternate_one_is_on_the_gpu_at_a_time():
+    for others, said in (((710,), ()), ((710, 77), ("1 other program on this GPU",)), ((10, 77), ("python (77)",))):
+        assert disturbances([state_with(*others)], OURS, at_once=1) == said
+
+
+def test_the_server_of_mps_is_no_stranger_and_its_clients_are(monkeypatch):
+    names = {"nvmlSystemGetProcessName": {7: "/usr/bin/nvidia-cuda-mps-server", 8: "/usr/bin/python3", 9: "bench"}}
+    nvml = FakeNvml()
+    nvml.nvmlSystemGetProcessName = names["nvmlSystemGetProcessName"].get
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    gpu._connect.cache_clear()
+
+    assert [process.name for process in gpu.query_state("MIG-1").others] == ["python3", "bench"]
+    gpu._connect.cache_clear()
+
+
 class OneAnswer:
     """A worker that timed a case for 30 ms in the process 10."""
 
@@ -341,6 +356,36 @@ def test_a_process_held_against_a_baseline_knows_what_disturbed_it(monkeypatch, 
     ((_, replicate),) = MachineLab(bench, OneAnswer(), None).time([job], batch=0, turn=0)
 
     assert replicate.disturbed == said
+
+
+class OneProgram:
+    """Programs that were run once each, and what came of it."""
+
+    def time(self, job, batch):
+        del job
+        time.sleep(0.03)
+        return Replicate((1e-3,), 1, "nsys-kernel-sum", batch)
+
+    def pair(self, job, root):
+        del root
+        return Pair(self.time(job, 0).seconds, (1e-3,), 1, "nsys-kernel-sum")
+
+    control = pair
+
+
+def test_a_program_knows_that_the_gpu_slowed_down_and_who_worked_beside_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "query_state", lambda *_: state_with(10, 77, reasons=("hw-thermal", "sw-power-cap")))
+    monkeypatch.setattr(gpu, "query_working", lambda *_: (gpu.Process(5, "python"),))
+    bench = Bench("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", strangers=frozenset({5}))
+    spec = a_spec("app", entry="", program=Program("command", ("./app",)))
+    job = make_plan((spec,), [], ["cuda"])[0]
+    side = SimpleNamespace(kernels={"app": spec}, root=tmp_path, worker=SimpleNamespace(rest=lambda: None))
+    lab = MachineLab(bench, side.worker, OneProgram(), base=SimpleNamespace(side=side, twin=side))
+    ((_, replicate),) = lab.time([job], batch=0, turn=0)
+    ((_, pair),) = lab.pairs([job], 0)
+
+    said = ("hw-thermal", "python (5), which had been idle")
+    assert [replicate.disturbed, pair.disturbed, lab.control(job, 0).disturbed] == [said] * 3
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import pytest
 
 from ci_perf.core.model import Pair
 from ci_perf.core.plan import make_plan
-from ci_perf.edge import turns
+from ci_perf.edge import gpu, turns
 from ci_perf.edge.turns import Side, SideFailure, Table
+from ci_perf.edge.watch import Watch
 from ci_perf.edge.worker_process import Worker
 from tests.builders import a_spec
 
@@ -129,6 +130,25 @@ def test_sides_that_the_device_does_not_take_together_alternate_and_the_next_pai
     assert Counter(asked)["base", "ready"] == 1
     assert {op for _, op in told} == {"time", "rest"}
     assert [side for side, op in told if op == "time"] == ["head", "base"]
+
+
+@pytest.mark.parametrize("source", [FAST, ALONE.replace("{error}", "MemoryError")], ids=["resident", "alternating"])
+def test_a_pair_knows_who_was_idle_on_the_gpu_and_worked_meanwhile(table, monkeypatch, source):
+    asked = []
+
+    def working(uuid, since_us, pids):
+        del since_us
+        asked.append((uuid, pids))
+        return (gpu.Process(5, "python"),)
+
+    monkeypatch.setattr(gpu, "query_state", lambda *_: gpu.State())
+    monkeypatch.setattr(gpu, "query_working", working)
+    monkeypatch.setattr(turns, "Watch", lambda _, strangers: Watch("GPU-1", strangers))  # as on a GPU
+    strangers = frozenset({5})
+    ((_, pair),) = table(source, strangers=strangers).pairs(jobs(), 0)
+
+    assert pair.disturbed == ("python (5), which had been idle",)
+    assert set(asked) == {("GPU-1", strangers)}
 
 
 def test_the_cases_of_a_kernel_share_a_pair_of_processes_and_with_nothing_else(table, notes):

@@ -158,4 +158,4 @@ def replay(
 def _look(
     ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, comparisons: int, *, last: bool
 ) -> Outcome:
-    return decide_pairs(ratios, policy, comparisons=comparisons, last=last, clocks=clock_ratio(clocks))
+    return decide_pairs(ratios, policy, comparisons=comparisons, last=last, clocks=clock_ratio(clocks, len(ratios)))

@@ -109,7 +109,7 @@ def _check_enough(measurement: Measurement, source: str) -> None:
     if disturbed:
         raise ConfigError(
             f"{source}: `{measurement.id}` was disturbed: {', '.join(disturbed)}",
-            hint="measure again where nothing else runs, and accept that run",
+            hint="measure again where nothing disturbs the GPU, and accept that run",
         )
     if len(measurement.replicates) < FEWEST_PROCESSES:
         raise ConfigError(

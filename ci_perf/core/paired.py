@@ -65,14 +65,14 @@ def pair_interval(values: Sequence[float], confidence: float) -> Interval:
     return Interval(math.exp(mean - half), math.exp(mean), highest, confidence)
 
 
-def clock_ratio(clocks: Sequence[float | None]) -> float | None:
+def clock_ratio(clocks: Sequence[float | None], pairs: int) -> float | None:
     """Return the SM clock of head over that of base, the median of the pairs that know it; None: fewer than half do.
 
-    >>> clock_ratio([0.95, None, 0.97]), clock_ratio([0.95, None, None])
+    >>> clock_ratio([0.95, None, 0.97], 3), clock_ratio([0.95, None, None], 3)
     (0.96, None)
     """
     known = [clock for clock in clocks if clock]
-    return statistics.median(known) if known and 2 * len(known) >= len(clocks) else None
+    return statistics.median(known) if known and 2 * len(known) >= pairs else None
 
 
 def decide_pairs(

@@ -48,7 +48,7 @@ def judge_pairs(
 
 def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: int) -> Outcome:
     pairs = measurement.sound_pairs
-    clocks = clock_ratio([pair.clocks for pair in pairs])
+    clocks = clock_ratio([pair.clocks for pair in pairs], len(pairs))
     outcome = decide_pairs(
         [log_ratio(pair) for pair in pairs],
         policy_of(run.policy, spec),
@@ -56,7 +56,8 @@ def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: i
         last=run.finished or len(pairs) >= LOOKS[-1],
         clocks=clocks,
     )
-    if outcome.verdict in CHANGES and clocks is None and measurement.device == "cuda":
+    has_clocks = measurement.device == "cuda" and spec.program is None
+    if outcome.verdict in CHANGES and has_clocks and clocks is None:
         return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")
     if outcome.code == "interval-too-wide" and len(measurement.pairs) < LOOKS[-1]:
         number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"

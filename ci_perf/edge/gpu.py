@@ -5,7 +5,7 @@ or None. Nothing here creates a CUDA context, so asking disturbs no measurement.
 """
 
 import atexit
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import PurePath
@@ -180,7 +180,7 @@ def query_working(uuid: str, since_us: int, pids: frozenset[int]) -> tuple[Proce
         return ()
     samples = _ask(nvml.nvmlDeviceGetProcessUtilization, handle, since_us) or ()
     working = {sample.pid for sample in samples if sample.smUtil and sample.timeStamp >= since_us}
-    return tuple(Process(pid, _process_name(nvml, pid)) for pid in sorted(working & pids))
+    return _no_proxies(Process(pid, _process_name(nvml, pid)) for pid in sorted(working & pids))
 
 
 def query_health(uuid: str) -> Health:
@@ -315,11 +315,16 @@ def _others(nvml: Any, handle: Any, ours: frozenset[int]) -> tuple[Process, ...]
     running = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     if running is None:
         return None
-    return tuple(
+    return _no_proxies(
         Process(process.pid, _process_name(nvml, process.pid), process.usedGpuMemory)
         for process in running
         if process.pid not in ours
     )
+
+
+def _no_proxies(processes: Iterable[Process]) -> tuple[Process, ...]:
+    """Leave out the server of CUDA's Multi-Process Service, whose clients are listed beside it."""
+    return tuple(process for process in processes if process.name != "nvidia-cuda-mps-server")
 
 
 def _process_name(nvml: Any, pid: int) -> str:  # noqa: ANN401

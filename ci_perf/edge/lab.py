@@ -17,7 +17,7 @@ from ci_perf.edge.base import Base
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.profile import Profiler, ProfileSession
 from ci_perf.edge.turns import Side, SideFailure, Table
-from ci_perf.edge.watch import Watch, disturbances
+from ci_perf.edge.watch import Watch, disturbances, slowdowns
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow.lab import Profiled
 
@@ -110,9 +110,9 @@ class MachineLab:
         yield from ((job, NOT_IN_BASE) for job in jobs if job.spec.name not in base.side.kernels)
         for job in known:
             if job.spec.program is not None:
-                with self._holding_gpu(job):
+                with self._watch(job) as watch, self._holding_gpu(job):
                     found = self._programs.pair(job, base.side.root)
-                yield job, found
+                yield job, _with_disturbances(found, watch)
         self._heads.update({job.spec.name: job.spec for job in known})
         measured = with_head.pairs([job for job in known if job.spec.program is None], number)
         for job, pair in self._timed(measured):
@@ -125,8 +125,9 @@ class MachineLab:
         """Time the base in turns with itself."""
         base, _, with_twin = self._need_base()
         if job.spec.program is not None:
-            with self._holding_gpu(job):
-                return self._programs.control(job, base.side.root)
+            with self._watch(job) as watch, self._holding_gpu(job):
+                control = self._programs.control(job, base.side.root)
+            return _with_disturbances(control, watch)
         ((_, found),) = self._timed(with_twin.pairs([job], number))
         return found.failure.message if isinstance(found, SideFailure) else found
 
@@ -198,18 +199,13 @@ class MachineLab:
 
     def _time_program(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a program. The GPU is idle for an unknown part of it, so its mean clock and power would say nothing."""
-        started = time.monotonic()
         with self._watch(job) as watch, self._holding_gpu(job):
             replicate = self._programs.time(job, batch)
         if isinstance(replicate, Failure):
             return replicate
-        states = watch.between(started, time.monotonic())
-        return replace(
-            replicate,
-            temperature_c=_hottest(states),
-            throttle_reasons=_throttle_reasons(states),
-            disturbed=watch.woken,  # who is new on the GPU may be the program's own
-        )
+        states = watch.states
+        found = replace(replicate, temperature_c=_hottest(states), throttle_reasons=_throttle_reasons(states))
+        return _with_disturbances(found, watch)
 
     def _replicate(self, answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:
         """Join the samples with the states of the GPU that were read while they were taken."""
@@ -272,6 +268,16 @@ def _strides_request(job: Job) -> dict[str, Any]:
     """Return the part of a request that says how inputs lie in memory, where that is out of the usual."""
     _, strides = arranged(job)
     return {} if strides == CONTIGUOUS else {"strides": strides, "may_refuse": job.spec.refuses_strides}
+
+
+_Measured = TypeVar("_Measured", Replicate, Pair | str | Failure)
+
+
+def _with_disturbances(found: _Measured, watch: Watch) -> _Measured:
+    """Add what disturbed a program. Who is new on the GPU is not among it: that may be the program's own."""
+    if isinstance(found, Replicate | Pair):
+        return replace(found, disturbed=(*slowdowns(watch.states), *watch.woken))
+    return found
 
 
 def _hottest(states: Sequence[gpu.State]) -> float | None:

@@ -27,7 +27,7 @@ STILL_WARM_S = {"cuda": 0.08, "cpu": 0.05}
 NOT_BOTH = frozenset({"out-of-memory", "device-taken"})
 """Reason codes of what one side may be spared where it has the device to itself."""
 ALONE_SAMPLES = 20
-"""Samples of a side that has the GPU to itself, where both do not fit."""
+"""Samples of a side that has the GPU to itself, where it does not take both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Table:
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
         ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
-        return _pair([(answers[0], answers[1])], ready, found, watch, self._strangers)
+        return _pair([(answers[0], answers[1])], ready, found, watch, self._strangers, at_once=1)
 
     def _both(
         self, requests: Sequence[Mapping[str, Any]], number: int, timeout_s: float
@@ -265,11 +265,13 @@ def _pair(
     shape: Mapping[str, int],
     watch: Watch,
     strangers: frozenset[int],
+    at_once: int = 2,
 ) -> Pair:
     base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
     states = [[state for r in rounds for state in watch.between(*r[i]["window"])] for i in (0, 1)]
     clocks = [_mean_clock(seen) for seen in states]
     every = [state for seen in states for state in seen]
+    pids = frozenset(answer["pid"] for answer in ready)
     return Pair(
         base=tuple(base),
         head=tuple(head),
@@ -283,7 +285,7 @@ def _pair(
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
         other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
-        disturbed=(*disturbances(every, frozenset(answer["pid"] for answer in ready), strangers), *watch.woken),
+        disturbed=(*disturbances(every, pids, strangers, at_once=at_once), *watch.woken),
     )
 
 

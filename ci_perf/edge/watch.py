@@ -13,21 +13,33 @@ HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
 """Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
 
 
+def slowdowns(states: Sequence[gpu.State]) -> tuple[str, ...]:
+    """Say why the hardware slowed down suddenly."""
+    found = {reason for state in states for reason in state.throttle_reasons or () if reason in HARDWARE_SLOWDOWNS}
+    return tuple(sorted(found))
+
+
 def disturbances(
-    states: Sequence[gpu.State], ours: frozenset[int], known: frozenset[int] = frozenset()
+    states: Sequence[gpu.State],
+    ours: frozenset[int],
+    known: frozenset[int] = frozenset(),
+    *,
+    at_once: int | None = None,
 ) -> tuple[str, ...]:
     """Say what spoilt a measurement of the processes `ours`: another program on the GPU, a sudden slowdown.
 
     `known` are the programs that were there, and idle, before anything was measured. In a container NVML may give the
-    pids of another namespace, or of no process at all: then it is their number that tells.
+    pids of another namespace, or of no process at all: then it is their number that tells, as `at_once` of ours are on
+    the GPU at a time, all unless it is given.
     """
-    found = {reason for state in states for reason in state.throttle_reasons or () if reason in HARDWARE_SLOWDOWNS}
+    found = set(slowdowns(states))
+    expected = len(ours) if at_once is None else at_once
     for state in states:
         others = [process for process in state.others or () if process.pid not in known]
         if any(process.pid in ours for process in others):
             found |= {f"{process.name} ({process.pid})" for process in others if process.pid not in ours}
-        elif len(others) > len(ours):
-            found.add(f"{counted(len(others) - len(ours), 'other program')} on this GPU")
+        elif len(others) > expected:
+            found.add(f"{counted(len(others) - expected, 'other program')} on this GPU")
     return tuple(sorted(found))
 
 
@@ -40,7 +52,7 @@ class Watch:
         self._strangers = strangers
         self._began_us = 0
         self.woken: tuple[str, ...] = ()
-        """The strangers that were idle no longer; known when the watch has ended."""
+        """The strangers that worked meanwhile; known when the watch has ended."""
         self._interval_s = interval_s
         self._states: list[tuple[float, gpu.State]] = []
         self._stop = threading.Event()
@@ -60,6 +72,11 @@ class Watch:
             self._thread.join()
             working = gpu.query_working(self._uuid, self._began_us, self._strangers)
             self.woken = tuple(f"{process.name} ({process.pid}), which had been idle" for process in working)
+
+    @property
+    def states(self) -> tuple[gpu.State, ...]:
+        """All states that were read."""
+        return tuple(state for _, state in self._states)
 
     def between(self, start: float, end: float) -> tuple[gpu.State, ...]:
         """Return the states read in this stretch of time.monotonic(), which is the same clock in all processes."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ci_perf.core.model import Against, Failure, Measurement, Pair, Replicate, Run
+from ci_perf.core.model import Against, Failure, Measurement, Note, Pair, Replicate, Run
 from ci_perf.core.plan import Job
 from ci_perf.flow.lab import Lab, Profiled
 
@@ -66,6 +66,12 @@ class Journal:
         notes = (*self.run.notes, *found.notes)
         self.run = replace(self.run, notes=notes, trace=found.trace or self.run.trace)
         self._save(self.run)
+
+    def note(self, *notes: Note) -> None:
+        """Add notes to the run and save."""
+        if notes:
+            self.run = replace(self.run, notes=(*self.run.notes, *notes))
+            self._save(self.run)
 
     def finish(self) -> Run:
         """Mark the run as complete and save it for the last time."""

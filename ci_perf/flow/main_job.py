@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ci_perf.core.decision import confirming_processes
 from ci_perf.core.finding import Finding
-from ci_perf.core.model import Failure, Replicate, Run, Verdict
+from ci_perf.core.model import Failure, Note, Replicate, Run, Verdict
 from ci_perf.core.plan import Job
 from ci_perf.core.verdict import judge
 from ci_perf.flow.journal import Journal
@@ -68,23 +68,51 @@ def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes
     if not jobs:
         return
     progress.begin("time" if batch == 0 else "confirm", len(jobs) * processes)
+    spares = _Spares(lab, batch)
     for turn in range(processes):
         for job, first in lab.time(journal.sound(jobs), batch=batch, turn=turn):
-            answer = _undisturbed(lab, job, first, batch, turn)
+            answer = spares.undisturbed(job, first, turn)
             if isinstance(answer, Failure):
                 journal.update(job, failure=answer)
             else:
                 journal.append(job, answer)
             progress.step(job.id)
+    journal.note(*spares.notes())
 
 
-def _undisturbed(lab: Lab, job: Job, answer: Replicate | Failure, batch: int, turn: int) -> Replicate | Failure:
-    """Return what was measured, or what a process after it did: the first that nothing disturbed, else the last."""
-    for _ in range(SPARE_PROCESSES):
-        if isinstance(answer, Failure) or not answer.disturbed:
-            break
-        ((_, answer),) = lab.time([job], batch=batch, turn=turn)
-    return answer
+class _Spares:
+    """Processes in place of those that something disturbed, and what is said of them."""
+
+    def __init__(self, lab: Lab, batch: int) -> None:
+        self._lab = lab
+        self._batch = batch
+        self._given_up: set[str] = set()
+        self._used: dict[str, int] = {}
+        self._reasons: set[str] = set()
+
+    def undisturbed(self, job: Job, answer: Replicate | Failure, turn: int) -> Replicate | Failure:
+        """Return what was measured, or what a process after it did: the first that nothing disturbed, else the last.
+
+        A case for which all spares were disturbed, too, has no more.
+        """
+        for spare in range(SPARE_PROCESSES + 1):
+            if isinstance(answer, Failure) or not answer.disturbed:
+                break
+            self._reasons.update(answer.disturbed)
+            if job.id in self._given_up or spare == SPARE_PROCESSES:
+                self._given_up.add(job.id)
+                break
+            self._used[job.id] = self._used.get(job.id, 0) + 1
+            ((_, answer),) = self._lab.time([job], batch=self._batch, turn=turn)
+        return answer
+
+    def notes(self) -> tuple[Note, ...]:
+        """Say how often what was measured again, and why."""
+        if not self._used:
+            return ()
+        cases = ", ".join(f"{name} ({number})" for name, number in self._used.items())
+        message = f"processes that were disturbed, and measured again: {cases}; {', '.join(sorted(self._reasons))}"
+        return (Note("measured-again", message, "keep other programs off the GPU, and see `ci-perf doctor`"),)
 
 
 def _confirm(journal: Journal, lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
