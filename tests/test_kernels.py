@@ -158,7 +158,7 @@ def test_forty_random_cases_get_to_the_loads_of_several_elements_and_of_one(name
         ("bsr_gemm", "ragged", "bsr_gemm_any"),
     ],
 )
-def test_every_kernel_has_a_small_case_that_launches_it(name, case, launched, hopper):
+def test_every_kernel_has_a_case_of_moderate_size_that_launches_it(name, case, launched, hopper):
     kernel = load_kernel(name)
     assert hopper(kernel, kernel.make_inputs(rng(), "cpu", **read_toml(name)["cases"][case])) == launched
 
