@@ -17,7 +17,7 @@ from ci_perf.edge.base import Base
 from ci_perf.edge.external import ProgramRunner
 from ci_perf.edge.profile import Profiler, ProfileSession
 from ci_perf.edge.turns import Side, SideFailure, Table
-from ci_perf.edge.watch import Watch, disturbances, slowdowns
+from ci_perf.edge.watch import Watch, slowdowns
 from ci_perf.edge.worker_process import Worker
 from ci_perf.flow.lab import Profiled
 
@@ -101,7 +101,7 @@ class MachineLab:
             request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
             with self._watch(job) as watch:
                 answer = self._ask(job, {**request, "planted": self._bench.planted})
-            yield job, answer if isinstance(answer, Failure) else self._replicate(answer, batch, watch)
+            yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
         """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
@@ -207,21 +207,6 @@ class MachineLab:
         found = replace(replicate, temperature_c=_hottest(states), throttle_reasons=_throttle_reasons(states))
         return _with_disturbances(found, watch)
 
-    def _replicate(self, answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:
-        """Join the samples with the states of the GPU that were read while they were taken."""
-        states = watch.between(*answer["window"])
-        return Replicate(
-            seconds=tuple(answer["seconds"]),
-            launches=answer["launches"],
-            method=answer["method"],
-            batch=batch,
-            temperature_c=_hottest(states),
-            sm_clock_hz=_mean([s.sm_clock_hz for s in states]),
-            power_w=_mean([s.power_w for s in states]),
-            throttle_reasons=_throttle_reasons(states),
-            disturbed=(*disturbances(states, frozenset({answer["pid"]}), self._bench.strangers), *watch.woken),
-        )
-
     def _watch(self, job: Job) -> Watch:
         return Watch(self._bench.gpu_uuid if job.device == "cuda" else None, self._bench.strangers)
 
@@ -268,6 +253,22 @@ def _strides_request(job: Job) -> dict[str, Any]:
     """Return the part of a request that says how inputs lie in memory, where that is out of the usual."""
     _, strides = arranged(job)
     return {} if strides == CONTIGUOUS else {"strides": strides, "may_refuse": job.spec.refuses_strides}
+
+
+def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:
+    """Join the samples with the states of the GPU that were read while they were taken."""
+    states = watch.between(*answer["window"])
+    return Replicate(
+        seconds=tuple(answer["seconds"]),
+        launches=answer["launches"],
+        method=answer["method"],
+        batch=batch,
+        temperature_c=_hottest(states),
+        sm_clock_hz=_mean([s.sm_clock_hz for s in states]),
+        power_w=_mean([s.power_w for s in states]),
+        throttle_reasons=_throttle_reasons(states),
+        disturbed=watch.disturbances(states, frozenset({answer["pid"]})),
+    )
 
 
 _Measured = TypeVar("_Measured", Replicate, Pair | str | Failure)

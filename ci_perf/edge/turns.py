@@ -11,7 +11,7 @@ from typing import Any
 from ci_perf.core.model import Failure, KernelSpec, Pair
 from ci_perf.core.plan import Job
 from ci_perf.edge import gpu
-from ci_perf.edge.watch import Watch, disturbances
+from ci_perf.edge.watch import Watch
 from ci_perf.edge.worker_process import Worker
 
 ROUNDS = 10
@@ -155,7 +155,7 @@ class Table:
         if isinstance(rounds, SideFailure):
             return rounds
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
-        return _pair(rounds, facts, shape, watch, self._strangers)
+        return _pair(rounds, facts, shape, watch)
 
     def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
         """Time the sides one after the other, each alone on the device, which does not take both together."""
@@ -177,7 +177,7 @@ class Table:
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
         ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
-        return _pair([(answers[0], answers[1])], ready, found, watch, self._strangers, at_once=1)
+        return _pair([(answers[0], answers[1])], ready, found, watch, at_once=1)
 
     def _both(
         self, requests: Sequence[Mapping[str, Any]], number: int, timeout_s: float
@@ -264,7 +264,6 @@ def _pair(
     ready: Sequence[Mapping[str, Any]],
     shape: Mapping[str, int],
     watch: Watch,
-    strangers: frozenset[int],
     at_once: int = 2,
 ) -> Pair:
     base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
@@ -285,7 +284,7 @@ def _pair(
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
         other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
-        disturbed=(*disturbances(every, pids, strangers, at_once=at_once), *watch.woken),
+        disturbed=watch.disturbances(every, pids, at_once=at_once),
     )
 
 

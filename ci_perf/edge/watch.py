@@ -78,6 +78,12 @@ class Watch:
         """All states that were read."""
         return tuple(state for _, state in self._states)
 
+    def disturbances(
+        self, states: Sequence[gpu.State], ours: frozenset[int], *, at_once: int | None = None
+    ) -> tuple[str, ...]:
+        """Say what spoilt a measurement of the processes `ours`, and which strangers worked meanwhile."""
+        return (*disturbances(states, ours, self._strangers, at_once=at_once), *self.woken)
+
     def between(self, start: float, end: float) -> tuple[gpu.State, ...]:
         """Return the states read in this stretch of time.monotonic(), which is the same clock in all processes."""
         return tuple(state for when, state in self._states if start <= when <= end)
