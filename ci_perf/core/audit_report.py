@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ci_perf.core.anchor_shares import RuleShares, judge_anchors
 from ci_perf.core.audit import CLASSES, AuditSession, Judged, judge_controls, judge_sessions
@@ -166,15 +167,11 @@ class AuditReport:
 
     def seen_from(self, duration_class: str = ALL) -> Seen | None:
         """Return from which planted step on each is flagged in 99 % of the cases, if there is one."""
-        found = None
-        for step in reversed(self.steps):
-            point = self.point(step, duration_class)
-            if point is not None and point.flagged < SEEN:
-                break
-            if point is not None:
-                flagged, verdicts = (found.flagged, found.verdicts) if found else (0, 0)
-                found = Seen(step, flagged + point.counts.red, verdicts + point.counts.verdicts)
-        return found
+        points = [point for step in reversed(self.steps) if (point := self.point(step, duration_class))]
+        seen = list(takewhile(lambda point: point.flagged >= SEEN, points))
+        if not seen:
+            return None
+        return Seen(seen[-1].step, sum(p.counts.red for p in seen), sum(p.counts.verdicts for p in seen))
 
 
 def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport:
@@ -214,7 +211,7 @@ def _seconds(sessions: Iterable[AuditSession]) -> Seconds:
 
 
 def _alarmed(found: Judged) -> bool:
-    return found.outcome.verdict in {Verdict.REGRESSION, Verdict.SPEEDUP}
+    return found.outcome.verdict.is_change
 
 
 def _count(outcomes: Iterable[Outcome]) -> Counts:

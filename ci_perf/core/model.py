@@ -43,6 +43,11 @@ class Verdict(StrEnum):
     FAILED = "FAILED"
     NOT_COMPARABLE = "NOT_COMPARABLE"
 
+    @property
+    def is_change(self) -> bool:
+        """Whether it says that the case became slower or faster."""
+        return self in (Verdict.REGRESSION, Verdict.SPEEDUP)
+
 
 class GateState(StrEnum):
     """Whether a counter kept its limit; what was not measured is neither."""

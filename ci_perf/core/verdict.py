@@ -105,8 +105,7 @@ def _judge_case(
 def _with_parts(finding: Finding, base: Sequence[Part], head: Sequence[Part]) -> Finding:
     """Say what a program's time is made of, and of a change which part of it made most."""
     parts = compare_parts(base if finding.change else (), head) if head else ()
-    changed = finding.verdict in (Verdict.REGRESSION, Verdict.SPEEDUP)
-    cause = cause_of(parts) if changed else ""
+    cause = cause_of(parts) if finding.verdict.is_change else ""
     return replace(finding, parts=parts, sentence=f"{finding.sentence}; {cause}" if cause else finding.sentence)
 
 

@@ -11,7 +11,6 @@ from ci_perf.core.model import Against, KernelSpec, Measurement, Policy, Run, Ve
 from ci_perf.core.paired import LOOKS, clock_ratio, decide_pairs, log_ratio, pair_interval
 from ci_perf.core.quantity import percent
 
-CHANGES = (Verdict.REGRESSION, Verdict.SPEEDUP)
 NOT_IN_BASE = "not-in-base"
 CONTROL_FLOOR = 0.01
 """How far base against base may be off without casting doubt on the session: ten times its usual scatter."""
@@ -57,7 +56,7 @@ def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: i
         clocks=clocks,
     )
     has_clocks = measurement.device == "cuda" and spec.program is None
-    if outcome.verdict in CHANGES and has_clocks and clocks is None:
+    if outcome.verdict.is_change and has_clocks and clocks is None:
         return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")
     if outcome.code == "interval-too-wide" and len(measurement.pairs) < LOOKS[-1]:
         number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"

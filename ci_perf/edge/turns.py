@@ -264,7 +264,7 @@ def _pair(
     ready: Sequence[Mapping[str, Any]],
     shape: Mapping[str, int],
     watch: Watch,
-    at_once: int = 2,
+    at_once: int | None = None,
 ) -> Pair:
     base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
     states = [[state for r in rounds for state in watch.between(*r[i]["window"])] for i in (0, 1)]

@@ -3,6 +3,7 @@
 The order of the steps lives here and nowhere else. What touches the machine comes in as a `Lab`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from ci_perf.core.decision import confirming_processes
@@ -54,7 +55,7 @@ def execute(
 
 def _changed(journal: Journal, jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs that are slower or faster: what costs more is asked of them alone."""
-    clear = [f for f in judge(journal.run) if f.verdict in (Verdict.REGRESSION, Verdict.SPEEDUP)]
+    clear = [f for f in judge(journal.run) if f.verdict.is_change]
     return _jobs_of(clear, journal.run, jobs)
 
 
@@ -87,7 +88,7 @@ class _Spares:
         self._lab = lab
         self._batch = batch
         self._given_up: set[str] = set()
-        self._used: dict[str, int] = {}
+        self._used: Counter[str] = Counter()
         self._reasons: set[str] = set()
 
     def undisturbed(self, job: Job, answer: Replicate | Failure, turn: int) -> Replicate | Failure:
@@ -95,15 +96,14 @@ class _Spares:
 
         A case for which all spares were disturbed, too, has no more.
         """
-        for spare in range(SPARE_PROCESSES + 1):
-            if isinstance(answer, Failure) or not answer.disturbed:
-                break
+        left = 0 if job.id in self._given_up else SPARE_PROCESSES
+        while left and isinstance(answer, Replicate) and answer.disturbed:
+            left -= 1
+            self._used[job.id] += 1
             self._reasons.update(answer.disturbed)
-            if job.id in self._given_up or spare == SPARE_PROCESSES:
-                self._given_up.add(job.id)
-                break
-            self._used[job.id] = self._used.get(job.id, 0) + 1
             ((_, answer),) = self._lab.time([job], batch=self._batch, turn=turn)
+        if isinstance(answer, Replicate) and answer.disturbed:
+            self._given_up.add(job.id)
         return answer
 
     def notes(self) -> tuple[Note, ...]:
