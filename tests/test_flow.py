@@ -312,7 +312,8 @@ class TurnsLab(ScriptedLab):
     def control(self, job, number):
         del number
         self.log.append(("control", job.id))
-        return self.pair(job, next(self.control_ratios))
+        spoilt = next(self.disturbed.get("control", iter(((),))))
+        return replace(self.pair(job, next(self.control_ratios)), disturbed=spoilt)
 
     def pair(self, job, ratio):
         base = self.base.get(job.id, 50e-6)
@@ -364,14 +365,15 @@ def test_a_case_that_is_clear_before_its_budget_is_spent_is_decided():
 def test_a_disturbed_pair_is_measured_again_does_not_count_and_is_named():
     stranger = ("python (77)",)
     lab = TurnsLab(
-        ratios={"gemm/s128": (1.0, 9.0, 1.0, 9.0, 1.001, 0.999, 1.0)},
-        disturbed={"gemm/s128": ((), stranger, (), stranger, (), (), ())},
+        ratios={"gemm/s128": (1.0, 9.0, 1.0, 9.0, 9.0, 1.001, 0.999, 1.0)},
+        disturbed={"gemm/s128": ((), stranger, (), stranger, stranger, (), (), ())},
     )
     _, _, found = take_turns(lab)
 
-    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128")) == (7, 5)
+    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128")) == (8, 5)
     assert found["gemm"].code == "within-noise"
-    assert found["gemm"].sentence.endswith("; 2 more pairs do not count: python (77)")
+    assert found["gemm"].sentence.endswith("; 3 more pairs do not count: python (77)")
+    assert found["gemm"].head == 50e-6
 
 
 def test_a_case_whose_every_pair_is_disturbed_is_given_up_after_the_first_look():
@@ -382,6 +384,14 @@ def test_a_case_whose_every_pair_is_disturbed_is_given_up_after_the_first_look()
     assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.INCONCLUSIVE, "disturbed")
     assert found["gemm"].sentence == "every pair was disturbed: hw-slowdown, python (77)"
     assert (found["sdpa"].code, exit_status) == ("within-noise", 0)
+
+
+def test_a_control_that_is_disturbed_again_and_again_is_given_up_and_vouches_for_nothing():
+    lab = TurnsLab(disturbed={"control": (("python (77)",),)})
+    run, _, found = take_turns(lab)
+
+    assert len(run.against.control) == LOOKS[0] + SPARE_PAIRS
+    assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "control-moved")}
 
 
 def test_disturbances_without_end_cost_a_few_pairs_for_each_look_and_are_not_taken_for_a_budget():

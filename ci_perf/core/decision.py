@@ -20,6 +20,8 @@ from ci_perf.core.model import Policy, Verdict
 from ci_perf.core.quantity import percent
 from ci_perf.core.stats import Interval, ratio_interval
 
+STORED = 0.01
+"""A stored time is off by so much a few minutes later: a smaller change is not told from that."""
 FAR = 2
 """An interval that lies wholly beyond the threshold twice over needs no separation: one odd process cannot hide it."""
 _ROUNDING = 1 - 1e-9
@@ -88,7 +90,8 @@ def _decide_lower(
     plain = ratio_interval(base, head, policy.confidence)
     points = [plain.point, *(ratio_interval(base, batch, policy.confidence).point for batch in batches)]
     slow, fast = thresholds(policy)
-    detectable = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
+    spread = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
+    detectable = max(spread, STORED)
     if plain.point >= slow or 1 / plain.point >= fast:
         verdict, word = (Verdict.REGRESSION, "slower") if plain.point >= slow else (Verdict.SPEEDUP, "faster")
         beyond = [p >= slow if word == "slower" else 1 / p >= fast for p in points[1:]]

@@ -384,10 +384,15 @@ class Measurement:
 
     @property
     def timed(self) -> tuple[Replicate, ...]:
-        """What was measured of the head alone: the replicates, or the head's side of the pairs."""
-        return self.replicates or tuple(
-            Replicate(p.head, p.launches, p.method, unit=p.unit, better=p.better) for p in self.pairs
+        """What was measured of the head alone: the replicates, or the head's side of the pairs.
+
+        What something disturbed is not among it, unless all of it was.
+        """
+        found = self.replicates or tuple(
+            Replicate(p.head, p.launches, p.method, unit=p.unit, better=p.better, disturbed=p.disturbed)
+            for p in self.pairs
         )
+        return tuple(replicate for replicate in found if not replicate.disturbed) or found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Pairs of base and head until each verdict is clear or the budget is spent, and the base against itself."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ci_perf.core.model import Failure, Pair
@@ -12,7 +12,7 @@ from ci_perf.flow.journal import Journal
 from ci_perf.flow.lab import Budget, Lab, Progress
 
 SPARE_PAIRS = 3
-"""So many pairs that something disturbed are measured again for each case and look."""
+"""So many pairs that something disturbed are measured again for each case, and the control, and look."""
 LONG_ENOUGH_S = 20e-6
 """The control is a case that lasts at least so long, where there is one: shorter ones scatter more."""
 
@@ -30,7 +30,7 @@ def take_turns(journal: Journal, lab: Lab, jobs: Sequence[Job], budget: Budget, 
             for job, found in purse.spend(lab.pairs, lacking, number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
-        _control(journal, lab, journal.paired(jobs), range(before, look if before == 0 else before + 1))
+        _control(journal, lab, journal.paired(jobs), before, look if before == 0 else 1)
         before = look
         undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
         jobs = [job for job in journal.paired(jobs) if job.id in undecided and purse.allows(job)]
@@ -77,19 +77,18 @@ class _Purse:
                 before = self._now()
 
 
-def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], numbers: Iterable[int]) -> None:
+def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted: int) -> None:
     """Measure the base against itself, on a case that has a base: as often as the cases, then once for each look."""
     against = journal.run.against
     if against is None or not (jobs or against.control_case):
         return
     journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
     found: list[Pair] = []
-    for number in numbers:
-        for _ in range(SPARE_PAIRS):  # until nothing disturbs it
-            pair = lab.control(job, number)
-            found += [pair] if isinstance(pair, Pair) else []
-            if not isinstance(pair, Pair) or not pair.disturbed:
-                break
+    for number in range(first, first + wanted + SPARE_PAIRS):
+        if sum(not pair.disturbed for pair in found) == wanted:
+            break
+        pair = lab.control(job, number)
+        found += [pair] if isinstance(pair, Pair) else []
     journal.put_control(replace(against, control_case=job.id, control=(*against.control, *found)))
 
 
