@@ -130,7 +130,7 @@ def packets(spec, params):
 
 @pytest.mark.parametrize(
     ("name", "ways"),
-    [("matmul", {"sm90", "small"}), ("bsr_gemm", {"tma", "sm90", "small", "any"})],
+    [("matmul", {"sm90", "tma"}), ("bsr_gemm", {"tma", "sm90", "small", "any"})],
 )
 def test_forty_random_cases_get_to_each_kernel_that_takes_only_some_sizes(name, ways, hopper):
     kernel, (spec,) = load_kernel(name), (s for s in store.read_kernels(KERNELS, KERNELS.parent) if s.name == name)
@@ -151,8 +151,8 @@ def test_forty_random_cases_get_to_the_loads_of_several_elements_and_of_one(name
 @pytest.mark.parametrize(
     ("name", "case", "launched"),
     [
-        *(("matmul", case, "matmul_small") for case in ("n256", "n256-f8", "ragged")),
-        *(("matmul", case, "matmul_sm90") for case in ("ragged-wide", "ragged-large")),
+        *(("matmul", case, "matmul_tma") for case in ("n256", "n256-f8", "ragged", "ragged-wide")),
+        ("matmul", "ragged-large", "matmul_sm90"),
         *(("bsr_gemm", "small", "bsr_gemm_tma"), ("bsr_gemm", "small-b32", "bsr_gemm_small")),
         *(("bsr_gemm", case, "bsr_gemm_sm90") for case in ("small-b64", "tall-b64")),
         ("bsr_gemm", "ragged", "bsr_gemm_any"),
@@ -911,37 +911,45 @@ def test_the_sparse_kernel_for_short_rows_compiles():
 
 
 @functools.cache
-def dense_code(dtype, tile):
+def dense_code(dtype):
     pytest.importorskip("triton.experimental.gluon", reason=NO_TRITON)
     kernel = load_kernel("matmul", "matmul_sm90.py")
-    tile = getattr(kernel, tile)
     transposed, block_k = dtype != "bfloat16", kernel.BLOCK_K_BYTES // getattr(torch, dtype).itemsize
-    b = [tile.n, block_k] if transposed else [block_k, tile.n]
-    matrices = {"a": (dtype, [tile.m, block_k]), "b": (dtype, b), "c": ("bfloat16", [tile.m, tile.n])}
+    m, n = kernel.BLOCK_M, kernel.BLOCK_N
+    matrices = {"a": (dtype, [m, block_k]), "b": (dtype, [n, block_k] if transposed else [block_k, n])}
     types = {"a_scale": "*fp32", "b_scale": "*fp32", "M": "i32", "N": "i32", "K": "i32"}
-    sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": block_k, "STAGES": tile.stages, "GROUP": kernel.GROUP}
+    sizes = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": block_k, "STAGES": kernel.STAGES, "GROUP": kernel.GROUP}
+    matrices["c"] = ("bfloat16", [m, n])
     source = gluon_source(kernel, kernel.matmul_sm90, types, matrices, sizes | {"TRANSPOSED": transposed})
-    return triton_code(source, 90, num_warps=tile.warps)
+    return triton_code(source, 90, num_warps=kernel.WARPS)
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("at", range(4))
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
-def test_the_dense_kernel_of_few_tiles_compiles_and_loads_16_bytes_at_a_time_where_rows_are_whole(dtype, whole):
+def test_the_dense_kernel_without_roles_compiles(dtype, at):
     compiler = pytest.importorskip("triton.compiler", reason=NO_TRITON)
-    kernel = load_kernel("matmul", "matmul_small.py")
-    tile, element = kernel.TILES[getattr(torch, dtype)], {"bfloat16": "bf16", "float8_e4m3fn": "fp8e4nv"}[dtype]
-    types = {"a": f"*{element}", "b": f"*{element}", "c": "*bf16", "a_scale": "*fp32", "b_scale": "*fp32"}
-    types |= dict.fromkeys(("M", "N", "K", "a_row", "b_row"), "i32")
-    sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": tile.k, "TRANSPOSED": dtype != "bfloat16"}
-    sizes |= {"PACKET": 16 // getattr(torch, dtype).itemsize, "WHOLE": whole}
-    addresses = {(at,): [["tt.divisibility", 16]] for at in range(3)}
-    source = compiler.ASTSource(kernel.matmul_small, types | dict.fromkeys(sizes, "constexpr"), sizes, addresses)
-    compiled = compile_triton(source, 90, num_warps=tile.warps, num_stages=tile.stages)
-    code = compiled.asm["ptx"]
-    assert "wgmma" in code
-    assert "st.global.v4" in code
-    assert ("cp.async.cg" in code and not re.search(r"ld\.global\.b(8|16)\b", code)) is whole
-    assert compiled.metadata.shared <= SHARED_MEMORY[90]
+    kernel = load_kernel("matmul", "matmul_tma.py")
+    tile, element = kernel.TILES[at], {"bfloat16": "bf16", "float8_e4m3fn": "fp8e4nv"}[dtype]
+    transposed, k = dtype != "bfloat16", tile.k_bytes // getattr(torch, dtype).itemsize
+    types = {"a": f"tensordesc<{element}{[tile.m, k]}>", "c": f"tensordesc<bf16{[tile.m, tile.n]}>"}
+    types |= {"b": f"tensordesc<{element}{[tile.n, k] if transposed else [k, tile.n]}>"}
+    types |= {"a_scale": "*fp32", "b_scale": "*fp32", "M": "i32", "K": "i32"}
+    sizes = {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "BLOCK_K": k, "TRANSPOSED": transposed}
+    source = compiler.ASTSource(kernel.matmul_tma, types | dict.fromkeys(sizes, "constexpr"), sizes)
+    compiled = compile_triton(source, 90, num_warps=kernel.WARPS, num_stages=tile.stages)
+    assert "wgmma" in compiled.asm["ptx"]
+    assert "cp.async.bulk.tensor" in compiled.asm["ptx"]
+    assert compiled.metadata.shared * (2 if at == 0 else 1) <= SHARED_MEMORY[90]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "expected"),
+    [(2048, 2048, 0), (1040, 2056, 0), (1024, 1024, 1), (520, 1544, 1), (512, 1024, 2), (512, 512, 3), (1, 8, 3)],
+)
+def test_tiles_are_as_large_as_leaves_half_of_the_multiprocessors_with_one(m, n, expected):
+    pytest.importorskip("triton", reason=NO_TRITON)
+    kernel = load_kernel("matmul", "matmul_tma.py")
+    assert kernel.tile_for(m, n, 132) == kernel.TILES[expected]
 
 
 ARRIVALS = {sparse_code: (4, 3), dense_code: (2, 0)}
@@ -950,7 +958,7 @@ ROLES = pytest.mark.parametrize(
     ("make", "args"),
     [
         *((sparse_code, args) for args in itertools.product(("bfloat16", "float16"), (64, 128), (64, 0))),
-        *((dense_code, args) for args in itertools.product(("bfloat16", "float8_e4m3fn"), ("LARGE", "SMALL"))),
+        *((dense_code, (dtype,)) for dtype in ("bfloat16", "float8_e4m3fn")),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else value.__name__,
 )

@@ -13,8 +13,6 @@ import torch
 DRAWN = (1 << 22) + 3
 """At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
 FP8 = torch.float8_e4m3fn
-FEW = 4
-"""Where tiles of 64 x 128 are so many times fewer than multiprocessors, matmul_small.py makes smaller ones."""
 
 
 class Inputs(NamedTuple):
@@ -66,9 +64,8 @@ def launch(inputs: Inputs) -> torch.Tensor:
 
 
 def hopper_kernel(m: int, n: int, processors: int) -> str:
-    """Return the kernel whose tiles fit: matmul_sm90.py where its small ones are over a quarter of the processors."""
-    tiles = -(-m // 64) * -(-n // 128)
-    return "matmul_small" if tiles * FEW <= processors else "matmul_sm90"
+    """Return the kernel whose tiles fit: matmul_sm90.py where each processor gets one of 128 x 256."""
+    return "matmul_sm90" if -(-m // 128) * -(-n // 256) >= processors else "matmul_tma"
 
 
 def has_tma(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -12,15 +12,13 @@ bytes read. So the shape serves one aim, that a wgmma is always waiting to start
 - One program for each multiprocessor goes over the tiles, eight rows of tiles at a time, so that those that are worked
   on at a time share their operands in L2.
 
-Small products are not what it is for: 256^3 makes 8 tiles of four steps, so 8 of 132 multiprocessors would work.
-matmul_small.py takes those.
+Small products are not what it is for: 2048^3 makes 128 tiles, fewer than there are multiprocessors. matmul_tma.py takes
+those.
 
 Gluon, of Triton 3.6: the pipeline of plain Triton has no warp of its own for the loads.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from triton.experimental import gluon
@@ -34,21 +32,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-GROUP = 8
+BLOCK_M, BLOCK_N, STAGES, WARPS = 128, 256, 3, 8
 BLOCK_K_BYTES = 128  # a row of the swizzle
+GROUP = 8
 LOADER_REGISTERS = gl.constexpr(24)
-
-
-class Tile(NamedTuple):
-    m: int
-    n: int
-    stages: int
-    warps: int
-
-
-LARGE = Tile(128, 256, 3, 8)
-SMALL = Tile(64, 128, 6, 4)
-"""Where large ones would leave multiprocessors without one: 1024^3 makes 32 large tiles, or 128 of these."""
 TYPES = {torch.bfloat16: gl.bfloat16, torch.float8_e4m3fn: gl.float8e4nv}
 
 
@@ -57,31 +44,27 @@ def matmul(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: tor
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n, dtype=torch.bfloat16)
     processors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    tile = LARGE if tiles(m, n, LARGE) >= processors else SMALL
+    tiles = -(-m // BLOCK_M) * -(-n // BLOCK_N)
     block_k = BLOCK_K_BYTES // a.itemsize
     transposed = a.itemsize == 1
-    matmul_sm90[(min(tiles(m, n, tile), processors),)](
-        descriptor(a, [tile.m, block_k]),
-        descriptor(b.t(), [tile.n, block_k]) if transposed else descriptor(b, [block_k, tile.n]),
-        descriptor(out, [tile.m, tile.n]),
+    matmul_sm90[(min(tiles, processors),)](
+        descriptor(a, [BLOCK_M, block_k]),
+        descriptor(b.t(), [BLOCK_N, block_k]) if transposed else descriptor(b, [block_k, BLOCK_N]),
+        descriptor(out, [BLOCK_M, BLOCK_N]),
         a_scale,
         b_scale,
         m,
         n,
         k,
-        BLOCK_M=tile.m,
-        BLOCK_N=tile.n,
+        BLOCK_M=BLOCK_M,
+        BLOCK_N=BLOCK_N,
         BLOCK_K=block_k,
-        STAGES=tile.stages,
+        STAGES=STAGES,
         GROUP=GROUP,
         TRANSPOSED=transposed,
-        num_warps=tile.warps,
+        num_warps=WARPS,
     )
     return out
-
-
-def tiles(m: int, n: int, tile: Tile) -> int:
-    return -(-m // tile.m) * -(-n // tile.n)
 
 
 def descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:

@@ -1,9 +1,14 @@
-"""c = a b of few tiles for Hopper, where the tiles of matmul_sm90.py would leave most multiprocessors without one.
+"""c = a b for Hopper, where the output is too small for each multiprocessor to get a tile of matmul_sm90.py.
 
 Bound by latency: 256^3 in bfloat16 is 0.03 GFLOP and 0.4 MB, 0.1 us at the speed of memory, where a copy of as much
-takes 1 us.  So tiles are as low as wgmma takes, and narrow, for many programs; a step is long, so that few follow each
-other, and the next ones are loaded meanwhile.  Plain loads: to fetch a descriptor of TMA is one latency more, and roles
-that hand stages over are another: matmul_sm90.py took 3.3 us, where cuBLAS takes 2.75 us (baselines/h200/kernels.md).
+takes 1 us.  1024^3 is 2.1 GFLOP, 3 us at the rate of a large product, and moves 25 MB between L2 and the
+multiprocessors, 4 to 5 us.  So there is one tile for each program and no roles, whose warps and barriers take longer to
+set up than a small product takes, and the tiles are as large as leaves half of the multiprocessors with one: a larger
+one loads less for each product, and more of them share the loading.  Few stages, as each is a barrier to set up; each
+of the small tiles is 256 bytes long instead.  Programs that run at a time share columns of b.
+
+Bound by how L2 is asked where rows do not begin at its lines of 128 bytes, as each row of a tile is two lines then:
+cuBLAS, whose programs share what they load in clusters, is faster there, and 512 x 512 x 1536 as fast (README.md).
 """
 
 from __future__ import annotations
@@ -13,88 +18,81 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 class Tile(NamedTuple):
     m: int
     n: int
-    k: int
+    k_bytes: int
     stages: int
-    warps: int
 
 
-TILES = {torch.bfloat16: Tile(64, 32, 128, 3, 4), torch.float8_e4m3fn: Tile(64, 16, 256, 2, 4)}
-"""Chosen by trial on an H200."""
+TILES = (Tile(128, 128, 128, 3), Tile(64, 128, 128, 5), Tile(64, 64, 256, 3), Tile(64, 32, 256, 3))
+"""By trial on an H200: of the first, two share a multiprocessor."""
+WARPS = 4
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
     """Return a b in bfloat16, in fp8 times both scales; b is row-major in bfloat16 and column-major in fp8."""
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n, dtype=torch.bfloat16)
-    tile, transposed = TILES[a.dtype], a.itemsize == 1
-    matmul_small[(triton.cdiv(m, tile.m), triton.cdiv(n, tile.n))](
-        a,
-        b,
-        out,
+    tile = tile_for(m, n, torch.cuda.get_device_properties(a.device).multi_processor_count)
+    block_k, transposed = tile.k_bytes // a.itemsize, a.itemsize == 1
+    b_block = [tile.n, block_k] if transposed else [block_k, tile.n]
+    matmul_tma[(tiles(m, n, tile),)](
+        TensorDescriptor.from_tensor(a, [tile.m, block_k]),
+        TensorDescriptor.from_tensor(b.t() if transposed else b, b_block),
+        TensorDescriptor.from_tensor(out, [tile.m, tile.n]),
         a_scale,
         b_scale,
         m,
-        n,
         k,
-        a.stride(0),
-        b.stride(1 if transposed else 0),
-        PACKET=16 // a.itemsize,
-        WHOLE=not k * a.itemsize % 16,
         BLOCK_M=tile.m,
         BLOCK_N=tile.n,
-        BLOCK_K=tile.k,
+        BLOCK_K=block_k,
         TRANSPOSED=transposed,
-        num_warps=tile.warps,
+        num_warps=WARPS,
         num_stages=tile.stages,
     )
     return out
 
 
+def tile_for(m: int, n: int, processors: int) -> Tile:
+    """Return the largest tile of which there are half as many as processors, else the smallest.
+
+    >>> tile_for(1024, 1024, 132), tile_for(256, 256, 132)
+    (Tile(m=64, n=128, k_bytes=128, stages=5), Tile(m=64, n=32, k_bytes=256, stages=3))
+    """
+    return next((tile for tile in TILES if 2 * tiles(m, n, tile) >= processors), TILES[-1])
+
+
+def tiles(m: int, n: int, tile: Tile) -> int:
+    return -(-m // tile.m) * -(-n // tile.n)
+
+
 @triton.jit
-def matmul_small(
+def matmul_tma(
     a,
     b,
     c,
     a_scale,
     b_scale,
     M,
-    N,
     K,
-    a_row,
-    b_row,
-    PACKET: tl.constexpr,
-    WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """Rows begin at multiples of 16 bytes, PACKET elements of the inputs; they end there, too, if WHOLE."""
-    # To divide and to multiply tells the compiler so, which loads and stores 16 bytes at a time then.
-    a_row = a_row // PACKET * PACKET
-    b_row = b_row // PACKET * PACKET
-    N = N // 8 * 8
-    if WHOLE:
-        K = K // PACKET * PACKET
-    m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
-    a_at = a + m[:, None] * a_row + k[None, :]
-    across, down = n[None, :], k[:, None].to(tl.int64)
-    b_at = b + (across * b_row + down if TRANSPOSED else down * b_row + across)
+    rows = tl.cdiv(M, BLOCK_M)
+    m = tl.program_id(0) % rows * BLOCK_M
+    n = tl.program_id(0) // rows * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for start in range(0, K, BLOCK_K):
-        inside = k < K - start
-        a_part = tl.load(a_at, mask=(m < M)[:, None] & inside[None, :], other=0.0)
-        b_part = tl.load(b_at, mask=inside[:, None] & (n < N)[None, :], other=0.0)
+    for k in range(0, K, BLOCK_K):
+        a_part = a.load([m, k])
+        b_part = tl.trans(b.load([n, k])) if TRANSPOSED else b.load([k, n])
         acc = tl.dot(a_part, b_part, acc)
-        a_at += BLOCK_K
-        b_at += BLOCK_K if TRANSPOSED else b_row.to(tl.int64) * BLOCK_K
     if TRANSPOSED:
         acc = acc * (tl.load(a_scale) * tl.load(b_scale))
-    tl.store(c + m[:, None] * N + n[None, :], acc.to(tl.bfloat16), mask=(m < M)[:, None] & (n < N)[None, :])
+    c.store([m, n], acc.to(tl.bfloat16))
