@@ -9,6 +9,8 @@ from typing import Self
 from ci_perf.core.quantity import counted
 from ci_perf.edge import gpu
 
+LOOK_BACK_US = 1_000_000
+"""NVML says once in so long, at least, who worked: a shorter watch may see no answer of its own time."""
 HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
 """Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
 
@@ -52,7 +54,7 @@ class Watch:
         self._strangers = strangers
         self._began_us = 0
         self.woken: tuple[str, ...] = ()
-        """The strangers that worked meanwhile; known when the watch has ended."""
+        """The strangers that worked meanwhile, or just before; known when the watch has ended."""
         self._interval_s = interval_s
         self._states: list[tuple[float, gpu.State]] = []
         self._stop = threading.Event()
@@ -70,7 +72,7 @@ class Watch:
         self._stop.set()
         if self._uuid:
             self._thread.join()
-            working = gpu.query_working(self._uuid, self._began_us, self._strangers)
+            working = gpu.query_working(self._uuid, self._began_us - LOOK_BACK_US, self._strangers)
             self.woken = tuple(f"{process.name} ({process.pid}), which had been idle" for process in working)
 
     @property
