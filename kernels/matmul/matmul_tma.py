@@ -1,14 +1,13 @@
 """c = a b for Hopper, where the output is too small for each multiprocessor to get a tile of matmul_sm90.py.
 
-Bound by latency: 256^3 in bfloat16 is 0.03 GFLOP and 0.4 MB, 0.1 us at the speed of memory, where a copy of as much
-takes 1 us.  1024^3 is 2.1 GFLOP, 3 us at the rate of a large product, and moves 25 MB between L2 and the
-multiprocessors, 4 to 5 us.  So there is one tile for each program and no roles, whose warps and barriers take longer to
-set up than a small product takes, and the tiles are as large as leaves half of the multiprocessors with one: a larger
-one loads less for each product, and more of them share the loading.  Few stages, as each is a barrier to set up; each
-of the small tiles is 256 bytes long instead.  Programs that run at a time share columns of b.
+Bound by latency: 256^3 in bfloat16 is 0.03 GFLOP and 0.4 MB, 0.1 us at the speed of memory, and takes 2.3 us, where a
+copy of as much takes 1 us (baselines/h200/kernels.md).  So there is one tile for each program and no roles, whose warps
+and barriers take longer to set up than a small product takes.  The tiles are as large as leaves half of the
+multiprocessors with one: a larger one loads less for each product, and more of them share the loading.  Few stages, as
+each is a barrier to set up; a stage of the small tiles is longer instead.  Programs that run at a time share columns of
+b.
 
-Bound by how L2 is asked where rows do not begin at its lines of 128 bytes, as each row of a tile is two lines then:
-cuBLAS, whose programs share what they load in clusters, is faster there, and 512 x 512 x 1536 as fast (README.md).
+Bound by the number of requests to L2 where rows do not begin at its lines of 128 bytes: kernels/README.md counts them.
 """
 
 from __future__ import annotations
