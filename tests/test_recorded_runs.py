@@ -47,3 +47,27 @@ def test_a_slowdown_planted_in_turns_is_measured_to_a_tenth_of_it():
     assert replayed.exit_code == 1
     assert [row["verdict"] for row in rows] == ["REGRESSION"] * 2
     assert [row["change"]["ratio"] for row in rows] == pytest.approx([1.08] * 2, abs=0.008)
+
+
+def test_kernels_that_are_hard_to_time_are_timed_each_by_a_way_that_can():
+    """Beside 90 GiB, of which no two fit; with a cold L2; with a copy to the host in each launch; else by a graph.
+
+    The rest allocate, add atomically in any order, or run on two streams. They lie beside the run.
+    """
+    run = json.loads((Path(__file__).parent / "data/runs/h200-hard-to-time/run.json").read_text())
+    ways = {m["kernel"]: {pair["method"] for pair in m["pairs"]} for m in run["measurements"]}
+    replayed = ci_perf("replay", Path(__file__).parent / "data/runs/h200-hard-to-time", "--json")
+
+    graphs = {name: {"cuda-graph"} for name in ("allocates", "atomics", "streams")}
+    assert ways == {**graphs, "big": {"cuda-graph/alternating"}, "cold": {"cupti-cold"}, "syncs": {"cupti"}}
+    assert {row["verdict"] for row in json.loads(replayed.stdout)["cases"]} == {"UNCHANGED"}
+
+
+def test_a_program_that_wakes_beside_a_run_leaves_no_verdict_and_is_named():
+    """It had been idle when the run began, and multiplied matrices from then on: 7.9 us in place of 3.6."""
+    replayed = ci_perf("replay", Path(__file__).parent / "data/runs/h200-stranger-woke", "--json")
+
+    rows = json.loads(replayed.stdout)["cases"]
+    assert replayed.exit_code == 0
+    assert [(row["verdict"], row["code"]) for row in rows] == [("INCONCLUSIVE", "disturbed")] * 2
+    assert all(row["sentence"] == "every pair was disturbed: python3 (649), which had been idle" for row in rows)
