@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+collect_ignore = ["data"]
+"""Kernels of recorded runs lie there, which are no tests."""
 
 
 def pytest_addoption(parser):
