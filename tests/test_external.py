@@ -321,6 +321,15 @@ def test_a_program_for_gpus_only_is_left_out_without_one_and_the_others_go_on(re
     assert "gpu on cpu: the program does not run there" in done.stdout
 
 
+def test_where_no_program_runs_nothing_is_advised_that_would_not_help(repository):
+    a_program(repository, 'command = ["./gone"]\ndevices = ["cuda"]\ncpu_cases = ["a"]\n[cases.a]\n[cases.b]\n', "gpu")
+    done = ci_perf("run", "--json")
+
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["next_step"] == "No case ran: see why, and choose others."
+    assert "--all-cases" not in done.stdout
+
+
 def test_secrets_reach_no_program(repository, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", "hunter2")
     a_program(repository, f'command = {PYTHON}import os; print(os.environ)"]\n[cases.a]\n')

@@ -155,7 +155,9 @@ def _left_out_note(jobs: tuple[Job, ...]) -> tuple[Note, ...]:
 
 def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, ...]:
     """Say how many cases a run on the CPU leaves out by default."""
-    left = len({job.id for job in planned}) - len({job.id for job in jobs})
+    elsewhere = {job.spec.name for job in jobs if not job.runs}
+    here = {job.id for job in planned if job.spec.name not in elsewhere}
+    left = len(here - {job.id for job in jobs})
     if not left or any(job.device == "cuda" for job in jobs):
         return ()
     return (Note("large-cases", f"{left} large cases were left out on the CPU", "`--all-cases` runs them too"),)

@@ -221,6 +221,8 @@ _STEPS: Mapping[str, tuple[str, str]] = {
         "A case with a baseline is gone: restore it, or drop it with `ci-perf baseline accept`.",
         "A case that the base has is gone: restore it, or say in the pull request why it may go.",
     ),
+    "disturbed": ("Some cases were disturbed: keep other programs off the GPU, and run again.",) * 2,
+    "empty": ("No case ran: see why, and choose others.",) * 2,
     "nothing": (
         "Nothing was compared: `ci-perf baseline accept` makes this run the baseline.",
         "Nothing was compared: the base has none of these cases, or could not run them.",
@@ -248,6 +250,8 @@ def _next_step(rows: list[Row], compared: int, run: Run) -> str:
         ("gate", any(row.finding.broken_gates for row in rows)),
         ("missing", Verdict.MISSING in verdicts),
         ("ungated", ungated and "gate-not-measured" in run.policy.fail_on),
+        ("disturbed", any(row.finding.code == "disturbed" for row in rows)),
+        ("empty", not rows and not compared),
         ("nothing", not compared),
         ("unchecked", any(row.finding.code == UNCHECKED for row in rows)),
         ("speedup", Verdict.SPEEDUP in verdicts),

@@ -240,7 +240,8 @@ def held_against(report: Report) -> str:
     """Say in one sentence what was compared with what."""
     devices = " and ".join(device.name for device in report.devices)
     if not report.compared:
-        return f"{devices}: no case was compared with a baseline."
+        base = f"the base commit {report.base[:8]}" if report.base else "a baseline"
+        return f"{devices}: no case was compared with {base}."
     cases = "1 case" if report.compared == 1 else f"{report.compared} cases"
     return f"{devices}: {cases} compared with {' and '.join(report.agreed)}."
 
