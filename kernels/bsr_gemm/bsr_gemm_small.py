@@ -4,7 +4,7 @@ Bound by L2, as it seems: a block of size s asks for s rows of b, for the sake o
 4096^3 with a quarter of the blocks of 32 x 32, that is 1.07 GB of b and 0.13 GB of blocks for 34 GFLOP.  It takes
 128 us on an H200, where a dense product of four times the FLOP takes 175 us (baselines/h200/kernels.md): 9.4 TB/s,
 of which 93 % are found in L2, while DRAM is 11 % busy and tensor cores 30 % (baselines/h200/bsr_gemm.json); blocks
-of 64 x 64 get 8.8 TB/s.  Kernels that joined block rows, which then share bands of b, were tried and were slower:
+of 64 x 64 get 8.9 TB/s.  Kernels that joined block rows, which then share bands of b, were tried and were slower:
 what only one of them has is multiplied for both.
 
 A wgmma takes at least 64 rows, which a small block does not have.  So the tile is the transposed one, b^T A^T: its

@@ -13,10 +13,10 @@ COPIES = {"copy_launch": "as a launch", "copy_graph": "as a node of a graph", "c
 """The paths by which the large copy is timed."""
 
 LEGEND = """\
-The floor of a case is its bytes over the fastest copy or its FLOP over that product's rate, whichever takes longer;
-`roofline` is the floor as a part of the time. Bytes are what `cost()` says: all of each input once, each output once.
-So more than 100 % means that data stay in the L2 cache, or that part of an input is never read, as of the samples of
-`trajectory_resample` those beside no target. A copy of the same bytes is the faster one of a memcpy and a kernel.
+The floors of a case are its bytes over the fastest copy and its FLOP over that product's rate, of float8 twice that;
+`roofline` is the higher one as a part of the time. Bytes are what `cost()` says: all of each input once, each output
+once. So more than 100 % means that data stay in the L2 cache, or that part of an input is never read, as of the samples
+of `trajectory_resample` those beside no target. A copy of the same bytes is the faster one of a memcpy and a kernel.
 `x ours`: how many times as long as ours it takes. Times are medians of launches in a CUDA graph with a warm L2, unless
 another way is named. Each implementation was held against the float64 reference first. The fastest is bold.\
 """
@@ -32,12 +32,16 @@ bound.\
 """
 
 
-class Floor(NamedTuple):
-    """The least time that a case can take where its data come from the memory."""
+class Floors(NamedTuple):
+    """The least seconds that a case can take where its data come from the memory: by its bytes, and by its FLOP."""
 
-    seconds: float
-    bound: str
-    """`memory` or `compute`."""
+    memory: float
+    compute: float
+
+    @property
+    def bound(self) -> str:
+        """Return which is higher: `memory` or `compute`."""
+        return "memory" if self.memory >= self.compute else "compute"
 
 
 def render(document: Document, goals: dict[str, Any]) -> str:
@@ -53,15 +57,14 @@ def goal_table(document: Document, goals: dict[str, Any]) -> str:
     return _markdown(("case", "goal", "reached", ""), rows) + (f"\n\n{ALIKE}" if is_alike(document, goals) else "")
 
 
-def floor_of(case: Measured, ceilings: dict[str, Any]) -> Floor | None:
-    """Return bytes over the best copy bandwidth or FLOP over the matmul's rate, whichever takes longer."""
+def floors_of(case: Measured, ceilings: dict[str, Any]) -> Floors | None:
+    """Return bytes over the best copy bandwidth and FLOP over the matmul's rate."""
     cost = case.get("cost")
     if not cost or "failure" in ceilings:
         return None
     dtype = str(cost["dtype"] or case["params"].get("dtype"))
     rate = flop_rate(ceilings) * (FLOAT8_SPEED if dtype.startswith("float8") else 1)
-    memory, compute = cost["bytes"] / bandwidth(ceilings), cost["flop"] / rate
-    return Floor(memory, "memory") if memory >= compute else Floor(compute, "compute")
+    return Floors(cost["bytes"] / bandwidth(ceilings), cost["flop"] / rate)
 
 
 def bandwidth(ceilings: dict[str, Any]) -> float:
@@ -99,33 +102,33 @@ def _table(document: Document) -> str:
 
 
 def _rows(case: Measured, ceilings: dict[str, Any]) -> list[tuple[str, ...]]:
-    floor, ours = floor_of(case, ceilings), seconds_of(case, OURS)
+    floors, ours = floors_of(case, ceilings), seconds_of(case, OURS)
     least = min((row["seconds"] for row in case["rows"] if row.get("seconds")), default=None)
-    rows = [_row(case, row, ours, floor, bold=row.get("seconds") == least) for row in case["rows"]]
+    rows = [_row(case, row, ours, floors, bold=row.get("seconds") == least) for row in case["rows"]]
     if "failure" in case:
         rows.append(("copy of the same bytes", "", "", "", "", _cell(case["failure"])))
     if case.get("copy"):
         copied = case["copy"]["seconds"]
         ratio = f"{copied / ours:.2f}" if ours else ""
         rows.append(("copy of the same bytes", _time(copied), ratio, _rate(case["cost"]["bytes"], copied), "", ""))
-    if floor:
-        ratio = f"{floor.seconds / ours:.2f}" if ours else ""
-        rows.append((f"floor ({floor.bound})", _time(floor.seconds), ratio, "", "", ""))
+    for bound, seconds in floors._asdict().items() if floors else ():
+        ratio = f"{seconds / ours:.2f}" if ours else ""
+        rows.append((f"floor ({bound})", _time(seconds), ratio, "", "", ""))
     return [(label(case) if i == 0 else "", *row) for i, row in enumerate(rows)]
 
 
 def _row(
-    case: Measured, row: dict[str, Any], ours: float | None, floor: Floor | None, *, bold: bool
+    case: Measured, row: dict[str, Any], ours: float | None, floors: Floors | None, *, bold: bool
 ) -> tuple[str, ...]:
     seconds = row.get("seconds")
     if not seconds:
         return row["name"], "", "", "", "", _cell(row["failure"])
     name = f"**{row['name']}**" if bold else row["name"]
     ratio = f"{seconds / ours:.2f}" if ours and row["name"] != OURS else ""
-    share = f"{floor.seconds / seconds:.0%}".replace("%", " %") if floor else ""
+    share = f"{max(floors) / seconds:.0%}".replace("%", " %") if floors else ""
     cost, rate = case["cost"], ""
-    if floor:
-        rate = _rate(cost["bytes"], seconds) if floor.bound == "memory" else _flops(cost["flop"], seconds)
+    if floors:
+        rate = _rate(cost["bytes"], seconds) if floors.bound == "memory" else _flops(cost["flop"], seconds)
     remarks = [] if row["method"] == "cuda-graph" else [f"timed by {row['method']}"]
     rounds = row.get("rounds", [seconds])
     if max(rounds) >= (1 + APART) * min(rounds):
