@@ -151,7 +151,7 @@ def test_forty_random_cases_get_to_the_loads_of_several_elements_and_of_one(name
 @pytest.mark.parametrize(
     ("name", "case", "launched"),
     [
-        *(("matmul", case, "matmul_tma") for case in ("n256", "n256-f8", "ragged", "ragged-wide")),
+        *(("matmul", case, "matmul_tma") for case in ("n256", "n256-f8", "ragged", "ragged-wide", "ragged-both")),
         ("matmul", "ragged-large", "matmul_sm90"),
         *(("bsr_gemm", "small", "bsr_gemm_tma"), ("bsr_gemm", "small-b32", "bsr_gemm_small")),
         *(("bsr_gemm", case, "bsr_gemm_sm90") for case in ("small-b64", "tall-b64")),
@@ -938,13 +938,51 @@ def test_the_dense_kernel_without_roles_compiles(dtype, at):
     source = compiler.ASTSource(kernel.matmul_tma, types | dict.fromkeys(sizes, "constexpr"), sizes)
     compiled = compile_triton(source, 90, num_warps=kernel.WARPS, num_stages=tile.stages)
     assert "wgmma" in compiled.asm["ptx"]
-    assert "cp.async.bulk.tensor" in compiled.asm["ptx"]
+    assert "cp.async.bulk.tensor.2d.shared::cluster.global" in compiled.asm["ptx"]
+    assert "cp.async.bulk.tensor.2d.global.shared::cta" in compiled.asm["ptx"]
     assert compiled.metadata.shared * (2 if at == 0 else 1) <= SHARED_MEMORY[90]
+
+
+def test_each_tile_of_the_dense_kernel_without_roles_has_a_ragged_case():
+    pytest.importorskip("triton", reason=NO_TRITON)
+    kernel, cases = load_kernel("matmul", "matmul_tma.py"), read_toml("matmul")["cases"]
+    ragged = [case for name, case in cases.items() if name.startswith("ragged") and name != "ragged-large"]
+    assert {kernel.tile_for(case["m"], case["n"], 132) for case in ragged} == set(kernel.TILES)
+    assert {case["dtype"] for case in ragged} == set(read_toml("matmul")["tolerance"])
+
+
+def test_the_dense_kernel_with_roles_is_chosen_where_each_multiprocessor_gets_one_of_its_tiles():
+    pytest.importorskip("triton.experimental.gluon", reason=NO_TRITON)
+    kernel, roles = load_kernel("matmul"), load_kernel("matmul", "matmul_sm90.py")
+    m, n = 12 * roles.BLOCK_M, 11 * roles.BLOCK_N
+    assert [kernel.hopper_kernel(*size, 132) for size in ((m, n), (m - roles.BLOCK_M, n), (m, n - roles.BLOCK_N))] == [
+        "matmul_sm90",
+        "matmul_tma",
+        "matmul_tma",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "dtype", "taken"),
+    [
+        *((64, 8, "bfloat16", True), (64, 12, "bfloat16", False), (64, 77, "float8_e4m3fn", False)),
+        *((77, 8, "bfloat16", False), (64, 8, "float8_e4m3fn", True), (24, 8, "float8_e4m3fn", False)),
+        *(((1 << 31) - 256, 8, "bfloat16", True), ((1 << 31) - 128, 8, "bfloat16", False)),
+    ],
+)
+def test_the_dense_kernels_for_hopper_take_what_tma_can_address(k, n, dtype, taken):
+    kernel, dtype = load_kernel("matmul"), getattr(torch, dtype)
+    a = torch.empty(8, k, dtype=dtype, device="meta")
+    b = torch.empty(n, k, dtype=dtype, device="meta").t() if dtype == kernel.FP8 else a.new_empty(k, n)
+    assert kernel.has_tma(a, b) is taken
 
 
 @pytest.mark.parametrize(
     ("m", "n", "expected"),
-    [(2048, 2048, 0), (1040, 2056, 0), (1024, 1024, 1), (520, 1544, 1), (512, 1024, 2), (512, 512, 3), (1, 8, 3)],
+    [
+        *((2048, 2048, 0), (1408, 768, 0), (1040, 2056, 0), (1024, 1024, 1), (520, 1544, 1), (512, 1024, 2)),
+        *((512, 512, 3), (1, 8, 3)),
+    ],
 )
 def test_tiles_are_as_large_as_leaves_half_of_the_multiprocessors_with_one(m, n, expected):
     pytest.importorskip("triton", reason=NO_TRITON)

@@ -69,8 +69,12 @@ def hopper_kernel(m: int, n: int, processors: int) -> str:
 
 
 def has_tma(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether the kernels for Hopper take these: TMA can address the rows of inputs and output."""
-    return b.shape[1] * 2 % 16 == 0 and has_rows(a) and has_rows(b.t() if a.dtype == FP8 else b)
+    """Return whether the kernels for Hopper take these: TMA can address the rows of inputs and output.
+
+    It counts in 32 bits, also behind the end of a matrix, up to the end of a tile.
+    """
+    near = max(*a.shape, b.shape[1]) <= (1 << 31) - 256
+    return near and b.shape[1] * 2 % 16 == 0 and has_rows(a) and has_rows(b.t() if a.dtype == FP8 else b)
 
 
 def has_rows(matrix: torch.Tensor) -> bool:

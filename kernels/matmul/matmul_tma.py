@@ -1,8 +1,8 @@
 """c = a b for Hopper, where the output is too small for each multiprocessor to get a tile of matmul_sm90.py.
 
 Bound by latency: 256^3 in bfloat16 is 0.03 GFLOP and 0.4 MB, 0.1 us at the speed of memory, and takes 2.3 us, where a
-copy of as much takes 1 us (baselines/h200/kernels.md).  So there is one tile for each program and no roles, whose warps
-and barriers take longer to set up than a small product takes.  The tiles are as large as leaves half of the
+copy of as much takes 1 us (baselines/h200/kernels.md).  So there is one tile for each program and no roles: with them
+it took 1 us longer, to set up their warps and barriers as it seems.  The tiles are as large as leaves half of the
 multiprocessors with one: a larger one loads less for each product, and more of them share the loading.  Few stages, as
 each is a barrier to set up; a stage of the small tiles is longer instead.  Programs that run at a time share columns of
 b.
@@ -58,11 +58,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: tor
 
 
 def tile_for(m: int, n: int, processors: int) -> Tile:
-    """Return the largest tile of which there are half as many as processors, else the smallest.
-
-    >>> tile_for(1024, 1024, 132), tile_for(256, 256, 132)
-    (Tile(m=64, n=128, k_bytes=128, stages=5), Tile(m=64, n=32, k_bytes=256, stages=3))
-    """
+    """Return the largest tile of which there are half as many as processors, else the smallest."""
     return next((tile for tile in TILES if 2 * tiles(m, n, tile) >= processors), TILES[-1])
 
 
