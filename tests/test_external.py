@@ -322,7 +322,9 @@ def test_a_program_for_gpus_only_is_left_out_without_one_and_the_others_go_on(re
 
 
 def test_where_no_program_runs_nothing_is_advised_that_would_not_help(repository):
-    a_program(repository, 'command = ["./gone"]\ndevices = ["cuda"]\ncpu_cases = ["a"]\n[cases.a]\n[cases.b]\n', "gpu")
+    a_program(
+        repository, 'command = ["./gone"]\ndevices = ["cuda"]\ncpu_cases = ["a"]\n[cases.a]\n[cases.b]\nn = 1\n', "gpu"
+    )
     done = ci_perf("run", "--json")
 
     assert done.exit_code == 0

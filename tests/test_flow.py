@@ -261,6 +261,7 @@ def test_a_case_that_is_disturbed_again_and_again_is_inconclusive_and_no_baselin
     found = verdict_of(run, "sdpa")
     assert (found.verdict, found.code) == (Verdict.INCONCLUSIVE, "disturbed")
     assert found.sentence == "2 of 6 processes were disturbed: python (77)"
+    assert len(of(run, "sdpa").timed) == 4
     assert lab.log.count(("time", "sdpa/s128", "cuda")) == 6 + SPARE_PROCESSES, "once in vain is enough"
     with pytest.raises(ConfigError, match=r"`sdpa/s128` was disturbed: python \(77\)"):
         make_baselines(run, ["sdpa"], "me", "run.json")
@@ -392,6 +393,21 @@ def test_a_control_that_is_disturbed_again_and_again_is_given_up_and_vouches_for
 
     assert len(run.against.control) == LOOKS[0] + SPARE_PAIRS
     assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "control-moved")}
+    assert "(gemm/s128), which was disturbed by python (77): nothing vouches" in found["gemm"].sentence
+
+
+def test_the_control_takes_as_many_pairs_as_the_cases_and_one_more_for_each_look():
+    run, _, _ = take_turns(TurnsLab(ratios={"gemm/s128": OPEN}))
+
+    assert len(run.against.control) == LOOKS[0] + len(LOOKS) - 1
+
+
+def test_a_control_that_fails_is_not_tried_again():
+    lab = TurnsLab()
+    lab.control = lambda job, number: lab.log.append("tried") or Failure("time", "crashed", "gone")
+    take_turns(lab)
+
+    assert lab.log.count("tried") == 1
 
 
 def test_disturbances_without_end_cost_a_few_pairs_for_each_look_and_are_not_taken_for_a_budget():

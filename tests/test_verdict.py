@@ -119,6 +119,13 @@ def test_the_more_cases_are_judged_the_more_it_takes():
     assert decide(STEADY, batches, Policy(), comparisons=93).code == "slower-too-few-processes"
 
 
+def test_no_change_smaller_than_a_stored_time_is_off_is_established():
+    outcome = decide(STEADY, [times(1.007)] * 2, Policy(regression=0.005))
+
+    assert (outcome.verdict, outcome.code) == (Verdict.INCONCLUSIVE, "slower-too-small")
+    assert outcome.sentence == "0.7 % slower, but a stored time is off by up to 1.0 % a few minutes later"
+
+
 def test_an_interval_that_reaches_a_threshold_is_inconclusive_not_unchanged():
     assert decide(STEADY, [times(1.0), times(1.05)], Policy()).code == "interval-too-wide"
     assert decide(STEADY, [times(0.88, STEADY[:2]) + STEADY[:4]], Policy()).code == "interval-too-wide"

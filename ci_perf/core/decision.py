@@ -21,7 +21,7 @@ from ci_perf.core.quantity import percent
 from ci_perf.core.stats import Interval, ratio_interval
 
 STORED = 0.01
-"""A stored time is off by so much a few minutes later: a smaller change is not told from that."""
+"""A stored time is off by so much a few minutes later: no smaller change is established, or said to be seen."""
 FAR = 2
 """An interval that lies wholly beyond the threshold twice over needs no separation: one odd process cannot hide it."""
 _ROUNDING = 1 - 1e-9
@@ -97,6 +97,7 @@ def _decide_lower(
         beyond = [p >= slow if word == "slower" else 1 / p >= fast for p in points[1:]]
         doubt = (
             _doubt_of_batches(beyond)
+            or _doubt_of_store(plain.point)
             or _doubt_of_overlap(base, head, 1 - (1 - policy.confidence) / max(1, comparisons), floor, (slow, fast))
             or _doubt_of_clock(plain.point, clocks, slow if word == "slower" else fast)
         )
@@ -114,6 +115,11 @@ def _doubt_of_batches(beyond: Sequence[bool]) -> tuple[str, str] | None:
     if len(beyond) < 2:
         return "unconfirmed", "not yet measured a second time"
     return None if all(beyond) else ("not-repeated", "not in each batch of fresh processes")
+
+
+def _doubt_of_store(point: float) -> tuple[str, str] | None:
+    small = max(point, 1 / point) < 1 + STORED
+    return ("too-small", f"a stored time is off by up to {percent(STORED)} a few minutes later") if small else None
 
 
 def _doubt_of_overlap(

@@ -102,8 +102,7 @@ def decide_pairs(
     detectable = seen.high / seen.point - 1
     if seen.high < slow and 1 / max(seen.low, 1e-300) < fast:
         moved = percent(seen.point - 1, sign=True)
-        tenths = percent(max(detectable, 0.001))  # as it is printed
-        sentence = f"{moved}; a change of {tenths} would have been seen"
+        sentence = f"{moved}; a change of {percent(detectable)} would have been seen"
         return Outcome(Verdict.UNCHANGED, "within-noise", sentence, seen, detectable)
     slower, faster = seen.point >= slow, 1 / seen.point >= fast
     clear = sure.low >= slow or 1 / max(sure.high, 1e-300) >= fast

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
-from ci_perf.core.model import Against, KernelSpec, Measurement, Policy, Run, Verdict
+from ci_perf.core.model import Against, KernelSpec, Measurement, Pair, Policy, Run, Verdict
 from ci_perf.core.paired import LOOKS, clock_ratio, decide_pairs, log_ratio, pair_interval
 from ci_perf.core.quantity import percent
 
@@ -27,8 +27,7 @@ def judge_pairs(
         return replace(blank, verdict=verdict, code=code, sentence=sentence)
     pairs = measurement.sound_pairs
     if not pairs:
-        why = ", ".join(sorted({reason for pair in measurement.pairs for reason in pair.disturbed}))
-        sentence = f"every pair was disturbed: {why}"
+        sentence = f"every pair was disturbed: {_reasons(measurement.pairs)}"
         return replace(blank, verdict=Verdict.INCONCLUSIVE, code="disturbed", sentence=sentence)
     trouble = control_trouble(run, against)
     outcome = believe(_decide(run, measurement, spec, comparisons), trouble)
@@ -81,8 +80,12 @@ def _left_out(measurement: Measurement) -> str:
     disturbed = [pair for pair in measurement.pairs if pair.disturbed]
     if not disturbed:
         return ""
-    why = ", ".join(sorted({reason for pair in disturbed for reason in pair.disturbed}))
-    return f"; {len(disturbed)} more {'pair does' if len(disturbed) == 1 else 'pairs do'} not count: {why}"
+    more = "pair does" if len(disturbed) == 1 else "pairs do"
+    return f"; {len(disturbed)} more {more} not count: {_reasons(disturbed)}"
+
+
+def _reasons(pairs: Sequence[Pair]) -> str:
+    return ", ".join(sorted({reason for pair in pairs for reason in pair.disturbed}))
 
 
 def control_trouble(run: Run, against: Against) -> str:
@@ -91,7 +94,7 @@ def control_trouble(run: Run, against: Against) -> str:
     That is the base against itself, and every case whose machine code is the same on both sides.
     """
     sound = [log_ratio(pair) for pair in against.control if not pair.disturbed]
-    trouble = base_trouble(sound, against.control_case)
+    trouble = base_trouble(sound, against.control_case, _reasons(against.control))
     identical = [m for m in run.measurements if is_identical(m)]
     for measurement in identical if not trouble else ():
         values = [log_ratio(pair) for pair in measurement.sound_pairs]
@@ -99,10 +102,14 @@ def control_trouble(run: Run, against: Against) -> str:
     return trouble
 
 
-def base_trouble(values: Sequence[float], case: str) -> str:
-    """Say what the control casts doubt on, from the log ratios of its sound pairs; no control case, no doubt."""
+def base_trouble(values: Sequence[float], case: str, disturbed: str = "") -> str:
+    """Say what the control casts doubt on, from the log ratios of its sound pairs; no control case, no doubt.
+
+    `disturbed` says what spoilt the other pairs.
+    """
     if case and len(values) < 2:
-        return f"the base could not be measured against itself ({case}): nothing vouches for this session"
+        why = f", which was disturbed by {disturbed}" if disturbed else ""
+        return f"the base could not be measured against itself ({case}){why}: nothing vouches for this session"
     return _moved(values, case, "the base differed from itself") if values else ""
 
 

@@ -19,8 +19,6 @@ _CORES_PER_SM = {
 }  # fmt: skip
 
 # nvmlClocksEventReasons of nvml.h. Bit 0, idle, is no throttling.
-_NAMES: dict[int, str] = {}
-"""What programs were called when they were last seen: one that is ending is on the GPU still, without a name."""
 _IDLE = 0x1
 _THROTTLE_REASONS = {
     0x2: "applications-clocks",
@@ -332,9 +330,7 @@ def _no_proxies(processes: Iterable[Process]) -> tuple[Process, ...]:
 def _process_name(nvml: Any, pid: int) -> str:  # noqa: ANN401
     """Return the program's file name only: its arguments may hold what is nobody's business."""
     name = _ask(nvml.nvmlSystemGetProcessName, pid)
-    if name:
-        _NAMES[pid] = PurePath(name).name
-    return _NAMES.get(pid, "unknown")
+    return PurePath(name).name if name else "unknown"
 
 
 def _hertz(mega: int | None) -> float | None:

@@ -10,7 +10,10 @@ from ci_perf.core.quantity import counted
 from ci_perf.edge import gpu
 
 LOOK_BACK_US = 1_000_000
-"""NVML says once in so long, at least, who worked: a shorter watch may see no answer of its own time."""
+"""NVML samples who worked once in up to so long, and a shorter watch may hold none of the samples.
+
+So what a stranger did in the second before a watch counts as well: a burst can mark the pairs right after it, too.
+"""
 HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
 """Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
 

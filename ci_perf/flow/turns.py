@@ -78,7 +78,7 @@ class _Purse:
 
 
 def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted: int) -> None:
-    """Measure the base against itself, on a case that has a base: as often as the cases, then once for each look."""
+    """Measure the base against itself, on a case that has a base, until so many pairs are undisturbed or one fails."""
     against = journal.run.against
     if against is None or not (jobs or against.control_case):
         return
@@ -88,7 +88,9 @@ def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted
         if sum(not pair.disturbed for pair in found) == wanted:
             break
         pair = lab.control(job, number)
-        found += [pair] if isinstance(pair, Pair) else []
+        if not isinstance(pair, Pair):
+            break
+        found.append(pair)
     journal.put_control(replace(against, control_case=job.id, control=(*against.control, *found)))
 
 
