@@ -445,6 +445,21 @@ def test_a_shallow_clone_is_deepened_for_a_name_that_no_server_knows(repository,
     assert json.loads((clone / "out/run.json").read_text())["against"]["commit"] == base
 
 
+@pytest.mark.parametrize(
+    ("origin", "says"),
+    [
+        ("{here}", "origin does not have it"),
+        ("file:///nowhere", "origin could not be asked: fatal: '/nowhere' does not"),
+    ],
+)
+def test_a_base_that_cannot_be_had_is_told_by_whose_fault(repository, origin, says):
+    git("remote", "add", "origin", origin.format(here=repository))
+    ran, _ = run("--against", "gone")
+
+    assert ran.exit_code == 3
+    assert f"git knows no commit `gone` here, and {says}" in ran.stderr.replace("\n", " ")
+
+
 def test_a_folder_without_git_is_called_so(monkeypatch, tmp_path_factory):
     bare = tmp_path_factory.mktemp("bare")
     monkeypatch.chdir(bare)

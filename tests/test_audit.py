@@ -276,7 +276,8 @@ def test_a_session_whose_control_moved_is_inconclusive_as_a_whole():
     [
         ((), "copy/c", "control-moved"),
         ((0.0,), "copy/c", "control-moved"),
-        ((0.0, 0.0), "copy/c", "slower"),
+        ((0.0, 0.0, 0.0), "copy/c", "control-moved"),
+        ((0.0, 0.0, 0.0, 0.0), "copy/c", "slower"),
         ((), "", "slower"),
     ],
 )

@@ -27,7 +27,7 @@ from ci_perf.core.verdict import judge
 from ci_perf.flow.lab import Budget, Profiled
 from ci_perf.flow.main_job import SPARE_PROCESSES, execute
 from ci_perf.flow.turns import SPARE_PAIRS
-from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_run, a_spec
+from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_measurement, a_run, a_spec
 
 SOUND = (Verification(0.0, 0.01, "launch"), Cost(1e9, 2e6))
 WRONG = Failure("verify", "wrong-output", "largest error against the reference is 1")
@@ -377,6 +377,35 @@ def test_a_disturbed_pair_is_measured_again_does_not_count_and_is_named():
     assert found["gemm"].head == 50e-6
 
 
+def test_where_memory_runs_out_after_the_first_pairs_those_of_another_method_do_not_count():
+    class Narrow(TurnsLab):
+        def pairs(self, jobs, number):
+            for job, pair in super().pairs(jobs, number):
+                yield job, replace(pair, method="cuda-graph/alternating") if self.paired("gemm/s128") > 2 else pair
+
+    lab = Narrow(ratios={"gemm/s128": (2.0, 2.0, 1.0, 1.001, 0.999, 1.0, 1.0)})
+    run, _, found = take_turns(lab)
+
+    assert of(run, "gemm").methods == ("cuda-graph/alternating",)
+    assert found["gemm"].code == "within-noise"
+    assert found["gemm"].sentence.endswith("; 2 more pairs do not count: timed by cuda-graph")
+
+
+def test_a_run_that_ends_before_its_control_is_not_believed():
+    pair = Pair((50e-6,) * 4, (60e-6,) * 4, 100, "cuda-graph")
+    run = a_run(a_measurement(pairs=(pair,) * 5), against=Against("main", "abc"), finished=False)
+    (finding,) = judge(run)
+
+    assert (finding.verdict, finding.code) == (Verdict.INCONCLUSIVE, "control-moved")
+    assert finding.sentence.startswith("the run ended before the base was measured against itself")
+
+
+def test_a_case_that_the_budget_left_out_says_so():
+    _, _, found = take_turns(TurnsLab(lasts={"gemm/s128": 9.0}), budget=Budget(total_s=5.0))
+
+    assert (found["sdpa"].code, found["sdpa"].sentence) == ("budget-spent", "the budget was spent before it was timed")
+
+
 def test_a_case_whose_every_pair_is_disturbed_is_given_up_after_the_first_look():
     lab = TurnsLab(disturbed={"gemm/s128": (("hw-slowdown",), ("python (77)",))})
     _, exit_status, found = take_turns(lab)
@@ -409,8 +438,9 @@ def test_a_control_that_fails_is_not_tried_again():
             return Failure("time", "crashed", "gone")
 
     lab = NoTwin()
-    take_turns(lab)
+    run, _, _ = take_turns(lab)
 
+    assert [note.message for note in run.notes] == ["the base could not be measured against itself: gone"]
     assert lab.log.count(("control", "gemm/s128")) == 1
 
 

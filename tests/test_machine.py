@@ -204,6 +204,15 @@ class TestNvml:
         assert gpu.query_state("GPU-1") == gpu.State()
         assert gpu.query_health("GPU-1") == gpu.Health()
 
+    def test_a_gpu_that_cannot_be_watched_is_locked_and_said(self, monkeypatch):
+        """In a container without the driver's `utility` capability torch sees the GPU, and NVML does not."""
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+        uuid = preflight._uuid({"gpu": {"uuid": "12-34", "name": "NVIDIA L4"}})
+
+        assert uuid == "GPU-12-34"
+        assert [note.code for note in preflight.strangers(uuid)] == ["gpu-unwatched"]
+        assert preflight.strangers(None) == ()
+
     def test_a_missing_driver_is_no_gpu(self, monkeypatch):
         pynvml = pytest.importorskip("pynvml")
 

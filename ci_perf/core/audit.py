@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ci_perf.core.decision import Outcome
 from ci_perf.core.model import Device, Policy, Provenance, Toolchain
-from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, clock_ratio, decide_pairs
+from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs
 from ci_perf.core.versus import base_trouble, believe
 
 CLASSES: tuple[tuple[str, float], ...] = (("< 2 us", 2e-6), ("2-20 us", 20e-6), (">= 20 us", float("inf")))
@@ -158,4 +158,4 @@ def replay(
 def _look(
     ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, comparisons: int, *, last: bool
 ) -> Outcome:
-    return decide_pairs(ratios, policy, comparisons=comparisons, last=last, clocks=clock_ratio(clocks, len(ratios)))
+    return decide_pairs(ratios, policy, comparisons=comparisons, last=last, clocks=clocks)

@@ -15,6 +15,7 @@ sessions of unchanged, restless kernels become red: `tests/test_noise.py` counts
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from ci_perf.core.model import Policy, Verdict
 from ci_perf.core.quantity import percent
@@ -22,6 +23,8 @@ from ci_perf.core.stats import Interval, ratio_interval
 
 STORED = 0.01
 """A stored time is off by so much a few minutes later: no smaller change is established, or said to be seen."""
+SEEN = 1 + NormalDist().inv_cdf(0.8) / NormalDist().inv_cdf(0.995)
+"""A change of so many times half of a 99 % interval is seen in four of five runs, of half of it in one of two."""
 FAR = 2
 """An interval that lies wholly beyond the threshold twice over needs no separation: one odd process cannot hide it."""
 _ROUNDING = 1 - 1e-9
@@ -91,7 +94,7 @@ def _decide_lower(
     points = [plain.point, *(ratio_interval(base, batch, policy.confidence).point for batch in batches)]
     slow, fast = thresholds(policy)
     spread = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
-    detectable = max(spread, STORED)
+    detectable = max((1 + spread) ** SEEN - 1, STORED)
     if plain.point >= slow or 1 / plain.point >= fast:
         verdict, word = (Verdict.REGRESSION, "slower") if plain.point >= slow else (Verdict.SPEEDUP, "faster")
         beyond = [p >= slow if word == "slower" else 1 / p >= fast for p in points[1:]]
@@ -181,7 +184,7 @@ def size(ratio: float) -> str:
 
 def _unchanged(interval: Interval, detectable: float) -> str:
     seen = percent(interval.point - 1, sign=True)
-    return f"{seen}; a change of {percent(detectable)} would have been seen"
+    return f"{seen}; a change of {percent(detectable)} would likely be seen"
 
 
 def _allows(interval: Interval) -> str:

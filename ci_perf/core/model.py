@@ -364,13 +364,14 @@ class Measurement:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The method ids of the replicates, without repetition; more than one means not comparable."""
-        return tuple(sorted({r.method for r in self.replicates} | {p.method for p in self.pairs}))
+        """The method ids of what counts, without repetition; more than one means not comparable."""
+        return tuple(sorted({timed.method for timed in self.timed}))
 
     @property
     def sound_pairs(self) -> tuple[Pair, ...]:
-        """The pairs that nothing disturbed."""
-        return tuple(pair for pair in self.pairs if not pair.disturbed)
+        """The pairs that nothing disturbed, timed as the last one: memory may run out after the first."""
+        method = self.pairs[-1].method if self.pairs else ""
+        return tuple(pair for pair in self.pairs if not pair.disturbed and pair.method == method)
 
     @property
     def unit(self) -> str:
@@ -388,11 +389,12 @@ class Measurement:
 
         What something disturbed is not among it, unless all of it was.
         """
-        found = self.replicates or tuple(
-            Replicate(p.head, p.launches, p.method, unit=p.unit, better=p.better, disturbed=p.disturbed)
-            for p in self.pairs
+        if self.replicates:
+            return tuple(replicate for replicate in self.replicates if not replicate.disturbed) or self.replicates
+        return tuple(
+            Replicate(p.head, p.launches, p.method, unit=p.unit, better=p.better)
+            for p in self.sound_pairs or self.pairs
         )
-        return tuple(replicate for replicate in found if not replicate.disturbed) or found
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,8 @@ _STEPS: Mapping[str, tuple[str, str]] = {
         "Keep it: `ci-perf baseline accept` makes the faster time the one to defend.",
         "Keep it: once it is merged, accept a baseline, so that the faster time is the one to defend.",
     ),
+    "base-failed": ("The base could not be measured in some cases, which is no pass: see why.",) * 2,
+    "budget": ("Some cases were not decided within the budget: raise `--budget` or `--case-budget`.",) * 2,
     "inconclusive": (
         "Some cases are too noisy to judge: more `--processes` narrow the interval.",
         "Some cases are too noisy to judge, even in turns: see what else runs on this machine.",
@@ -255,6 +257,8 @@ def _next_step(rows: list[Row], compared: int, run: Run) -> str:
         ("nothing", not compared),
         ("unchecked", any(row.finding.code == UNCHECKED for row in rows)),
         ("speedup", Verdict.SPEEDUP in verdicts),
+        ("base-failed", any(row.finding.code == "base-failed" for row in rows)),
+        ("budget", any(row.finding.code == "budget-spent" for row in rows)),
         ("inconclusive", Verdict.INCONCLUSIVE in verdicts),
         ("ungated", ungated),
     )

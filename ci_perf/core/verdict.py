@@ -87,8 +87,9 @@ def _judge_case(
         failure = measurement.failure
         return replace(blank, code=failure.code, sentence=f"{failure.stage}: {failure.message}")
     if not measurement.timed and not measurement.unpaired:
-        sentence = "the run ended before it was timed"
-        return replace(blank, verdict=Verdict.INCONCLUSIVE, code="not-measured", sentence=sentence)
+        ended = "the budget was spent" if run.finished and run.against else "the run ended"
+        code = "budget-spent" if run.finished and run.against else "not-measured"
+        return replace(blank, verdict=Verdict.INCONCLUSIVE, code=code, sentence=f"{ended} before it was timed")
     spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
     if len(measurement.methods) == 1:
         blank = replace(blank, head=statistics.median(process_medians(measurement.timed)))

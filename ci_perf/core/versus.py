@@ -12,6 +12,8 @@ from ci_perf.core.paired import LOOKS, clock_ratio, decide_pairs, log_ratio, pai
 from ci_perf.core.quantity import percent
 
 NOT_IN_BASE = "not-in-base"
+LEAST_CONTROL = 4
+"""Of fewer sound pairs the interval is too wide to see a base that differs from itself: of two at least +- 2 %."""
 CONTROL_FLOOR = 0.01
 """How far base against base may be off without casting doubt on the session: ten times its usual scatter."""
 
@@ -46,7 +48,7 @@ def judge_pairs(
 
 def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: int) -> Outcome:
     pairs = measurement.sound_pairs
-    clocks = clock_ratio([pair.clocks for pair in pairs], len(pairs))
+    clocks = [pair.clocks for pair in pairs]
     outcome = decide_pairs(
         [log_ratio(pair) for pair in pairs],
         policy_of(run.policy, spec),
@@ -55,7 +57,7 @@ def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: i
         clocks=clocks,
     )
     has_clocks = measurement.device == "cuda" and spec.program is None
-    if outcome.verdict.is_change and has_clocks and clocks is None:
+    if outcome.verdict.is_change and has_clocks and clock_ratio(clocks, len(pairs)) is None:
         return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")
     if outcome.code == "interval-too-wide" and len(measurement.pairs) < LOOKS[-1]:
         number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"
@@ -77,11 +79,12 @@ def _same_code(outcome: Outcome, values: Sequence[float]) -> Outcome:
 
 def _left_out(measurement: Measurement) -> str:
     """Say which pairs did not count, and why."""
-    disturbed = [pair for pair in measurement.pairs if pair.disturbed]
-    if not disturbed:
+    left = [pair for pair in measurement.pairs if pair not in measurement.sound_pairs]
+    if not left:
         return ""
-    more = "pair does" if len(disturbed) == 1 else "pairs do"
-    return f"; {len(disturbed)} more {more} not count: {_reasons(disturbed)}"
+    other = {f"timed by {pair.method}" for pair in left if not pair.disturbed}
+    why = ", ".join(filter(None, (_reasons(left), *sorted(other))))
+    return f"; {len(left)} more {'pair does' if len(left) == 1 else 'pairs do'} not count: {why}"
 
 
 def _reasons(pairs: Sequence[Pair]) -> str:
@@ -93,6 +96,8 @@ def control_trouble(run: Run, against: Against) -> str:
 
     That is the base against itself, and every case whose machine code is the same on both sides.
     """
+    if not run.finished and not against.control_case:
+        return "the run ended before the base was measured against itself: nothing vouches for it"
     sound = [log_ratio(pair) for pair in against.control if not pair.disturbed]
     trouble = base_trouble(sound, against.control_case, _reasons(against.control))
     identical = [m for m in run.measurements if is_identical(m)]
@@ -107,7 +112,7 @@ def base_trouble(values: Sequence[float], case: str, disturbed: str = "") -> str
 
     `disturbed` says what spoilt the other pairs.
     """
-    if case and len(values) < 2:
+    if case and len(values) < LEAST_CONTROL:
         why = f", which was disturbed by {disturbed}" if disturbed else ""
         return f"the base could not be measured against itself ({case}){why}: nothing vouches for this session"
     return _moved(values, case, "the base differed from itself") if values else ""

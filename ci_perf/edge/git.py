@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -58,8 +59,9 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     if commit is None:
         if _git(root, "rev-parse", "--git-dir") is None:
             raise MachineError(f"--against {ref}: {root} is in no git repository", hint="a base is a commit of one")
+        why = _why_not_fetched(root, target.removeprefix("origin/"))
         raise MachineError(
-            f"--against {ref}: git knows no commit `{target}` here, and origin does not have it",
+            f"--against {ref}: git knows no commit `{target}` here, and {why}",
             hint="check out with `fetch-depth: 0`, or name a commit that exists",
         )
     if merged_into or (ref != "base" and not ref.startswith("merge-base:")):
@@ -121,6 +123,7 @@ def _commit(root: Path, name: str) -> str | None:
 def _fetch(root: Path, name: str) -> str | None:
     if name.startswith("-"):
         return None
+    name = name.removeprefix("origin/")
     known = _commit(root, f"refs/remotes/origin/{name}")
     if known is not None:
         return known
@@ -129,6 +132,18 @@ def _fetch(root: Path, name: str) -> str | None:
     if _git(root, "fetch", "--no-tags", *depth, "origin", name, timeout_s=_FETCH_TIMEOUT_S) is None:
         return None
     return _commit(root, "FETCH_HEAD")
+
+
+def _why_not_fetched(root: Path, name: str) -> str:
+    """Say why origin did not give a commit: it may lack it, or not have been reached, or not have let us in."""
+    lacking = "origin does not have it"
+    if name.startswith("-"):
+        return lacking
+    status, said = _run(root, "fetch", "--dry-run", "--no-tags", "origin", name, timeout_s=_FETCH_TIMEOUT_S)
+    lines = said.strip().splitlines()
+    if status == 0 or not lines or any(words in said for words in ("find remote ref", "not our ref")):
+        return lacking
+    return f"origin could not be asked: {re.sub(r'//[^/@ ]*@', '//', lines[0])[:300]}"
 
 
 def _deepen(root: Path, name: str) -> str | None:
@@ -240,8 +255,16 @@ def renamed_from(root: Path, commit: str) -> dict[str, str]:
 
 def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
     """Return what git prints, or None where it fails; an empty answer of a command that went well is empty text."""
+    status, output = _run(root, *arguments, timeout_s=timeout_s)
+    return output.strip() if status == 0 else None
+
+
+def _run(root: Path, *arguments: str, timeout_s: float) -> tuple[int, str]:
+    """Return git's status and what it said; where it cannot be started, or takes too long, the reason."""
     try:
         completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s, env=outside_hooks(os.environ))
-    except MachineError:
-        return None
-    return completed.output.strip() if completed.status == 0 else None
+    except MachineError as error:
+        return 1, str(error)
+    if completed.timed_out:
+        return 1, f"git took longer than {timeout_s:g} s"
+    return completed.status, completed.output

@@ -155,11 +155,15 @@ def _gpu_device(seen: Mapping[str, Any]) -> Device:
 
 
 def strangers(uuid: str | None) -> tuple[Note, ...]:
-    """Say which other programs are on the GPU before anything of ours is: they spoil every number.
+    """Say which other programs are on the GPU before anything of ours is, or that nobody knows.
 
-    To be asked once the GPU is locked: until then another run may be measuring.
+    They spoil every number. To be asked once the GPU is locked: until then another run may be measuring.
     """
-    others = gpu.query_state(uuid).others if uuid else None
+    others = gpu.query_state(uuid).others if uuid else ()
+    if others is None:
+        message = "this GPU cannot be watched: NVML does not tell what else runs on it"
+        hint = "in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility; see `ci-perf doctor`"
+        return (Note("gpu-unwatched", message, hint),)
     if not others:
         return ()
     names = ", ".join(f"{other.name} ({other.pid})" for other in others[:5])
@@ -217,8 +221,11 @@ def _match(found: Mapping[str, Any]) -> gpu.Gpu | None:
 
 
 def _uuid(seen: Mapping[str, Any]) -> str | None:
-    known = _match(seen["gpu"]) if seen["gpu"] else None
-    return known.uuid if known else None
+    """Return the GPU's UUID as NVML has it, or where there is no NVML as torch has it: there is a GPU to lock."""
+    if not seen["gpu"]:
+        return None
+    known, of_torch = _match(seen["gpu"]), seen["gpu"]["uuid"]
+    return known.uuid if known else f"GPU-{of_torch.removeprefix('GPU-')}" if of_torch else None
 
 
 def _sessions(settings: Settings, bench: Bench, guard: Guard) -> tuple[dict[str, ProfileSession], tuple[Note, ...]]:

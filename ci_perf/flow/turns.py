@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ci_perf.core.model import Failure, Pair
+from ci_perf.core.model import Failure, Note, Pair
 from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS
 from ci_perf.core.plan import Job
 from ci_perf.core.verdict import judge
@@ -89,6 +89,9 @@ def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted
             break
         pair = lab.control(job, number)
         if not isinstance(pair, Pair):
+            why = pair if isinstance(pair, str) else pair.message
+            message = f"the base could not be measured against itself: {why}"
+            journal.note(Note("no-control", message, "see the worker's log; without a control no verdict is believed"))
             break
         found.append(pair)
     journal.put_control(replace(against, control_case=job.id, control=(*against.control, *found)))
