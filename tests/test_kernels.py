@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import warnings
 from pathlib import Path
@@ -34,6 +35,7 @@ KERNELS = Path(__file__).parents[1] / "kernels"
 NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.py"))
 SOURCES = sorted(path for path in KERNELS.glob("*/*.cu") if path.parent.name in NAMES)
 PROGRAM = KERNELS / "pipeline"
+TOOLKIT = str(Path(sysconfig.get_path("purelib")) / "nvidia/cu13")
 NO_TRITON = "needs Triton, which has no wheel for this machine"
 
 
@@ -561,8 +563,6 @@ def test_an_alternative_to_resampling_gives_the_same(name, case):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Build the program once and return the cache that holds it."""
-    if not shutil.which("nvcc") and not Path("/usr/local/cuda/bin/nvcc").is_file():
-        pytest.skip("no nvcc")
     folder = tmp_path_factory.mktemp("cache")
     done = run_program(PROGRAM, folder, "--build")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -570,8 +570,9 @@ def built(tmp_path_factory):
 
 
 def run_program(folder, cache, *arguments):
+    """Run it, built by the nvcc of PyPI where the machine has none."""
     argv = [sys.executable, str(folder / "run.py"), *arguments]
-    environ = {**os.environ, "CI_PERF_CACHE": str(cache)}
+    environ = {"CUDA_HOME": TOOLKIT, **os.environ, "CI_PERF_CACHE": str(cache)}
     return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=300, check=False)
 
 
