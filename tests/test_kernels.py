@@ -5,6 +5,7 @@ import ctypes
 import functools
 import importlib.util
 import itertools
+import json
 import math
 import operator
 import os
@@ -35,6 +36,7 @@ KERNELS = Path(__file__).parents[1] / "kernels"
 NAMES = sorted(path.parent.name for path in KERNELS.glob("*/kernel.py"))
 SOURCES = sorted(path for path in KERNELS.glob("*/*.cu") if path.parent.name in NAMES)
 PROGRAM = KERNELS / "pipeline"
+INTERPRETED = Path(__file__).with_name("interpreted.py")
 TOOLKIT = str(Path(sysconfig.get_path("purelib")) / "nvidia/cu13")
 NO_TRITON = "needs Triton, which has no wheel for this machine"
 
@@ -989,6 +991,18 @@ def test_tiles_are_as_large_as_leaves_half_of_the_multiprocessors_with_one(m, n,
     pytest.importorskip("triton", reason=NO_TRITON)
     kernel = load_kernel("matmul", "matmul_tma.py")
     assert kernel.tile_for(m, n, 132) == kernel.TILES[expected]
+
+
+def test_the_triton_kernels_are_right_by_its_interpreter():
+    """The numbers alone: what the compiler makes of them only a GPU can tell."""
+    pytest.importorskip("triton", reason=NO_TRITON)
+    pytest.importorskip("numpy")
+    done = subprocess.run([sys.executable, str(INTERPRETED)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 23
+    wrong = [row for row in rows if row[2] > (1e-2 if row[0].startswith("matmul") else 1e-3)]
+    assert wrong == []
 
 
 ARRIVALS = {sparse_code: (4, 3), dense_code: (2, 0)}
