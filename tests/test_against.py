@@ -132,6 +132,21 @@ def test_a_changed_kernel_toml_is_measured_with_the_heads_cases_on_both_sides():
     assert cases["nap"]["base_s"] == pytest.approx(4e-3, rel=0.002)
 
 
+def test_a_case_with_a_parameter_that_the_base_does_not_know_is_new_and_the_others_go_on(repository):
+    folder = repository / "kernels/nap"
+    (folder / "kernel.toml").write_text(
+        (folder / "kernel.toml").read_text() + "[cases.two]\nmicroseconds = 1\nscale = 2\n"
+    )
+    source = (folder / "kernel.py").read_text()
+    (folder / "kernel.py").write_text(source.replace("device, microseconds)", "device, microseconds, scale=1)"))
+    commit("a parameter more")
+
+    ran, _ = run("--against", "HEAD~1")
+
+    found = {case["case"]: (case["verdict"], case["code"]) for case in json.loads(ran.stdout)["cases"]}
+    assert found == {"one": ("UNCHANGED", "within-noise"), "two": ("NEW", "not-in-base")}, ran.output
+
+
 def test_a_base_that_fails_is_said_and_never_a_pass_of_the_comparison(repository):
     (repository / "kernels/nap/kernel.py").write_text("raise RuntimeError('half written')")
     commit("broken")

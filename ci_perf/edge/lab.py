@@ -1,5 +1,6 @@
 """The real machine: workers and programs that verify and time, one session of each profiler for all cases."""
 
+import re
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,8 @@ from ci_perf.flow.lab import Profiled
 
 HELLO_TIMEOUT_S = 120.0
 Found = TypeVar("Found")
-
+_OTHER_PARAMETERS = re.compile(r"make_inputs\(\) (got an unexpected keyword argument|missing \d+ required)")
+"""What Python says where a function has other parameters than it is called with."""
 
 _Counters = Mapping[str, Sequence[Mapping[str, Reading]]]
 """The counters of each launch, by label of the case."""
@@ -117,7 +119,7 @@ class MachineLab:
         measured = with_head.pairs([job for job in known if job.spec.program is None], number)
         for job, pair in self._timed(measured):
             if isinstance(pair, SideFailure):
-                yield job, pair.failure if pair.side == "head" else pair.failure.message
+                yield job, pair.failure if pair.side == "head" else _why_no_base(pair.failure)
             else:
                 yield job, pair
 
@@ -272,6 +274,11 @@ def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate
 
 
 _Measured = TypeVar("_Measured", Replicate, Pair | str | Failure)
+
+
+def _why_no_base(failure: Failure) -> str:
+    """Say why the base has no time: its `make_inputs` may not know the case's parameters, which is to lack the case."""
+    return NOT_IN_BASE if _OTHER_PARAMETERS.search(failure.message) else failure.message
 
 
 def _with_disturbances(found: _Measured, watch: Watch) -> _Measured:
