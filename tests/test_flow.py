@@ -396,7 +396,7 @@ def test_a_run_that_ends_before_its_control_is_not_believed():
     run = a_run(a_measurement(pairs=(pair,) * 5), against=Against("main", "abc"), finished=False)
     (finding,) = judge(run)
 
-    assert (finding.verdict, finding.code) == (Verdict.INCONCLUSIVE, "control-moved")
+    assert (finding.verdict, finding.code) == (Verdict.INCONCLUSIVE, "no-control")
     assert finding.sentence.startswith("the run ended before the base was measured against itself")
 
 
@@ -421,7 +421,7 @@ def test_a_control_that_is_disturbed_again_and_again_is_given_up_and_vouches_for
     run, _, found = take_turns(lab)
 
     assert len(run.against.control) == LOOKS[0] + SPARE_PAIRS
-    assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "control-moved")}
+    assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "no-control")}
     assert "(gemm/s128), which was disturbed by python (77): nothing vouches" in found["gemm"].sentence
 
 

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
@@ -91,13 +92,23 @@ def _reasons(pairs: Sequence[Pair]) -> str:
     return ", ".join(sorted({reason for pair in pairs for reason in pair.disturbed}))
 
 
-def control_trouble(run: Run, against: Against) -> str:
-    """Say in a sentence that what cannot have changed did change in this session; empty: it can be believed.
+class Trouble(NamedTuple):
+    """Why nothing in a session can be believed."""
+
+    code: str
+    """`control-moved`, or `no-control` where nothing vouches for the session."""
+    sentence: str
+
+
+def control_trouble(run: Run, against: Against) -> Trouble | None:
+    """Say that what cannot have changed did change in this session; None: it can be believed.
 
     That is the base against itself, and every case whose machine code is the same on both sides.
     """
     if not run.finished and not against.control_case:
-        return "the run ended before the base was measured against itself: nothing vouches for it"
+        return Trouble(
+            "no-control", "the run ended before the base was measured against itself: nothing vouches for it"
+        )
     sound = [log_ratio(pair) for pair in against.control if not pair.disturbed]
     trouble = base_trouble(sound, against.control_case, _reasons(against.control))
     identical = [m for m in run.measurements if is_identical(m)]
@@ -107,30 +118,31 @@ def control_trouble(run: Run, against: Against) -> str:
     return trouble
 
 
-def base_trouble(values: Sequence[float], case: str, disturbed: str = "") -> str:
+def base_trouble(values: Sequence[float], case: str, disturbed: str = "") -> Trouble | None:
     """Say what the control casts doubt on, from the log ratios of its sound pairs; no control case, no doubt.
 
     `disturbed` says what spoilt the other pairs.
     """
     if case and len(values) < LEAST_CONTROL:
         why = f", which was disturbed by {disturbed}" if disturbed else ""
-        return f"the base could not be measured against itself ({case}){why}: nothing vouches for this session"
-    return _moved(values, case, "the base differed from itself") if values else ""
+        sentence = f"the base could not be measured against itself ({case}){why}: nothing vouches for this session"
+        return Trouble("no-control", sentence)
+    return _moved(values, case, "the base differed from itself") if values else None
 
 
-def _moved(values: Sequence[float], case: str, what: str, comparisons: int = 1) -> str:
+def _moved(values: Sequence[float], case: str, what: str, comparisons: int = 1) -> Trouble | None:
     found = pair_interval(values, 1 - 0.01 / comparisons)
     if found.low <= 1 <= found.high or max(found.point, 1 / found.point) - 1 < CONTROL_FLOOR:
-        return ""
+        return None
     moved = percent(found.point - 1, sign=True)
-    return f"{what} by {moved} ({case}): this session cannot be believed"
+    return Trouble("control-moved", f"{what} by {moved} ({case}): this session cannot be believed")
 
 
-def believe(outcome: Outcome, trouble: str) -> Outcome:
+def believe(outcome: Outcome, trouble: Trouble | None) -> Outcome:
     """Return the outcome, which is INCONCLUSIVE in a session that cannot be believed."""
     if not trouble or outcome.verdict is Verdict.INCONCLUSIVE:
         return outcome
-    return replace(outcome, verdict=Verdict.INCONCLUSIVE, code="control-moved", sentence=trouble)
+    return replace(outcome, verdict=Verdict.INCONCLUSIVE, code=trouble.code, sentence=trouble.sentence)
 
 
 def removed_kernels(run: Run, against: Against) -> list[Finding]:
