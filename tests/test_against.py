@@ -147,6 +147,18 @@ def test_a_case_with_a_parameter_that_the_base_does_not_know_is_new_and_the_othe
     assert found == {"one": ("UNCHANGED", "within-noise"), "two": ("NEW", "not-in-base")}, ran.output
 
 
+def test_a_parameter_that_got_another_name_makes_no_case_new(repository):
+    for file in ("kernel.toml", "kernel.py"):
+        path = repository / "kernels/nap" / file
+        path.write_text(path.read_text().replace("microseconds", "duration"))
+    commit("another name")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert (cases["nap"]["verdict"], cases["nap"]["code"]) == ("NOT_COMPARABLE", "base-failed")
+    assert ran.exit_code == 1
+
+
 def test_a_base_that_fails_is_said_and_never_a_pass_of_the_comparison(repository):
     (repository / "kernels/nap/kernel.py").write_text("raise RuntimeError('half written')")
     commit("broken")

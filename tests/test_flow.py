@@ -391,6 +391,13 @@ def test_where_memory_runs_out_after_the_first_pairs_those_of_another_method_do_
     assert found["gemm"].sentence.endswith("; 2 more pairs do not count: timed by cuda-graph")
 
 
+def test_a_disturbed_pair_of_another_method_costs_the_others_nothing():
+    pair = Pair((50e-6,) * 4, (60e-6,) * 4, 100, "cuda-graph")
+    other = replace(pair, method="cuda-graph/alternating", disturbed=("python (77)",))
+
+    assert a_measurement(replicates=(), pairs=(*(pair,) * 5, other)).sound_pairs == (pair,) * 5
+
+
 def test_a_run_that_ends_before_its_control_is_not_believed():
     pair = Pair((50e-6,) * 4, (60e-6,) * 4, 100, "cuda-graph")
     run = a_run(a_measurement(pairs=(pair,) * 5), against=Against("main", "abc"), finished=False)
@@ -422,7 +429,7 @@ def test_a_control_that_is_disturbed_again_and_again_is_given_up_and_vouches_for
 
     assert len(run.against.control) == LOOKS[0] + SPARE_PAIRS
     assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "no-control")}
-    assert "(gemm/s128), which was disturbed by python (77): nothing vouches" in found["gemm"].sentence
+    assert "in 0 of at least 4 pairs (gemm/s128), which was disturbed by python (77): nothing" in found["gemm"].sentence
 
 
 def test_the_control_takes_as_many_pairs_as_the_cases_and_one_more_for_each_look():
@@ -431,17 +438,33 @@ def test_the_control_takes_as_many_pairs_as_the_cases_and_one_more_for_each_look
     assert len(run.against.control) == LOOKS[0] + len(LOOKS) - 1
 
 
-def test_a_control_that_fails_is_not_tried_again():
-    class NoTwin(TurnsLab):
-        def control(self, job, number):
-            super().control(job, number)
-            return Failure("time", "crashed", "gone")
+class Twins(TurnsLab):
+    """Of whose controls those fail that a script says."""
 
-    lab = NoTwin()
-    run, _, _ = take_turns(lab)
+    def __init__(self, fails, **more):
+        super().__init__(**more)
+        self.fails = itertools.chain(fails, itertools.repeat(fails[-1]))
 
+    def control(self, job, number):
+        pair = super().control(job, number)
+        return Failure("time", "crashed", "gone") if next(self.fails) else pair
+
+
+def test_a_control_that_fails_is_given_up_after_two_in_a_row_and_said_once():
+    lab = Twins([True], ratios={"gemm/s128": OPEN})
+    run, _, found = take_turns(lab)
+
+    assert lab.log.count(("control", "gemm/s128")) == 2 * len(LOOKS)
     assert [note.message for note in run.notes] == ["the base could not be measured against itself: gone"]
-    assert lab.log.count(("control", "gemm/s128")) == 1
+    assert found["sdpa"].code == "no-control"
+
+
+@pytest.mark.parametrize("fails", [[True, False], [False, True, False, False], [False] * 5 + [True]])
+def test_a_control_that_fails_now_and_then_has_its_pairs_all_the_same(fails):
+    run, _, found = take_turns(Twins(fails, ratios={"gemm/s128": OPEN}))
+
+    assert len(run.against.control) >= LOOKS[0]
+    assert (run.notes, found["sdpa"].code) == ((), "within-noise")
 
 
 def test_disturbances_without_end_cost_a_few_pairs_for_each_look_and_are_not_taken_for_a_budget():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.core.decision import SEEN, decide
+from ci_perf.core.decision import decide, times_half
 from ci_perf.core.gates import counter_changes, judge_gate
 from ci_perf.core.kernel_names import NameChanges
 from ci_perf.core.metrics import METRICS, Trust
@@ -136,7 +136,7 @@ def test_an_interval_that_reaches_a_threshold_is_inconclusive_not_unchanged():
 def test_the_detectable_change_is_the_wider_side_of_the_interval(odd):
     outcome = decide([50e-6] * 6, [(*times(odd, [50e-6] * 2), *[50e-6] * 4)], Policy())
 
-    assert outcome.detectable == pytest.approx(max(odd, 1 / odd) ** SEEN - 1)
+    assert outcome.detectable == pytest.approx(max(odd, 1 / odd) ** times_half(0.99) - 1)
     assert outcome.sentence == "+0.0 %; a change of 2.7 % would likely be seen"
 
 

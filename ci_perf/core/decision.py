@@ -23,8 +23,6 @@ from ci_perf.core.stats import Interval, ratio_interval
 
 STORED = 0.01
 """A stored time is off by so much a few minutes later: no smaller change is established, or said to be seen."""
-SEEN = 1 + NormalDist().inv_cdf(0.8) / NormalDist().inv_cdf(0.995)
-"""A change of so many times half of a 99 % interval is seen in four of five runs, of half of it in one of two."""
 FAR = 2
 """An interval that lies wholly beyond the threshold twice over needs no separation: one odd process cannot hide it."""
 _ROUNDING = 1 - 1e-9
@@ -94,7 +92,7 @@ def _decide_lower(
     points = [plain.point, *(ratio_interval(base, batch, policy.confidence).point for batch in batches)]
     slow, fast = thresholds(policy)
     spread = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
-    detectable = max((1 + spread) ** SEEN - 1, STORED)
+    detectable = max((1 + spread) ** times_half(policy.confidence) - 1, STORED)
     if plain.point >= slow or 1 / plain.point >= fast:
         verdict, word = (Verdict.REGRESSION, "slower") if plain.point >= slow else (Verdict.SPEEDUP, "faster")
         beyond = [p >= slow if word == "slower" else 1 / p >= fast for p in points[1:]]
@@ -112,6 +110,15 @@ def _decide_lower(
     if plain.high >= slow or 1 / max(plain.low, 1e-300) >= fast:
         return Outcome(Verdict.INCONCLUSIVE, "interval-too-wide", _allows(plain), plain, detectable)
     return Outcome(Verdict.UNCHANGED, "within-noise", _unchanged(plain, detectable), plain, detectable)
+
+
+def times_half(confidence: float) -> float:
+    """Return how many times half of an interval a change must be to be seen in four of five runs; once: in one of two.
+
+    >>> f"{times_half(0.99):.2f} {times_half(0.95):.2f}"
+    '1.33 1.43'
+    """
+    return 1 + NormalDist().inv_cdf(0.8) / NormalDist().inv_cdf(1 - (1 - confidence) / 2)
 
 
 def _doubt_of_batches(beyond: Sequence[bool]) -> tuple[str, str] | None:

@@ -369,9 +369,9 @@ class Measurement:
 
     @property
     def sound_pairs(self) -> tuple[Pair, ...]:
-        """The pairs that nothing disturbed, timed as the last one: memory may run out after the first."""
-        method = self.pairs[-1].method if self.pairs else ""
-        return tuple(pair for pair in self.pairs if not pair.disturbed and pair.method == method)
+        """The pairs that nothing disturbed, timed as the last of them: memory may run out after the first."""
+        undisturbed = [pair for pair in self.pairs if not pair.disturbed]
+        return tuple(pair for pair in undisturbed if pair.method == undisturbed[-1].method)
 
     @property
     def unit(self) -> str:

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from functools import cache
+from statistics import NormalDist
 
 from ci_perf.core.decision import Outcome, size, thresholds
 from ci_perf.core.model import Pair, Policy, Verdict
@@ -26,6 +27,9 @@ TRIMMED_FROM = 8
 """From so many pairs on the lowest and the highest do not count; fewer could not spare them."""
 POWER = 0.8
 """How often a change that is called detectable is seen."""
+LEAST_CLOCKS = 3
+"""The interval of two pairs excludes next to nothing."""
+UNEVEN = "uneven-clock"
 NEEDS_MORE_PAIRS = "needs-more-pairs"
 """The reason code of a case that the next look may decide."""
 LARGEST_LOG = 700.0
@@ -61,19 +65,21 @@ def pair_interval(values: Sequence[float], confidence: float) -> Interval:
 
 
 def detectable_change(values: Sequence[float], confidence: float) -> float:
-    """Return the smallest change, as a fraction, whose interval excludes no change in four of five such sets of pairs.
+    """Return the smallest change, as a fraction, that four of five sets of as many pairs tell from none.
 
-    By half of the interval alone it would in one of two. The sum of both quantiles times the error is the usual
-    approximation: Chow, Shao and Wang, Sample Size Calculations in Clinical Research, 3.1.
+    That is for the scatter of these; by half of the interval alone it would in one of two. What is asked of the
+    noncentral t distribution is had from the normal one: Abramowitz and Stegun, Handbook of Mathematical Functions,
+    26.7.10.
 
     >>> f"{detectable_change([0.049, 0.050, 0.051, 0.0505, 0.0495], 0.99):.4f}"
-    '0.0020'
+    '0.0021'
     """
     if len(values) < 2:
         return math.inf
     _, error, degrees = _estimate(values)
-    quantiles = t_quantile(1 - (1 - confidence) / 2, degrees) + t_quantile(POWER, degrees)
-    return _exp(quantiles * error) - 1
+    t = t_quantile(1 - (1 - confidence) / 2, degrees)
+    wider = math.sqrt(1 + t * t / (2 * degrees))
+    return _exp((t * (1 - 1 / (4 * degrees)) + NormalDist().inv_cdf(POWER) * wider) * error) - 1
 
 
 def _estimate(values: Sequence[float]) -> tuple[float, float, int]:
@@ -98,6 +104,11 @@ def clock_ratio(clocks: Sequence[float | None], pairs: int) -> float | None:
     """
     known = [clock for clock in clocks if clock]
     return statistics.median(known) if known and 2 * len(known) >= pairs else None
+
+
+def knows_clocks(clocks: Sequence[float | None], pairs: int) -> bool:
+    """Say whether enough pairs know their clocks: half of them, and so many that an interval can establish anything."""
+    return clock_ratio(clocks, pairs) is not None and sum(1 for clock in clocks if clock) >= LEAST_CLOCKS
 
 
 def decide_pairs(
@@ -138,7 +149,8 @@ def decide_pairs(
         if doubt:
             code = doubt if doubt == NEEDS_MORE_PAIRS else f"{word}-{doubt}"
             differed = percent((clock_ratio(clocks, len(values)) or 1.0) - 1, sign=True)
-            sentence = f"{size(seen.point)}, but not in SM cycles: the clocks differed by {differed}"
+            why = "not in SM cycles" if doubt == "clock" else "SM clocks too uneven to tell whether in cycles, too"
+            sentence = f"{size(seen.point)}, but {why}: the clocks differed by {differed}"
             return Outcome(Verdict.INCONCLUSIVE, code, sentence, seen, detectable)
         verdict = Verdict.REGRESSION if slower else Verdict.SPEEDUP
         sentence = f"{size(seen.point)} in {len(values)} pairs of processes that took turns"
@@ -156,7 +168,7 @@ def _doubt_of_clock(
     Time x clock is cycles. A change of the code is there in them, too: their interval excludes no change, and reaches
     the threshold. The clock of a pair is read a few times only, so its scatter is a part of that interval.
     """
-    if clock_ratio(clocks, len(values)) is None:
+    if not knows_clocks(clocks, len(values)):
         return ""
     cycles = pair_interval([v + math.log(c) for v, c in zip(values, clocks, strict=True) if c], confidence)
     slower = threshold > 1
@@ -164,7 +176,7 @@ def _doubt_of_clock(
     reaches = cycles.high >= threshold if slower else cycles.low <= threshold
     if there and reaches:
         return ""
-    return "clock" if last or not reaches else NEEDS_MORE_PAIRS
+    return "clock" if not reaches else UNEVEN if last else NEEDS_MORE_PAIRS
 
 
 @cache

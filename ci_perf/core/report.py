@@ -16,6 +16,7 @@ from ci_perf.core.roofline import Roofline, roofline
 from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import Summary, summarize
 from ci_perf.core.verdict import is_red, judge
+from ci_perf.core.versus import CONTROL_MOVED, NO_CONTROL
 
 ORDER = (
     Verdict.FAILED,
@@ -232,6 +233,8 @@ _STEPS: Mapping[str, tuple[str, str]] = {
         "Keep it: `ci-perf baseline accept` makes the faster time the one to defend.",
         "Keep it: once it is merged, accept a baseline, so that the faster time is the one to defend.",
     ),
+    "control-moved": ("This session cannot be believed: run again on a GPU that nothing else uses.",) * 2,
+    "no-control": ("Nothing vouches for this session: see why the base has no control, and run again.",) * 2,
     "base-failed": ("The base could not be measured in some cases, which is no pass: see why.",) * 2,
     "budget": ("Some cases were not decided within the budget: raise `--budget` or `--case-budget`.",) * 2,
     "inconclusive": (
@@ -257,6 +260,7 @@ def _next_step(rows: list[Row], compared: int, run: Run) -> str:
         ("nothing", not compared),
         ("unchecked", any(row.finding.code == UNCHECKED for row in rows)),
         ("speedup", Verdict.SPEEDUP in verdicts),
+        *((code, any(row.finding.code == code for row in rows)) for code in (CONTROL_MOVED, NO_CONTROL)),
         ("base-failed", any(row.finding.code == "base-failed" for row in rows)),
         ("budget", any(row.finding.code == "budget-spent" for row in rows)),
         ("inconclusive", Verdict.INCONCLUSIVE in verdicts),

@@ -9,12 +9,15 @@ from typing import NamedTuple
 from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, KernelSpec, Measurement, Pair, Policy, Run, Verdict
-from ci_perf.core.paired import LOOKS, clock_ratio, decide_pairs, log_ratio, pair_interval
+from ci_perf.core.paired import LOOKS, decide_pairs, knows_clocks, log_ratio, pair_interval
 from ci_perf.core.quantity import percent
 
 NOT_IN_BASE = "not-in-base"
+NO_CONTROL = "no-control"
+CONTROL_MOVED = "control-moved"
 LEAST_CONTROL = 4
-"""Of fewer sound pairs the interval is too wide to see a base that differs from itself: of two at least +- 2 %."""
+"""Of fewer pairs the interval is too wide to see that the base differs from itself by what casts doubt: 3 pairs that
+scatter by 0.3 %, which is usual, allow 1.7 % either way."""
 CONTROL_FLOOR = 0.01
 """How far base against base may be off without casting doubt on the session: ten times its usual scatter."""
 
@@ -58,7 +61,7 @@ def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: i
         clocks=clocks,
     )
     has_clocks = measurement.device == "cuda" and spec.program is None
-    if outcome.verdict.is_change and has_clocks and clock_ratio(clocks, len(pairs)) is None:
+    if outcome.verdict.is_change and has_clocks and not knows_clocks(clocks, len(pairs)):
         return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")
     if outcome.code == "interval-too-wide" and len(measurement.pairs) < LOOKS[-1]:
         number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"
@@ -106,9 +109,7 @@ def control_trouble(run: Run, against: Against) -> Trouble | None:
     That is the base against itself, and every case whose machine code is the same on both sides.
     """
     if not run.finished and not against.control_case:
-        return Trouble(
-            "no-control", "the run ended before the base was measured against itself: nothing vouches for it"
-        )
+        return Trouble(NO_CONTROL, "the run ended before the base was measured against itself: nothing vouches for it")
     sound = [log_ratio(pair) for pair in against.control if not pair.disturbed]
     trouble = base_trouble(sound, against.control_case, _reasons(against.control))
     identical = [m for m in run.measurements if is_identical(m)]
@@ -125,8 +126,9 @@ def base_trouble(values: Sequence[float], case: str, disturbed: str = "") -> Tro
     """
     if case and len(values) < LEAST_CONTROL:
         why = f", which was disturbed by {disturbed}" if disturbed else ""
-        sentence = f"the base could not be measured against itself ({case}){why}: nothing vouches for this session"
-        return Trouble("no-control", sentence)
+        pairs = f"in {len(values)} of at least {LEAST_CONTROL} pairs"
+        sentence = f"the base was measured against itself {pairs} ({case}){why}: nothing vouches for this session"
+        return Trouble(NO_CONTROL, sentence)
     return _moved(values, case, "the base differed from itself") if values else None
 
 
@@ -135,7 +137,7 @@ def _moved(values: Sequence[float], case: str, what: str, comparisons: int = 1) 
     if found.low <= 1 <= found.high or max(found.point, 1 / found.point) - 1 < CONTROL_FLOOR:
         return None
     moved = percent(found.point - 1, sign=True)
-    return Trouble("control-moved", f"{what} by {moved} ({case}): this session cannot be believed")
+    return Trouble(CONTROL_MOVED, f"{what} by {moved} ({case}): this session cannot be believed")
 
 
 def believe(outcome: Outcome, trouble: Trouble | None) -> Outcome:

@@ -3,9 +3,9 @@
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,8 @@ class Base:
     against: Against
     side: Side
     twin: Side
+    cases: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The names of the cases that the base's own kernel.toml has, by the head's names of kernels."""
 
 
 @contextmanager
@@ -82,7 +84,8 @@ def prepared(
             for started in (worker, twin):
                 started.begin()
             side = Side("base", tree, kernels, worker)
-            yield Base(against, side, replace(side, worker=twin))
+            cases = {name: _cases_of(tree, spec) for name, spec in kernels.items()}
+            yield Base(against, side, replace(side, worker=twin), cases)
 
 
 _INSTALLS = re.compile(r"\binstall\b.*\s(-e|--editable|\.\S*|/\S+)(\s|\[|$)|\bsetup\.py\s+(develop|install)\b")
@@ -184,6 +187,15 @@ def _kernels_of(tree: Path, head: Sequence[KernelSpec], renamed: Mapping[str, st
             folder, _, file = entry.rpartition("/")
             found[spec.name] = replace(spec, folder=folder, entry=file)
     return found
+
+
+def _cases_of(tree: Path, spec: KernelSpec) -> Collection[str]:
+    """Return the names of the cases of the base's own kernel.toml; the head's where that one cannot be read."""
+    file = tree / spec.folder / "kernel.toml"
+    try:
+        return frozenset(parse_kernel(file.read_text(encoding="utf-8"), name=spec.name, folder=spec.folder).cases)
+    except (OSError, UnicodeDecodeError, CiPerfError):
+        return frozenset(spec.cases)
 
 
 def _entry_of(tree: Path, spec: KernelSpec) -> str:

@@ -59,9 +59,8 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     if commit is None:
         if _git(root, "rev-parse", "--git-dir") is None:
             raise MachineError(f"--against {ref}: {root} is in no git repository", hint="a base is a commit of one")
-        why = _why_not_fetched(root, target.removeprefix("origin/"))
         raise MachineError(
-            f"--against {ref}: git knows no commit `{target}` here, and {why}",
+            f"--against {ref}: git knows no commit `{target}` here, and {_why_not_fetched(root)}",
             hint="check out with `fetch-depth: 0`, or name a commit that exists",
         )
     if merged_into or (ref != "base" and not ref.startswith("merge-base:")):
@@ -134,16 +133,14 @@ def _fetch(root: Path, name: str) -> str | None:
     return _commit(root, "FETCH_HEAD")
 
 
-def _why_not_fetched(root: Path, name: str) -> str:
-    """Say why origin did not give a commit: it may lack it, or not have been reached, or not have let us in."""
-    lacking = "origin does not have it"
-    if name.startswith("-"):
-        return lacking
-    status, said = _run(root, "fetch", "--dry-run", "--no-tags", "origin", name, timeout_s=_FETCH_TIMEOUT_S)
-    lines = said.strip().splitlines()
-    if status == 0 or not lines or any(words in said for words in ("find remote ref", "not our ref")):
-        return lacking
-    return f"origin could not be asked: {re.sub(r'//[^/@ ]*@', '//', lines[0])[:300]}"
+def _why_not_fetched(root: Path) -> str:
+    """Say why origin did not give a commit: it lacks it, or could not be reached, or did not let us in."""
+    status, said = _run(root, "ls-remote", "--quiet", "origin", "HEAD", timeout_s=_FETCH_TIMEOUT_S)
+    if status == 0:
+        return "origin does not have it"
+    lines = said.strip().splitlines() or ["git gave no reason"]
+    fatal = next((line for line in lines if line.lower().startswith(("fatal:", "error"))), lines[-1])
+    return f"origin could not be asked: {re.sub(r'//[^/@ ]*@', '//', fatal)[:300]}"
 
 
 def _deepen(root: Path, name: str) -> str | None:
@@ -262,7 +259,8 @@ def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | No
 def _run(root: Path, *arguments: str, timeout_s: float) -> tuple[int, str]:
     """Return git's status and what it said; where it cannot be started, or takes too long, the reason."""
     try:
-        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s, env=outside_hooks(os.environ))
+        env = {**outside_hooks(os.environ), "LC_ALL": "C"}  # its words are read
+        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s, env=env)
     except MachineError as error:
         return 1, str(error)
     if completed.timed_out:

@@ -1,6 +1,5 @@
 """The real machine: workers and programs that verify and time, one session of each profiler for all cases."""
 
-import re
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +23,8 @@ from ci_perf.flow.lab import Profiled
 
 HELLO_TIMEOUT_S = 120.0
 Found = TypeVar("Found")
-_OTHER_PARAMETERS = re.compile(r"make_inputs\(\) (got an unexpected keyword argument|missing \d+ required)")
-"""What Python says where a function has other parameters than it is called with."""
+_OTHER_PARAMETERS = "make_inputs() got an unexpected keyword argument"
+"""What Python says where a function does not know a parameter."""
 
 _Counters = Mapping[str, Sequence[Mapping[str, Reading]]]
 """The counters of each launch, by label of the case."""
@@ -119,7 +118,7 @@ class MachineLab:
         measured = with_head.pairs([job for job in known if job.spec.program is None], number)
         for job, pair in self._timed(measured):
             if isinstance(pair, SideFailure):
-                yield job, pair.failure if pair.side == "head" else _why_no_base(pair.failure)
+                yield job, pair.failure if pair.side == "head" else _why_no_base(base, job, pair.failure)
             else:
                 yield job, pair
 
@@ -276,9 +275,10 @@ def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate
 _Measured = TypeVar("_Measured", Replicate, Pair | str | Failure)
 
 
-def _why_no_base(failure: Failure) -> str:
-    """Say why the base has no time: its `make_inputs` may not know the case's parameters, which is to lack the case."""
-    return NOT_IN_BASE if _OTHER_PARAMETERS.search(failure.message) else failure.message
+def _why_no_base(base: Base, job: Job, failure: Failure) -> str:
+    """Say why the base has no time: it may have no such case, and not know its parameters."""
+    new = job.case not in base.cases.get(job.spec.name, (job.case,))
+    return NOT_IN_BASE if new and _OTHER_PARAMETERS in failure.message else failure.message
 
 
 def _with_disturbances(found: _Measured, watch: Watch) -> _Measured:

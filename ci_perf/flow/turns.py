@@ -8,11 +8,14 @@ from ci_perf.core.model import Failure, Note, Pair
 from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS
 from ci_perf.core.plan import Job
 from ci_perf.core.verdict import judge
+from ci_perf.core.versus import LEAST_CONTROL, NO_CONTROL
 from ci_perf.flow.journal import Journal
 from ci_perf.flow.lab import Budget, Lab, Progress
 
 SPARE_PAIRS = 3
 """So many pairs that something disturbed are measured again for each case, and the control, and look."""
+MOST_FAILURES = 2
+"""After so many failures in a row the control is given up for this look."""
 LONG_ENOUGH_S = 20e-6
 """The control is a case that lasts at least so long, where there is one: shorter ones scatter more."""
 
@@ -30,7 +33,7 @@ def take_turns(journal: Journal, lab: Lab, jobs: Sequence[Job], budget: Budget, 
             for job, found in purse.spend(lab.pairs, lacking, number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
-        _control(journal, lab, journal.paired(jobs), before, look if before == 0 else 1)
+        _control(journal, lab, journal.paired(jobs), before, LOOKS[0] + LOOKS.index(look))
         before = look
         undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
         jobs = [job for job in journal.paired(jobs) if job.id in undecided and purse.allows(job)]
@@ -78,23 +81,31 @@ class _Purse:
 
 
 def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted: int) -> None:
-    """Measure the base against itself, on a case that has a base, until so many pairs are undisturbed or one fails."""
+    """Measure the base against itself, on a case that has a base, until so many pairs in all are undisturbed.
+
+    What is disturbed, or fails, is measured again as often as a pair of a case; two failures in a row end it.
+    """
     against = journal.run.against
     if against is None or not (jobs or against.control_case):
         return
     journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
-    found: list[Pair] = []
-    for number in range(first, first + wanted + SPARE_PAIRS):
-        if sum(not pair.disturbed for pair in found) == wanted:
+    pairs = list(against.control)
+    failures: list[str] = []
+    lacking = wanted - sum(not pair.disturbed for pair in pairs)
+    for number in range(first, first + lacking + SPARE_PAIRS):
+        if sum(not pair.disturbed for pair in pairs) >= wanted or len(failures) == MOST_FAILURES:
             break
-        pair = lab.control(job, number)
-        if not isinstance(pair, Pair):
-            why = pair if isinstance(pair, str) else pair.message
-            message = f"the base could not be measured against itself: {why}"
-            journal.note(Note("no-control", message, "see the worker's log; without a control no verdict is believed"))
-            break
-        found.append(pair)
-    journal.put_control(replace(against, control_case=job.id, control=(*against.control, *found)))
+        found = lab.control(job, number)
+        if isinstance(found, Pair):
+            pairs.append(found)
+            failures.clear()
+        else:
+            failures.append(found if isinstance(found, str) else found.message)
+    journal.put_control(replace(against, control_case=job.id, control=tuple(pairs)))
+    known = any(note.code == NO_CONTROL for note in journal.run.notes)
+    if failures and not known and sum(not pair.disturbed for pair in pairs) < LEAST_CONTROL:
+        message = f"the base could not be measured against itself: {failures[-1]}"
+        journal.note(Note(NO_CONTROL, message, "see the worker's log; without a control no verdict is believed"))
 
 
 def _steadiest(journal: Journal, jobs: Sequence[Job]) -> Job:
