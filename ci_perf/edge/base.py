@@ -84,7 +84,7 @@ def prepared(
             for started in (worker, twin):
                 started.begin()
             side = Side("base", tree, kernels, worker)
-            cases = {name: _cases_of(tree, spec) for name, spec in kernels.items()}
+            cases = {name: frozenset(_own(tree, spec).cases) for name, spec in kernels.items()}
             yield Base(against, side, replace(side, worker=twin), cases)
 
 
@@ -182,26 +182,17 @@ def _kernels_of(tree: Path, head: Sequence[KernelSpec], renamed: Mapping[str, st
             if (tree / spec.folder / "kernel.toml").is_file():
                 found[spec.name] = spec
             continue
-        entry = renamed.get(f"{spec.folder}/{spec.entry}", f"{spec.folder}/{_entry_of(tree, spec)}")
+        entry = renamed.get(f"{spec.folder}/{spec.entry}", f"{spec.folder}/{_own(tree, spec).entry}")
         if (tree / entry).is_file():
             folder, _, file = entry.rpartition("/")
             found[spec.name] = replace(spec, folder=folder, entry=file)
     return found
 
 
-def _cases_of(tree: Path, spec: KernelSpec) -> Collection[str]:
-    """Return the names of the cases of the base's own kernel.toml; the head's where that one cannot be read."""
+def _own(tree: Path, spec: KernelSpec) -> KernelSpec:
+    """Return what the base's own kernel.toml says of a kernel; what the head's says where that one cannot be read."""
     file = tree / spec.folder / "kernel.toml"
     try:
-        return frozenset(parse_kernel(file.read_text(encoding="utf-8"), name=spec.name, folder=spec.folder).cases)
+        return parse_kernel(file.read_text(encoding="utf-8"), name=spec.name, folder=spec.folder)
     except (OSError, UnicodeDecodeError, CiPerfError):
-        return frozenset(spec.cases)
-
-
-def _entry_of(tree: Path, spec: KernelSpec) -> str:
-    """Return the entry that the base's own kernel.toml names; the head's where that one cannot be read."""
-    file = tree / spec.folder / "kernel.toml"
-    try:
-        return parse_kernel(file.read_text(encoding="utf-8"), name=spec.name, folder=spec.folder).entry
-    except (OSError, UnicodeDecodeError, CiPerfError):
-        return spec.entry
+        return spec
