@@ -87,8 +87,8 @@ def _judge_case(
         failure = measurement.failure
         return replace(blank, code=failure.code, sentence=f"{failure.stage}: {failure.message}")
     if not measurement.timed and not measurement.unpaired:
-        ended = "the budget was spent" if run.finished and run.against else "the run ended"
-        code = "budget-spent" if run.finished and run.against else "not-measured"
+        spent = run.finished and run.against is not None
+        code, ended = ("budget-spent", "the budget was spent") if spent else ("not-measured", "the run ended")
         return replace(blank, verdict=Verdict.INCONCLUSIVE, code=code, sentence=f"{ended} before it was timed")
     spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
     if len(measurement.methods) == 1:

@@ -91,9 +91,12 @@ def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted
     journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
     pairs = list(against.control)
     failures: list[str] = []
-    lacking = wanted - sum(not pair.disturbed for pair in pairs)
-    for number in range(first, first + lacking + SPARE_PAIRS):
-        if sum(not pair.disturbed for pair in pairs) >= wanted or len(failures) == MOST_FAILURES:
+
+    def sound() -> int:
+        return sum(not pair.disturbed for pair in pairs)
+
+    for number in range(first, first + wanted - sound() + SPARE_PAIRS):
+        if sound() >= wanted or len(failures) == MOST_FAILURES:
             break
         found = lab.control(job, number)
         if isinstance(found, Pair):
@@ -103,7 +106,7 @@ def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted
             failures.append(found if isinstance(found, str) else found.message)
     journal.put_control(replace(against, control_case=job.id, control=tuple(pairs)))
     known = any(note.code == NO_CONTROL for note in journal.run.notes)
-    if failures and not known and sum(not pair.disturbed for pair in pairs) < LEAST_CONTROL:
+    if failures and not known and sound() < LEAST_CONTROL:
         message = f"the base could not be measured against itself: {failures[-1]}"
         journal.note(Note(NO_CONTROL, message, "see the worker's log; without a control no verdict is believed"))
 
