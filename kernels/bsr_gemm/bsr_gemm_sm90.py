@@ -1,6 +1,6 @@
 """out = A b for A in blocks (BSR) of 64 x 64 or 128 x 128 in long rows, on Hopper.
 
-Bound by the tensor cores: at 4096^3 with half of the blocks, 68.7 GFLOP take 98 us at the 701 TFLOP/s of a dense
+Bound by the tensor cores: at 4096^3 with half of the blocks, 68.7 GFLOP take 99 us at the 694 TFLOP/s of a dense
 product, and 84 MB 20 us at 4.2 TB/s.  Tiles of 256 columns, the largest that the registers hold, ask L2 for the fewest
 bytes, and leave no room for a second program on the multiprocessor.  So what is done once a tile must run beside the
 products of another one in the same program, in three roles with warps of their own:
@@ -14,7 +14,7 @@ products of another one in the same program, in three roles with warps of their 
 
 A tile's neighbours in time are other rows of the same columns: b is read from memory once and found in L2 after that.
 Blocks of 64 x 64 ask L2 for 320 values for each 64 x 256 products, 1.34 GB at 4096^3 with half of the blocks; in the
-151 us that it takes these are 8.9 TB/s, which seems to be what bounds it (128 x 128: 805 MB, 115 us).
+151 us that it takes these are 8.9 TB/s, which seems to be what bounds it (128 x 128: 805 MB, 113 us).
 
 Rates and times are those of baselines/h200/kernels.md. Written for Triton 3.6, whose Gluon may still change.
 """

@@ -1,7 +1,7 @@
 """out = A b for A in blocks (BSR) of 128 x 128 in short rows, on Hopper.
 
 Two floors of one height: at 8192^3 with 6.25 % of the blocks, reading b and writing the output, 268 MB, takes 90 us at
-3.0 TB/s, and 68.7 GFLOP take 97 us at the 712 TFLOP/s of a dense product.  A value of the output is a sum of only some
+3.0 TB/s, and 68.7 GFLOP take 102 us at the 673 TFLOP/s of a dense product.  A value of the output is a sum of only some
 512 products, so what happens once a tile counts as much as they do: finding the blocks, filling the pipeline, storing.
 
 One program makes one tile of 128 x 128, in 98 KB of shared memory, so that two share a multiprocessor: while one begins

@@ -1,8 +1,8 @@
 """c = a b for Hopper: a warp loads through TMA, eight warps multiply with wgmma and store.
 
-Bound by the tensor cores. 4096^3 in bfloat16 is 137 GFLOP, 193 us at the 712 TFLOP/s that an H100 holds within its
-power limit (baselines/h100-80gb-hbm3/kernels.md), and 101 MB, 34 us at 3 TB/s; in fp8 twice the rate for half the
-bytes read. So the shape serves one aim, that a wgmma is always waiting to start:
+Bound by the tensor cores, and in launch after launch by the power limit: 4096^3 in bfloat16 is 137 GFLOP, which takes
+an H100 194 us, 709 TFLOP/s (baselines/h100-80gb-hbm3/kernels.md), and 101 MB, 33 us at 3 TB/s; in fp8 twice the rate
+for half the bytes read. So the shape serves one aim, that a wgmma is always waiting to start:
 
 - A tile of 128 x 256 leaves each of the two warpgroups 64 x 256 of it, 128 accumulators a thread, the largest wgmma.
   A byte read from L2 serves 85 FLOP in bfloat16; of 128 x 128 tiles 64 FLOP.

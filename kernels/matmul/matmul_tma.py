@@ -1,11 +1,11 @@
 """c = a b for Hopper, where the output is too small for each multiprocessor to get a tile of matmul_sm90.py.
 
 Bound by latency: 256^3 in bfloat16 is 0.03 GFLOP and 0.4 MB, 0.1 us at the speed of memory, and takes 2.3 us, where a
-copy of as much takes 1 us (baselines/h200/kernels.md).  So there is one tile for each program and no roles: with them
-it took 1 us longer, to set up their warps and barriers as it seems.  The tiles are as large as leaves half of the
-multiprocessors with one: a larger one loads less for each product, and more of them share the loading.  Few stages, as
-each is a barrier to set up; a stage of the small tiles is longer instead.  Programs that run at a time share columns of
-b.
+copy of as much takes 1.1 us (baselines/h100-80gb-hbm3/kernels.md).  So there is one tile for each program and no roles:
+with them it took 1 us longer, to set up their warps and barriers as it seems.  The tiles are as large as leaves half of
+the multiprocessors with one: a larger one loads less for each product, and more of them share the loading.  Few stages,
+as each is a barrier to set up; a stage of the small tiles is longer instead.  Programs that run at a time share columns
+of b.
 
 Bound by the number of requests to L2 where rows do not begin at its lines of 128 bytes: kernels/README.md counts them.
 """

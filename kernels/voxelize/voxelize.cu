@@ -4,12 +4,12 @@
 // Points outside the grid are dropped, and so are those that are infinite or not a number.
 //
 // Bound by how many reductions L2 makes, as it seems: on an H200 occupancy takes 9.8 us where its 14.4 MB would take
-// 3.4 us at the 4.2 TB/s of a copy, and the mean of four features, five reductions a point for one, 40 us where 47 MB
+// 3.4 us at the 4.2 TB/s of a copy, and the mean of four features, five reductions a point for one, 41 us where 47 MB
 // would take 11 us, while DRAM is 22 and 29 % busy (baselines/h200/kernels.md, voxelize.json).  On top that is some 80
-// billion reductions a second in both.  Each touches a sector of 32 bytes of L2 for the sake of 4.
-// They return nothing, for occupancy too: L2 does them where the sector lies, and no thread waits.  Points of a warp that share a cell count as one first, as
-// neighbours in a scan do: reductions of one address come one after another.  One point a thread, not four in 16-byte
-// packets: four times as many warps hide more of the latency.
+// billion reductions a second in both.  Each touches a sector of 32 bytes of L2 for the sake of 4.  They return nothing,
+// for occupancy too: L2 does them where the sector lies, and no thread waits.  Points of a warp that share a cell count as
+// one first, as neighbours in a scan do: reductions of one address come one after another.  One point a thread, not four
+// in 16-byte packets: four times as many warps hide more of the latency.
 //
 // The index is exact at little cost: a float32 estimate decides unless it lies so near a border that its error could
 // matter, one coordinate in 8,000 at this size; then float64 does.
