@@ -392,7 +392,7 @@ class Measurement:
         if self.replicates:
             return tuple(replicate for replicate in self.replicates if not replicate.disturbed) or self.replicates
         return tuple(
-            Replicate(p.head, p.launches, p.method, unit=p.unit, better=p.better)
+            Replicate(p.head, p.launches, p.method, throttle_reasons=p.throttle_reasons, unit=p.unit, better=p.better)
             for p in self.sound_pairs or self.pairs
         )
 

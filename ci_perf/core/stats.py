@@ -40,6 +40,10 @@ class Summary:
     p99: float
     median: Interval
     """Of the medians of the processes: the number that is judged."""
+    sm_clock_hz: float | None = None
+    """The median of the processes, or None where one of them has none: the pairs of turns have none."""
+    at_power_limit: bool = False
+    """Whether the power limit held the clock down in more than half of the processes."""
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
@@ -81,6 +85,8 @@ def summarize(replicates: Sequence[Replicate], confidence: float = 0.95) -> Summ
         p95=quantile(samples, 0.95),
         p99=quantile(samples, 0.99),
         median=median_interval(process_medians(replicates), confidence),
+        sm_clock_hz=clock_of(replicates),
+        at_power_limit=2 * sum("sw-power-cap" in r.throttle_reasons for r in replicates) > len(replicates),
     )
 
 

@@ -69,6 +69,8 @@ def _case(row: Row) -> dict[str, object]:
         "arithmetic_intensity": roof.intensity if roof else None,
         "attainable_flop_per_s": roof.attainable_flop_per_s if roof else None,
         "roofline_share": roof.share if roof else None,
+        "sm_clock_hz": summary.sm_clock_hz if summary else None,
+        "at_power_limit": summary.at_power_limit if summary else None,
         "warnings": list(row.warnings),
     }
 
