@@ -30,11 +30,11 @@ def perf_counter():
 time.perf_counter = perf_counter  # a clock that only launches move: a busy machine changes no verdict
 
 def make_inputs(rng, device, microseconds):
-    return microseconds * {factor} / 1e6
+    return microseconds / 1e6
 
 def launch(seconds):
     global now
-    now += seconds * noise.uniform(0.999, 1.001)
+    now += seconds * {factor} * noise.uniform(0.999, 1.001)
     return 1.0
 
 def reference(seconds):
@@ -130,6 +130,39 @@ def test_a_changed_kernel_toml_is_measured_with_the_heads_cases_on_both_sides():
 
     assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
     assert cases["nap"]["base_s"] == pytest.approx(4e-3, rel=0.002)
+
+
+def test_a_commit_that_makes_other_inputs_makes_no_kernel_slower():
+    change_inputs("2 * microseconds")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert (cases["nap"]["verdict"], cases["nap"]["code"]) == ("NOT_COMPARABLE", "other-inputs"), ran.output
+    assert ran.exit_code == 0
+
+
+def test_random_inputs_are_compared_and_it_is_said():
+    change_inputs("microseconds + os.getpid() / 1e9")
+    write("fresh")
+    commit("another kernel")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+    assert cases["nap"]["warnings"] == ["base and head made other inputs: their times may be of other work"]
+
+
+def change_inputs(made):
+    file = Path("kernels/nap/kernel.py")
+    file.write_text(file.read_text().replace("return microseconds /", f"return ({made}) /"))
+    commit("other inputs")
+
+
+def test_several_devices_in_one_session_are_refused():
+    ran, _ = run("--against", "main", "--device", "cpu,cuda")
+
+    assert ran.exit_code == 2
+    assert "flag --device: `cpu,cuda` cannot take turns in one session" in ran.stderr
 
 
 def test_a_case_with_a_parameter_that_the_base_does_not_know_is_new_and_the_others_go_on(repository):

@@ -476,7 +476,7 @@ def test_the_product_for_hopper_is_asked_only_for_matrices_that_tma_can_address(
 def test_products_of_matrices_in_any_order_of_memory_are_right_where_the_library_multiplies(kind):
     kernel = load_kernel("matmul")
     # A multiple of 32 columns: of others, on a CPU with AMX, oneDNN multiplies what lies between rows, the NaN, by zero
-    # (its issue 5717, mended in July 2026).
+    # (its issue 5717, of 2026).
     inputs = kernel.make_inputs(rng(), "cpu", m=33, k=64, n=41, dtype="bfloat16", backend="cublas")
     out = kernel.launch(rearranged(inputs, kind, 0))
     assert worst_error(out, kernel.reference(inputs)) < read_toml("matmul")["tolerance"]["bfloat16"]

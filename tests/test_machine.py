@@ -204,6 +204,18 @@ class TestNvml:
         assert gpu.query_state("GPU-1") == gpu.State()
         assert gpu.query_health("GPU-1") == gpu.Health()
 
+    def test_an_instance_of_a_gpu_has_neighbours_that_nobody_watches(self, monkeypatch):
+        monkeypatch.setattr(gpu, "query_state", lambda _: gpu.State(others=()))
+
+        assert [note.code for note in preflight.strangers("MIG-1")] == ["mig-neighbours"]
+        assert preflight.strangers("GPU-1") == ()
+
+    @pytest.mark.parametrize(("before", "after", "codes"), [(1, 1, []), (1, 3, ["memory-errors"]), (None, 3, [])])
+    def test_memory_errors_since_the_run_began_are_said(self, monkeypatch, before, after, codes):
+        monkeypatch.setattr(gpu, "query_health", lambda _: gpu.Health(uncorrected_errors=after))
+
+        assert [n.code for n in preflight.broken_memory("GPU-1", gpu.Health(uncorrected_errors=before))] == codes
+
     def test_a_gpu_that_cannot_be_watched_is_locked_and_said(self, monkeypatch):
         """In a container without the driver's `utility` capability torch sees the GPU, and NVML does not."""
         monkeypatch.setitem(sys.modules, "pynvml", None)

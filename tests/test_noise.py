@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,20 @@ def test_planted_slowdowns_are_told_on_a_gpu_that_throttles_and_in_recorded_nois
     codes, _ = verdicts(8, true=1.05, **gpu)
 
     assert codes == {"slower": 48}
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_rounds_that_took_no_time_decide_nothing_and_stop_nothing(side):
+    class Lossy(SimulatedGpu):
+        def _pair(self, ratio):
+            pair = super()._pair(ratio)
+            lost = self.chance.random() < 0.2
+            return replace(pair, **{side: (0.0, *getattr(pair, side)[1:])}) if lost else pair
+
+    reports = [build_report(session(Lossy(seed))) for seed in range(4)]
+
+    codes = {row.finding.code for report in reports for row in report.rows}
+    assert codes == {"bad-values", "within-noise"}
 
 
 def test_a_change_whose_clocks_are_not_known_says_so():

@@ -18,6 +18,7 @@ from ci_perf.core.paired import (
     pair_interval,
     t_cdf,
     t_quantile,
+    usable_ratios,
 )
 
 POLICY = Policy()
@@ -83,6 +84,15 @@ def test_what_is_not_clear_asks_for_more_pairs_until_the_last_look():
 
     assert decide_pairs(near, POLICY).code == NEEDS_MORE_PAIRS
     assert decide_pairs(near, POLICY, last=True).verdict in {Verdict.INCONCLUSIVE, Verdict.REGRESSION}
+
+
+@pytest.mark.parametrize("bad", [0.0, -1e-6, math.inf, math.nan])
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_a_pair_with_a_round_of_no_time_has_no_ratio(bad, side):
+    pair = Pair(**{"base": (1e-6, 1e-6), "head": (1e-6, 1e-6), side: (1e-6, bad)}, launches=1, method="cuda-graph")
+
+    assert math.isnan(log_ratio(pair))
+    assert usable_ratios([pair]) == []
 
 
 @pytest.mark.parametrize("values", [[], [math.nan] * 5, [math.inf] * 5, [0.05]])

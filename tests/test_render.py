@@ -351,6 +351,14 @@ def test_a_name_that_no_run_file_can_hold_never_gets_this_far():
         load_run(text.replace('"broken"', r'"\ud83d"'), "run.json")
 
 
+def test_a_case_that_ran_at_the_power_limit_says_so_also_without_a_roofline():
+    processes = [replace(p, sm_clock_hz=1.47e9, throttle_reasons=("sw-power-cap",)) for p in a_measurement().replicates]
+    report = build_report(a_run(replace(a_measurement(), replicates=tuple(processes))))
+
+    assert "| at the power limit (1.47 GHz) |" in render_comment(report)
+    assert json.loads(render_json(report))["cases"][0]["at_power_limit"] is True
+
+
 def test_csv_leaves_empty_what_is_not_known():
     failed = a_measurement(failure=Failure("verify", "raised", "ValueError"), replicates=())
     (line,) = csv.DictReader(io.StringIO(render_csv(build_report(a_run(failed)))))

@@ -2,6 +2,7 @@ import itertools
 import math
 import random
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -147,6 +148,27 @@ def test_a_summary_keeps_samples_and_processes_apart():
     assert (summary.mean, summary.sd) == pytest.approx((statistics.mean(samples), statistics.stdev(samples)))
     assert summary.cv == summary.sd / summary.mean
     assert summary.p50 < summary.p95 < summary.p99 < 3.06
+
+
+CAPPED = {"throttle_reasons": ("sw-power-cap",)}
+
+
+@pytest.mark.parametrize(
+    ("processes", "limited"),
+    [
+        ([{**CAPPED, "sm_clock_hz": 1.47e9}] * 3 + [{"sm_clock_hz": 1.98e9}] * 2, True),
+        ([{**CAPPED, "sm_clock_hz": 1.47e9}] * 2 + [{"sm_clock_hz": 1.98e9}] * 2, False),
+        ([{**CAPPED, "sm_clock_hz": 1.98e9}] * 4, False),  # marked for a moment
+        ([CAPPED] * 4, True),
+        ([{**CAPPED, "sm_clock_hz": 1.47e9, "disturbed": ("python3 (7)",)}] * 4, None),
+        ([{}] * 4, None),
+    ],
+    ids=["most", "half", "at its highest clock", "clock unknown", "beside another program", "nothing known"],
+)
+def test_the_power_limit_is_that_of_the_kernel_where_it_held_most_processes_down(processes, limited):
+    measured = [replace(replicates([1.0])[0], **facts) for facts in processes]
+
+    assert summarize(measured, clock_max_hz=1.98e9).at_power_limit is limited
 
 
 def test_a_single_sample_has_no_spread():

@@ -15,6 +15,7 @@ from ci_perf.core.model import (
     Failure,
     Gate,
     GateState,
+    Note,
     Policy,
     Toolchain,
     TracedKernel,
@@ -332,6 +333,22 @@ def test_a_case_that_was_not_timed_is_inconclusive():
     finding = the_finding(a_run(a_measurement(replicates=()), baselines=(a_baseline(),)))
 
     assert (finding.verdict, finding.code) == (Verdict.INCONCLUSIVE, "not-measured")
+
+
+def test_nothing_but_a_failure_is_believed_where_the_gpus_memory_broke():
+    """A CPU that was measured beside it has its own."""
+    note = Note("memory-errors", "2 uncorrected memory errors (ECC) while this ran", "reset the GPU")
+    failed = a_measurement(case="s256", failure=Failure("verify", "wrong-output", "off by 2"))
+    on_cpu = a_measurement(case="s128", device="cpu")
+    run = a_run(
+        a_measurement(), failed, on_cpu, devices=(a_device(), a_cpu()), baselines=(a_baseline(),), notes=(note,)
+    )
+
+    found = {(f.case, f.device): (f.verdict, f.code) for f in judge(run)}
+
+    assert found["s128", "h100-80gb-hbm3"] == (Verdict.INCONCLUSIVE, "memory-errors")
+    assert found["s256", "h100-80gb-hbm3"] == (Verdict.FAILED, "wrong-output")
+    assert found["s128", a_cpu().slug][0] is Verdict.NEW
 
 
 def test_a_case_that_only_the_baseline_has_is_missing():

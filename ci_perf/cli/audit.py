@@ -13,18 +13,18 @@ import click
 
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import Bars, draw, no_workflow_commands
-from ci_perf.cli.run import blank_run, program_runner
+from ci_perf.cli.run import blank_run, program_runner, refuse_several_devices
 from ci_perf.core.audit_report import AuditReport, build_audit
-from ci_perf.core.errors import ConfigError
+from ci_perf.core.errors import ConfigError, MachineError
 from ci_perf.core.model import Note, Policy
 from ci_perf.core.plan import make_plan
 from ci_perf.core.spec import parse_fraction
-from ci_perf.edge import artifacts, store
+from ci_perf.edge import artifacts, gpu, store
 from ci_perf.edge.audit import measure_session, verify_once
 from ci_perf.edge.audit_file import append_session, read_sessions
 from ci_perf.edge.lab import MachineLab
 from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import prepare, stranger_pids, strangers, wait_until_idle
+from ci_perf.edge.preflight import broken_memory, prepare, stranger_pids, strangers, wait_until_idle
 from ci_perf.render.audit import render_audit_json, render_audit_markdown, render_audit_terminal
 from ci_perf.render.escape import clean
 from ci_perf.render.plot import render_plot
@@ -99,6 +99,7 @@ def measure(
     settings = resolve_settings(root, {**flags, "profile": "none"})
     specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root) if s.program is None)
     make_plan(specs, patterns, ["cuda"])
+    refuse_several_devices(settings)
     room = prepare(settings, root)
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
     say = partial(click.echo, err=True)
@@ -110,6 +111,7 @@ def measure(
         room = replace(room, bench=replace(room.bench, strangers=stranger_pids(on_gpu)))
         for note in strangers(on_gpu):
             _warn(note)
+        health = gpu.query_health(on_gpu) if on_gpu else None
         jobs = make_plan(specs, patterns, room.kinds)
         blank = blank_run(patterns, jobs, settings, room, root)
         blank = replace(blank, baselines=(), provenance=replace(blank.provenance, command=_command()))
@@ -122,6 +124,8 @@ def measure(
                 break
             with Bars() as bars:
                 session = measure_session(room, programs, jobs, blank, verified, step, bars)
+            for note in broken_memory(on_gpu, health):
+                raise MachineError(f"{note.message}: the session is not kept", hint=note.hint)
             append_session(file, session)
             say(f"session {number} of {len(steps)}: {step:.3g} planted, {session.seconds:.0f} s")
 

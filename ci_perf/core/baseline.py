@@ -40,14 +40,7 @@ def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, so
     A run that was cut short, was disturbed or slowed down on purpose, or lacks a number for one of a kernel's cases is
     refused with the case's name: half a baseline would be compared with half a kernel.
     """
-    if run.planted is not None:
-        raise ConfigError(f"{source}: this run was slowed down on purpose", hint="a baseline needs an honest run")
-    if run.against is not None:
-        raise ConfigError(f"{source}: measured in turns with {run.against.ref}", hint="accept a run without --against")
-    if run.fuzzed or run.sanitized:
-        raise ConfigError(f"{source}: this run measured nothing", hint="accept a run without --fuzz and --sanitize")
-    if not run.finished:
-        raise ConfigError(f"{source}: this run did not finish", hint="`ci-perf run` again and accept that run")
+    _check_fit(run, source)
     known = {measurement.kernel for measurement in run.measurements}
     for name in kernels:
         if name not in known:
@@ -64,6 +57,21 @@ def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, so
         for device, toolchain, spec, mine in chosen
     ]
     return tuple(baselines)
+
+
+def _check_fit(run: Run, source: str) -> None:
+    """Refuse a run that as a whole is no measurement of the kernels as they are."""
+    if run.planted is not None:
+        raise ConfigError(f"{source}: this run was slowed down on purpose", hint="a baseline needs an honest run")
+    if run.against is not None:
+        raise ConfigError(f"{source}: measured in turns with {run.against.ref}", hint="accept a run without --against")
+    if run.fuzzed or run.sanitized:
+        raise ConfigError(f"{source}: this run measured nothing", hint="accept a run without --fuzz and --sanitize")
+    if not run.finished:
+        raise ConfigError(f"{source}: this run did not finish", hint="`ci-perf run` again and accept that run")
+    broken = [note.message for note in run.notes if note.code == "memory-errors"]
+    if broken:
+        raise ConfigError(f"{source}: {broken[0]}", hint="run again on a GPU whose memory is sound")
 
 
 def _chosen(

@@ -258,6 +258,8 @@ class Pair:
     method: str
     clocks: float | None = None
     """The SM clock of head over that of base, both as the mean while samples were taken."""
+    sm_clock_hz: float | None = None
+    """That of the head."""
     temperature_c: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     unit: str = "s"
@@ -272,6 +274,8 @@ class Pair:
     """Machine code, launch parameters and inputs were the same on both sides."""
     other_inputs: bool = False
     """The two sides made other inputs: the times may be of other work."""
+    inputs: tuple[str, ...] = ()
+    """The first digits of a hash of the inputs of base and head; empty where they are not known."""
     power_w: float | None = None
     """The mean while samples were taken."""
     disturbed: tuple[str, ...] = ()
@@ -392,7 +396,16 @@ class Measurement:
         if self.replicates:
             return tuple(replicate for replicate in self.replicates if not replicate.disturbed) or self.replicates
         return tuple(
-            Replicate(p.head, p.launches, p.method, throttle_reasons=p.throttle_reasons, unit=p.unit, better=p.better)
+            Replicate(
+                p.head,
+                p.launches,
+                p.method,
+                sm_clock_hz=p.sm_clock_hz,
+                throttle_reasons=p.throttle_reasons,
+                unit=p.unit,
+                better=p.better,
+                disturbed=p.disturbed,
+            )
             for p in self.sound_pairs or self.pairs
         )
 

@@ -37,9 +37,19 @@ LARGEST_LOG = 700.0
 
 
 def log_ratio(pair: Pair) -> float:
-    """Return the pair's value: the estimate over the rounds of log(head / base), of rates the other way round."""
+    """Return the pair's value: the estimate over the rounds of log(head / base), of rates the other way round.
+
+    It is not a number where a round has no time, or none that can be: zero, or less.
+    """
+    if not all(0 < value < math.inf for value in (*pair.base, *pair.head)):
+        return math.nan
     sign = 1 if pair.better == "lower" else -1
     return sign * hodges_lehmann([math.log(h / b) for b, h in zip(pair.base, pair.head, strict=True)])
+
+
+def usable_ratios(pairs: Sequence[Pair]) -> list[float]:
+    """Return the log ratios of the pairs that nothing disturbed and that hold usable times."""
+    return [value for pair in pairs if not pair.disturbed and math.isfinite(value := log_ratio(pair))]
 
 
 def pair_interval(values: Sequence[float], confidence: float) -> Interval:

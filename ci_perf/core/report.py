@@ -10,13 +10,13 @@ from ci_perf.core.checks import UNCHECKED, check_flags, could_not_check, summary
 from ci_perf.core.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, Device, Measurement, Note, Provenance, Reading, Run, Toolchain, Verdict
-from ci_perf.core.paired import log_ratio
+from ci_perf.core.paired import usable_ratios
 from ci_perf.core.quantity import counted, percent
 from ci_perf.core.roofline import Roofline, roofline
 from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import Summary, summarize
 from ci_perf.core.verdict import is_red, judge
-from ci_perf.core.versus import CONTROL_MOVED, NO_CONTROL
+from ci_perf.core.versus import CONTROL_MOVED, NO_CONTROL, OTHER_INPUTS, makes_other_inputs
 
 ORDER = (
     Verdict.FAILED,
@@ -93,10 +93,14 @@ class Report:
         return tuple(row for row in self.rows if row.finding.verdict in verdicts)
 
 
-def _base_was_no_base(run: Run, verdicts: Counter[Verdict], compared: int) -> bool:
-    """Say whether a run against a base held nothing against it though it has the cases: that is no pass."""
+def _base_was_no_base(run: Run, rows: Sequence[Row], compared: int) -> bool:
+    """Say whether a run against a base held nothing against it though it has the cases: that is no pass.
+
+    A case for which the head makes other inputs is none of the base's.
+    """
     wanted = run.against is not None and bool(run.policy.fail_on)
-    return wanted and not compared and Verdict.NOT_COMPARABLE in verdicts
+    in_base = (row.finding for row in rows if row.finding.code != OTHER_INPUTS)
+    return wanted and not compared and any(finding.verdict is Verdict.NOT_COMPARABLE for finding in in_base)
 
 
 def build_report(run: Run) -> Report:
@@ -107,7 +111,7 @@ def build_report(run: Run) -> Report:
     rows.sort(key=lambda row: ORDER.index(row.finding.verdict))
     verdicts = Counter(row.finding.verdict for row in rows)
     compared = sum(1 for row in rows if row.finding.change is not None)
-    red = any(row.red for row in rows) or _base_was_no_base(run, verdicts, compared)
+    red = any(row.red for row in rows) or _base_was_no_base(run, rows, compared)
     return Report(
         headline=_headline(verdicts, _gate_counts(rows), summary_of_checks(run)),
         next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), run)
@@ -149,7 +153,7 @@ def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run
     if measured is None or not measured[0].timed:
         return Row(finding, red, measured[0] if measured else None)
     measurement, device = measured
-    summary = summarize(measurement.timed)
+    summary = summarize(measurement.timed, clock_max_hz=device.sm_clock_max_hz)
     cost = measurement.cost
     dtype = str(measurement.params.get("dtype", "float32"))
     return Row(
@@ -172,7 +176,7 @@ def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]
         warnings.append(
             "timed by events, launch gaps included: no CUDA graph could be captured (logs/worker.stderr.txt)"
         )
-    if any(pair.other_inputs for pair in measurement.pairs):
+    if any(pair.other_inputs for pair in measurement.pairs) and not makes_other_inputs(measurement.sound_pairs):
         warnings.append("base and head made other inputs: their times may be of other work")
     read = [r.temperature_c for r in measurement.replicates] + [p.temperature_c for p in measurement.pairs]
     hottest = max((celsius for celsius in read if celsius is not None), default=0.0)
@@ -226,7 +230,7 @@ _STEPS: Mapping[str, tuple[str, str]] = {
     "empty": ("No case ran: see why, and choose others.",) * 2,
     "nothing": (
         "Nothing was compared: `ci-perf baseline accept` makes this run the baseline.",
-        "Nothing was compared: the base has none of these cases, or could not run them.",
+        "Nothing was compared: the base has none of these cases, makes other inputs for them, or could not run them.",
     ),
     "unchecked": ("Of some cases the sanitizer can say nothing, which is no pass: their rows say why.",) * 2,
     "speedup": (
@@ -272,7 +276,7 @@ def _next_step(rows: list[Row], compared: int, run: Run) -> str:
 
 def _control(against: Against) -> str:
     """Say how the base did against itself, by which the session is judged."""
-    values = [log_ratio(pair) for pair in against.control if not pair.disturbed]
+    values = usable_ratios(against.control)
     if not values:
         return "the base against itself was not measured"
     moved = percent(math.exp(statistics.fmean(values)) - 1, sign=True)

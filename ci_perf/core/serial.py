@@ -41,10 +41,13 @@ _CONVERTER = make_converter()
 _CONVERTER.register_unstructure_hook(float, float)
 # Nearly all values are times: what was agreed before there were other units is canonical as it is.
 _absent = override(omit_if_default=True)
-for _measured in (Pair, BaselineTime):
-    _CONVERTER.register_unstructure_hook(
-        _measured, make_dict_unstructure_fn(_measured, _CONVERTER, unit=_absent, better=_absent)
-    )
+_CONVERTER.register_unstructure_hook(
+    BaselineTime, make_dict_unstructure_fn(BaselineTime, _CONVERTER, unit=_absent, better=_absent)
+)
+_CONVERTER.register_unstructure_hook(
+    Pair,
+    make_dict_unstructure_fn(Pair, _CONVERTER, unit=_absent, better=_absent, inputs=_absent, sm_clock_hz=_absent),
+)
 _CONVERTER.register_unstructure_hook(
     Replicate, make_dict_unstructure_fn(Replicate, _CONVERTER, unit=_absent, better=_absent, disturbed=_absent)
 )

@@ -13,6 +13,11 @@ from functools import cache
 
 from ci_perf.core.model import Replicate
 
+POWER_LIMIT = "sw-power-cap"
+"""NVML's reason for a clock that the power limit holds down."""
+FULL_CLOCK = 0.99
+"""From this part of its highest on, a clock is not held down."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -42,8 +47,8 @@ class Summary:
     """Of the medians of the processes: the number that is judged."""
     sm_clock_hz: float | None = None
     """The median of the processes, or None where one of them has none: the pairs of turns have none."""
-    at_power_limit: bool = False
-    """Whether the power limit held the clock down in more than half of the processes."""
+    at_power_limit: bool | None = None
+    """Whether the power limit held the clock down in more than half of the processes; None where nobody knows."""
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
@@ -70,8 +75,8 @@ def clock_of(replicates: Sequence[Replicate]) -> float | None:
     return statistics.median(clocks) if clocks and len(clocks) == len(replicates) else None
 
 
-def summarize(replicates: Sequence[Replicate], confidence: float = 0.95) -> Summary:
-    """Summarise all samples; `confidence` is that of the interval of the median."""
+def summarize(replicates: Sequence[Replicate], confidence: float = 0.95, clock_max_hz: float | None = None) -> Summary:
+    """Summarise all samples; `confidence` is that of the interval of the median, `clock_max_hz` the device's."""
     samples = [s for r in replicates for s in r.seconds]
     mean = statistics.fmean(samples)
     sd = statistics.stdev(samples) if len(samples) > 1 else 0.0
@@ -86,8 +91,20 @@ def summarize(replicates: Sequence[Replicate], confidence: float = 0.95) -> Summ
         p99=quantile(samples, 0.99),
         median=median_interval(process_medians(replicates), confidence),
         sm_clock_hz=clock_of(replicates),
-        at_power_limit=2 * sum("sw-power-cap" in r.throttle_reasons for r in replicates) > len(replicates),
+        at_power_limit=_at_power_limit(replicates, clock_max_hz),
     )
+
+
+def _at_power_limit(replicates: Sequence[Replicate], clock_max_hz: float | None) -> bool | None:
+    """Say whether most processes ran at the power limit, by its mark and by a clock that is below the highest.
+
+    The driver sets the mark for a moment, too; and while something else disturbs, it is not the kernel's.
+    """
+    sound = [r for r in replicates if not r.disturbed]
+    if not any(r.sm_clock_hz or r.throttle_reasons for r in sound):
+        return None
+    least = clock_max_hz * FULL_CLOCK if clock_max_hz else math.inf
+    return 2 * sum(POWER_LIMIT in r.throttle_reasons and (r.sm_clock_hz or 0) < least for r in sound) > len(sound)
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:

@@ -19,6 +19,9 @@ from ci_perf.core.sessions import sessions_of
 from ci_perf.core.stats import clock_of, process_medians
 from ci_perf.core.versus import judge_pairs, policy_of, removed_kernels
 
+MEMORY_ERRORS = "memory-errors"
+"""The code of the note, and of all cases, where the GPU's memory had errors that ECC could not correct."""
+
 
 def comparable(
     base: BaselineCase, measurement: Measurement, old: Device, new: Device, tools: tuple[Toolchain, Toolchain]
@@ -75,8 +78,19 @@ def judge(run: Run) -> tuple[Finding, ...]:
     held = [
         m for _, m, _, b in found if m.failure is None and (m.sound_pairs if run.against else b and m.case in b.cases)
     ]
-    findings = [_judge_case(session, m, device, baseline, len(held)) for session, m, device, baseline in found]
+    findings = [
+        _unless_memory_broke(session, device, _judge_case(session, m, device, baseline, len(held)))
+        for session, m, device, baseline in found
+    ]
     return (*findings, *judge_checks(run), *_missing(run, run.devices, baselines.values()))
+
+
+def _unless_memory_broke(run: Run, device: Device, finding: Finding) -> Finding:
+    """Believe nothing but a failure of a session in which the GPU's memory lost bits."""
+    errors = [note.message for note in run.notes if note.code == MEMORY_ERRORS] if device.kind == "cuda" else []
+    if not errors or finding.verdict is Verdict.FAILED:
+        return finding
+    return replace(finding, verdict=Verdict.INCONCLUSIVE, code=MEMORY_ERRORS, sentence=errors[0])
 
 
 def _judge_case(

@@ -9,11 +9,12 @@ from typing import NamedTuple
 from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, KernelSpec, Measurement, Pair, Policy, Run, Verdict
-from ci_perf.core.paired import LOOKS, decide_pairs, knows_clocks, log_ratio, pair_interval
+from ci_perf.core.paired import LOOKS, decide_pairs, knows_clocks, log_ratio, pair_interval, usable_ratios
 from ci_perf.core.quantity import percent
 
 NOT_IN_BASE = "not-in-base"
 NO_CONTROL = "no-control"
+OTHER_INPUTS = "other-inputs"
 CONTROL_MOVED = "control-moved"
 LEAST_CONTROL = 4
 """Of fewer pairs the interval is too wide to see that the base differs from itself by what casts doubt: 3 pairs that
@@ -35,10 +36,13 @@ def judge_pairs(
     if not pairs:
         sentence = f"every pair was disturbed: {_reasons(measurement.pairs)}"
         return replace(blank, verdict=Verdict.INCONCLUSIVE, code="disturbed", sentence=sentence)
+    if makes_other_inputs(pairs):
+        sentence = "base and head make other inputs for this case: a change in time would not be the kernel's"
+        return replace(blank, verdict=Verdict.NOT_COMPARABLE, code=OTHER_INPUTS, sentence=sentence)
     trouble = control_trouble(run, against)
     outcome = believe(_decide(run, measurement, spec, comparisons), trouble)
     if is_identical(measurement) and not trouble:
-        outcome = _same_code(outcome, [log_ratio(pair) for pair in pairs])
+        outcome = _same_code(outcome, usable_ratios(pairs))
     return replace(
         blank,
         verdict=outcome.verdict,
@@ -72,7 +76,16 @@ def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: i
 
 def is_identical(measurement: Measurement) -> bool:
     """Say whether the GPU was made to do the very same on both sides, so that no change can be the code's."""
-    return bool(measurement.sound_pairs) and all(pair.identical for pair in measurement.sound_pairs)
+    return bool(usable_ratios(measurement.sound_pairs)) and all(pair.identical for pair in measurement.sound_pairs)
+
+
+def makes_other_inputs(pairs: Sequence[Pair]) -> bool:
+    """Say whether base and head make inputs that differ, and each the same ones in every pair.
+
+    Inputs that differ from pair to pair are random; they say nothing of the code that makes them.
+    """
+    made = {pair.inputs for pair in pairs}
+    return len(made) == 1 and len(set(*made)) > 1
 
 
 def _same_code(outcome: Outcome, values: Sequence[float]) -> Outcome:
@@ -110,11 +123,10 @@ def control_trouble(run: Run, against: Against) -> Trouble | None:
     """
     if not run.finished and not against.control_case:
         return Trouble(NO_CONTROL, "the run ended before the base was measured against itself: nothing vouches for it")
-    sound = [log_ratio(pair) for pair in against.control if not pair.disturbed]
-    trouble = base_trouble(sound, against.control_case, _reasons(against.control))
+    trouble = base_trouble(usable_ratios(against.control), against.control_case, _reasons(against.control))
     identical = [m for m in run.measurements if is_identical(m)]
     for measurement in identical if not trouble else ():
-        values = [log_ratio(pair) for pair in measurement.sound_pairs]
+        values = usable_ratios(measurement.sound_pairs)
         trouble = trouble or _moved(values, measurement.id, "identical code differed", comparisons=len(identical))
     return trouble
 

@@ -160,15 +160,20 @@ def strangers(uuid: str | None) -> tuple[Note, ...]:
     They spoil every number. To be asked once the GPU is locked: until then another run may be measuring.
     """
     others = gpu.query_state(uuid).others if uuid else ()
+    notes = []
+    if uuid and uuid.startswith("MIG-"):
+        message = "this is an instance of a GPU (MIG): others on it share power and clock, and nobody watches them"
+        notes.append(Note("mig-neighbours", message, "leave the other instances idle, or measure on a whole GPU"))
     if others is None:
         message = "this GPU cannot be watched: NVML does not tell what else runs on it"
         hint = "in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility; see `ci-perf doctor`"
-        return (Note("gpu-unwatched", message, hint),)
-    if not others:
-        return ()
-    names = ", ".join(f"{other.name} ({other.pid})" for other in others[:5])
-    message = f"other programs were on this GPU when the run began: {names}"
-    return (Note("foreign-processes", message, "stop them and run again: they take turns with what is measured"),)
+        notes.append(Note("gpu-unwatched", message, hint))
+    if others:
+        names = ", ".join(f"{other.name} ({other.pid})" for other in others[:5])
+        message = f"other programs were on this GPU when the run began: {names}"
+        hint = "stop them and run again: they take turns with what is measured"
+        notes.append(Note("foreign-processes", message, hint))
+    return tuple(notes)
 
 
 def broken_memory(uuid: str | None, before: gpu.Health | None) -> tuple[Note, ...]:

@@ -28,6 +28,8 @@ NOT_BOTH = frozenset({"out-of-memory", "device-taken"})
 """Reason codes of what one side may be spared where it has the device to itself."""
 ALONE_SAMPLES = 20
 """Samples of a side that has the GPU to itself, where it does not take both."""
+DIGITS = 12
+"""So much of the hash of a side's inputs is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ class Table:
                 for side in self._sides:
                     side.worker.rest()
                 planted = self._planted if index else None
-                request = self._sides[index].request(job, op="time", samples=ALONE_SAMPLES, planted=planted)
+                wishes = {"samples": ALONE_SAMPLES, "planted": planted, "hash_inputs": self._identify}
+                request = self._sides[index].request(job, op="time", **wishes)
                 answer = self._sides[index].worker.ask(request, timeout_s)
                 if isinstance(answer, Failure):
                     return SideFailure(self._sides[index].name, answer)
@@ -176,7 +179,7 @@ class Table:
             return SideFailure("base", mixed)
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
-        ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
+        ready = [{**answers[i], "method": method, "code": None} for i in (0, 1)]
         return _pair([(answers[0], answers[1])], ready, found, watch, at_once=1)
 
     def _both(
@@ -271,19 +274,23 @@ def _pair(
     clocks = [_mean_clock(seen) for seen in states]
     every = [state for seen in states for state in seen]
     pids = frozenset(answer["pid"] for answer in ready)
+    hashes = [answer.get("inputs") for answer in ready]
+    inputs = tuple(str(digest)[:DIGITS] for digest in hashes) if all(hashes) else ()
     return Pair(
         base=tuple(base),
         head=tuple(head),
         launches=shape["launches"],
         method=ready[0]["method"],
         clocks=round(clocks[1] / clocks[0], 6) if clocks[0] and clocks[1] else None,
+        sm_clock_hz=float(f"{clocks[1]:.6g}") if clocks[1] else None,
         temperature_c=max((s.temperature_c for s in every if s.temperature_c is not None), default=None),
         throttle_reasons=tuple(sorted({reason for s in every for reason in s.throttle_reasons or ()})),
         power_w=_mean_power(every),
         placements=shape["placements"],
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
-        other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
+        other_inputs=len(set(inputs)) > 1,
+        inputs=inputs,
         disturbed=watch.disturbances(every, pids, at_once=at_once),
     )
 

@@ -75,17 +75,14 @@ def throughput(row: Row) -> str:
 
 def share(row: Row) -> str:
     """Write the share of the roofline, which ceiling it is, and that the power limit lowered what could be reached."""
-    if row.roofline is None or row.roofline.share is None:
-        return "-"
-    cached = ", in cache" if row.roofline.share > 1 else ""
-    return f"{percent(row.roofline.share, digits=0)} of {row.roofline.bound}{cached}{_power_limit(row)}"
-
-
-def _power_limit(row: Row) -> str:
-    if row.summary is None or not row.summary.at_power_limit:
-        return ""
-    clock = row.summary.sm_clock_hz
-    return f", at the power limit ({rate(clock, 'Hz')})" if clock else ", at the power limit"
+    parts = []
+    if row.roofline is not None and row.roofline.share is not None:
+        parts.append(f"{percent(row.roofline.share, digits=0)} of {row.roofline.bound}")
+        parts += ["in cache"] if row.roofline.share > 1 else []
+    if row.summary is not None and row.summary.at_power_limit:
+        clock = row.summary.sm_clock_hz
+        parts.append(f"at the power limit ({rate(clock, 'Hz')})" if clock else "at the power limit")
+    return ", ".join(parts) or "-"
 
 
 STATISTICS = ("n", "mean", "sd", "CV", "median [95 % CI]", "P50", "P95", "P99", "throughput", "roofline")

@@ -42,11 +42,11 @@ COLUMNS = (
     "roofline_share",
     "arithmetic_intensity",
     "attainable_flop_per_s",
-    "sm_clock_hz",
-    "at_power_limit",
     "gates_kept",
     "gates_broken",
     "gates_not_measured",
+    "sm_clock_hz",
+    "at_power_limit",
 )
 _MEASURED = tuple(c for c in COLUMNS if c.endswith("_s") and "_per_" not in c)
 """What is in the unit of the measurement."""
@@ -99,7 +99,8 @@ def _line(row: Row) -> dict[str, object]:
         line |= {"ratio": finding.change.point, "ratio_low": finding.change.low, "ratio_high": finding.change.high}
     if summary:
         line |= {"n": summary.n, "processes": summary.processes, "cv": summary.cv}
-        line |= {"sm_clock_hz": summary.sm_clock_hz, "at_power_limit": int(summary.at_power_limit)}
+        limited = summary.at_power_limit
+        line |= {"sm_clock_hz": summary.sm_clock_hz, "at_power_limit": None if limited is None else int(limited)}
         measured |= {"mean": summary.mean, "sd": summary.sd}
         measured |= {"p50": summary.p50, "p95": summary.p95, "p99": summary.p99, "median": summary.median.point}
         measured |= {"median_low": summary.median.low, "median_high": summary.median.high}

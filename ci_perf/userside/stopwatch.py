@@ -37,7 +37,7 @@ class Stopwatch:
     def __init__(self, request: Request) -> None:
         self.case = Case(request)
         self.device = self.case.device
-        self.inputs = inputs_hash(self.case) if request.get("identify") else None
+        self.inputs = inputs_hash(self.case) if request.get("identify") or request.get("hash_inputs") else None
         release_memory()  # what hashing took is no part of what a placement takes
         pristine, held = self._copy_of_inputs(request)
         self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
@@ -195,7 +195,8 @@ def measure(request: Request) -> Answer:
     watch = Stopwatch(request)
     warm_up(watch.timers[0], WARM_UP_S[watch.device], batches=True)
     most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
-    return {**watch.take(max(5, min(request.get("samples", 30), most))), **watch.facts(), "pid": os.getpid()}
+    taken = watch.take(max(5, min(request.get("samples", 30), most)))
+    return {**taken, **watch.facts(), "inputs": watch.inputs, "pid": os.getpid()}
 
 
 READY: dict[str, Stopwatch] = {}
