@@ -15,6 +15,18 @@ Measured = dict[str, Any]
 """A case of it."""
 
 
+APART = 0.03
+"""Rounds that differ by so much are both told."""
+
+
+class Reached(NamedTuple):
+    """What a case reached of a goal, as a number, if there is one, and in words."""
+
+    value: float | None
+    text: str
+    met: bool | None
+
+
 class Judged(NamedTuple):
     """A goal beside what was reached."""
 
@@ -86,12 +98,24 @@ def _reached(goal: dict[str, Any], case: Measured) -> tuple[str, bool | None]:
         return _fastest(case)
     if ours is None:
         return "not measured: ours failed", None
-    reached, met = _KINDS[kind][1](goal, case, ours)
-    rounds = range(len(next(row for row in case["rows"] if row["name"] == OURS).get("rounds", ())))
-    if {_KINDS[kind][1](goal, *_of_round(case, i))[1] for i in rounds} | {met} == {met}:
-        return reached, met
-    each = ", ".join(_KINDS[kind][1](goal, *_of_round(case, i))[0] for i in rounds)
-    return f"{reached} ({each})", None
+    reached: Reached = _KINDS[kind][1](goal, case, ours)
+    number = len(next(row for row in case["rows"] if row["name"] == OURS).get("rounds", ()))
+    rounds: list[Reached] = [_KINDS[kind][1](goal, *_of_round(case, i)) for i in range(number)]
+    met = reached.met if all(each.met == reached.met for each in rounds) else None
+    values = [each.value for each in rounds if each.value is not None]
+    if met == reached.met and (not values or max(values) < (1 + APART) * min(values)):
+        return reached.text, met
+    return f"{reached.text} ({_side_by_side([reached.text, *(each.text for each in rounds)])})", met
+
+
+def _side_by_side(texts: list[str]) -> str:
+    """Write all but the first, as numbers alone where they are of what the first is of.
+
+    >>> _side_by_side(["1.1 x torch", "1.2 x torch", "1.0 x torch"]), _side_by_side(["1.1 x a", "1.2 x a", "1.0 x b"])
+    ('1.2, 1.0', '1.2 x a, 1.0 x b')
+    """
+    alike = len({text.partition(" ")[2] for text in texts}) == 1
+    return ", ".join(text.partition(" ")[0] if alike else text for text in texts[1:])
 
 
 def _of_round(case: Measured, number: int) -> tuple[Measured, float]:
@@ -101,40 +125,40 @@ def _of_round(case: Measured, number: int) -> tuple[Measured, float]:
     return alone, float(seconds_of(alone, OURS) or 0)
 
 
-def _time(goal: dict[str, Any], case: Measured, ours: float) -> tuple[str, bool]:
+def _time(goal: dict[str, Any], case: Measured, ours: float) -> Reached:
     del case
-    return f"{ours * 1e6:.3g} us", ours * 1e6 <= goal["most_us"]
+    return Reached(ours, f"{ours * 1e6:.3g} us", ours * 1e6 <= goal["most_us"])
 
 
-def _copy_speed(goal: dict[str, Any], case: Measured, ours: float) -> tuple[str, bool | None]:
+def _copy_speed(goal: dict[str, Any], case: Measured, ours: float) -> Reached:
     if not case.get("copy"):
-        return "not measured: no copy", None
+        return Reached(None, "not measured: no copy", None)
     share = case["copy"]["seconds"] / ours
-    return f"{share:.0%}".replace("%", " %"), share >= goal["least_copy_speed"]
+    return Reached(share, f"{share:.0%}".replace("%", " %"), share >= goal["least_copy_speed"])
 
 
-def _items(goal: dict[str, Any], case: Measured, ours: float) -> tuple[str, bool]:
+def _items(goal: dict[str, Any], case: Measured, ours: float) -> Reached:
     rate = case["params"][goal["count"]] / ours
-    return f"{rate / 1e9:.3g} billion/s", rate >= goal["least_per_second"]
+    return Reached(rate, f"{rate / 1e9:.3g} billion/s", rate >= goal["least_per_second"])
 
 
-def _tflop(goal: dict[str, Any], case: Measured, ours: float) -> tuple[str, bool | None]:
+def _tflop(goal: dict[str, Any], case: Measured, ours: float) -> Reached:
     if not case.get("cost"):
-        return "not measured: no cost", None
+        return Reached(None, "not measured: no cost", None)
     rate = case["cost"]["flop"] / ours / 1e12
-    return f"{rate:.3g} TFLOP/s", rate >= goal["least_tflop_per_s"]
+    return Reached(rate, f"{rate:.3g} TFLOP/s", rate >= goal["least_tflop_per_s"])
 
 
-def _speedup(goal: dict[str, Any], case: Measured, ours: float) -> tuple[str, bool | None]:
+def _speedup(goal: dict[str, Any], case: Measured, ours: float) -> Reached:
     limit = goal.get("least_speedup", 1.0)
     others = alternatives(case, goal.get("over") or goal["faster_than"], goal.get("except", []))
     ran = [row for row in others if row.get("seconds")]
     if not ran:
-        return "not measured: " + ("none of them ran" if others else "no such alternative"), None
+        return Reached(None, "not measured: " + ("none of them ran" if others else "no such alternative"), None)
     best = min(ran, key=lambda row: row["seconds"])
     speedup = best["seconds"] / ours
     met = speedup >= limit if "least_speedup" in goal else speedup > limit
-    return f"{speedup:.2f} x {best['name']}", met
+    return Reached(speedup, f"{speedup:.2f} x {best['name']}", met)
 
 
 def _fastest(case: Measured) -> tuple[str, bool | None]:

@@ -15,8 +15,9 @@ COPIES = {"copy_launch": "as a launch", "copy_graph": "as a node of a graph", "c
 LEGEND = """\
 The floors of a case are its bytes over the fastest copy and its FLOP over that product's rate, of float8 twice that;
 `roofline` is the higher one as a part of the time. Bytes are what `cost()` says: all of each input once, each output
-once. So more than 100 % means that data stay in the L2 cache, or that part of an input is never read, as of the samples
-of `trajectory_resample` those beside no target. A copy of the same bytes is the faster one of a memcpy and a kernel.
+once. So more than 100 % means that data stay in the L2 cache, that part of an input is never read, as of the samples
+of `trajectory_resample` those beside no target, or, of large products, that the power limit left a higher clock than to
+that product, which is measured once. A copy of the same bytes is the faster one of a memcpy and a kernel.
 `x ours`: how many times as long as ours it takes. Times are medians of launches in a CUDA graph with a warm L2, unless
 another way is named. Each implementation was held against the float64 reference first. The fastest is bold.\
 """
