@@ -79,9 +79,12 @@ def hopper_kernel(values: torch.Tensor, rows: int) -> str:
 
 
 def has_tma(values: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> bool:
-    """Return whether TMA can address all rows: they begin at multiples of 16 bytes and are counted in 32 bits."""
+    """Return whether TMA can address all rows: they begin at multiples of 16 bytes.
+
+    It counts in 32 bits, also behind the end of a matrix, up to the end of a tile.
+    """
     aligned = not (dense.shape[1] * dense.itemsize % 16 or dense.data_ptr() % 16 or values.data_ptr() % 16)
-    return aligned and max(values.shape[0] * values.shape[1], *dense.shape, len(out)) < 1 << 31
+    return aligned and max(values.shape[0] * values.shape[1], *dense.shape, len(out)) <= (1 << 31) - 256
 
 
 @functools.cache

@@ -78,9 +78,10 @@ def has_tma(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def has_rows(matrix: torch.Tensor) -> bool:
-    """Return whether elements of a row lie one after another, and rows begin at multiples of 16 bytes."""
+    """Return whether rows lie one after another, and so their elements, and begin at multiples of 16 bytes."""
     row, element = matrix.stride()
-    return element == 1 and row * matrix.itemsize % 16 == 0 and matrix.data_ptr() % 16 == 0
+    aligned = row * matrix.itemsize % 16 == 0 and matrix.data_ptr() % 16 == 0
+    return element == 1 and row >= matrix.shape[1] and aligned
 
 
 def has_fp8(a: torch.Tensor, b: torch.Tensor) -> bool:

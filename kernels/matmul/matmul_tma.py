@@ -7,7 +7,8 @@ the multiprocessors with one: a larger one loads less for each product, and more
 as each is a barrier to set up; a stage of the small tiles is longer instead.  Programs that run at a time share columns
 of b.
 
-Bound by the number of requests to L2 where rows do not begin at its lines of 128 bytes: kernels/README.md counts them.
+Where rows do not begin at L2's lines of 128 bytes, requests to it bound in part, as it seems: kernels/README.md counts
+them.
 """
 
 from __future__ import annotations

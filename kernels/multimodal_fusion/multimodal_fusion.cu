@@ -2,8 +2,9 @@
 //            w = (target[b, t] - time[b, i]) / (time[b, i+1] - time[b, i])
 //
 // where i is the last sample of the stream with time[b, i] <= target[b, t]: of samples at one time the last counts.
-// Before the first and after the last sample the end value holds.  Times ascend within a batch; targets may come in any
-// order, and one that is not a number gives a row of such.
+// Before the first and after the last sample the end value holds.  Samples and their differences are finite, else there
+// is no number.  Times ascend within a batch; targets may come in any order, and one that is not a number gives a row
+// of such.
 //
 // Bound by latency: 0.4 MB take 0.14 us at the 3.0 TB/s of a copy, a kernel node of a CUDA graph 1 to 2 us.  So one
 // launch, and each thread waits for memory but twice: first for its target and all the times (of up to 256 samples) at

@@ -2,16 +2,16 @@
 //            w = (target[b, t] - time[b, i]) / (time[b, i+1] - time[b, i])
 //
 // where i is the last sample with time[b, i] <= target[b, t]: of samples at one time the last counts.  Before the first
-// and after the last sample the end value holds.  Samples are finite: an infinite one would give no number.  Times ascend
-// within a batch; targets may come in any order, and one that is not a number gives a row of such.
+// and after the last sample the end value holds.  Samples and their differences are finite, else there is no number.
+// Times ascend within a batch; targets may come in any order, and one that is not a number gives a row of such.
 //
-// Bound by bytes, two rows read and one written for 3 FLOP an element, where there are many targets: 100 MB take 29 us on
-// an H100, where a copy of as much takes 35 us.  A thousand targets take 2 us whatever they move, the latency of a launch
-// and of finding the interval (baselines/h100-80gb-hbm3/kernels.md).  A warp owns a target.  Its 32 lanes probe the times
-// at once, so the interval among up to 1024 samples is found in two dependent loads where a binary search needs ten; then
-// they move the rows in 16-byte packets.  Every warp slot is resident, with 32 registers of an H100's threads and 40 of an
-// L4's, which hides the latency of that chain: with several targets a warp there would be fewer chains at a time.
-// Neighbouring targets lie in one block and find the rows and times that they share in L1.
+// Bound by bytes, two rows read and one written for 3 FLOP an element, where there are many targets: 100 MB take 29 us
+// on an H100, where a copy of as much takes 35 us.  Few targets take 2.0 to 2.5 us whatever they move, the latency of a
+// launch and of finding the interval (baselines/h100-80gb-hbm3/kernels.md).  A warp owns a target.  Its 32 lanes probe
+// the times at once, so the interval among up to 1024 samples is found in two dependent loads where a binary search
+// needs ten; then they move the rows in 16-byte packets.  Every warp slot is resident, with 32 registers of an H100's
+// threads and 40 of an L4's, which hides the latency of that chain: with several targets a warp there would be fewer
+// chains at a time.  Neighbouring targets lie in one block and find the rows and times that they share in L1.
 
 #include "../common/interpolation.cuh"
 

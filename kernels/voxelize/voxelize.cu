@@ -3,13 +3,16 @@
 //
 // Points outside the grid are dropped, and so are those that are infinite or not a number.
 //
-// Bound by how many reductions L2 makes, as it seems: on an H200 occupancy takes 9.8 us where its 14.4 MB would take
-// 3.4 us at the 4.2 TB/s of a copy, and the mean of four features, five reductions a point for one, 41 us where 47 MB
-// would take 11 us, while DRAM is 22 and 29 % busy (baselines/h200/kernels.md, voxelize.json).  On top that is some 80
-// billion reductions a second in both.  Each touches a sector of 32 bytes of L2 for the sake of 4.  They return nothing,
-// for occupancy too: L2 does them where the sector lies, and no thread waits.  Points of a warp that share a cell count as
-// one first, as neighbours in a scan do: reductions of one address come one after another.  One point a thread, not four
-// in 16-byte packets: four times as many warps hide more of the latency.
+// Not bound by bytes: on an H100 occupancy takes 10.9 us where its 14.4 MB would take 4.8 us at the 3.0 TB/s of a copy,
+// and the mean of four features, five reductions a point for one, 51 us where 47 MB would take 16 us, while DRAM is 27
+// and 37 % busy (baselines/h100-80gb-hbm3/kernels.md, voxelize.json).  In the rest of the time L2 makes 77 and 67
+// billion reductions a second, and 102 billion where as many go to 62,000 cells in place of 422,000 (`clustered-mean`):
+// how many sectors of 32 bytes they touch, each for the sake of 4, counts as well as how many there are.
+//
+// Reductions return nothing, for occupancy too: L2 makes them where the sector lies, and no thread waits.  Points of a
+// warp that share a cell count as one first, as those of one address come one after another; few do in the cases here,
+// three neighbours in a thousand in `scan`.  One point a thread, not four in 16-byte packets: four times as many warps
+// hide more of the latency.
 //
 // The index is exact at little cost: a float32 estimate decides unless it lies so near a border that its error could
 // matter, one coordinate in 8,000 at this size; then float64 does.
