@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ci_perf.cli import program
 from ci_perf.core.errors import ConfigError
 from ci_perf.core.merge import merge_planned, merge_runs
-from ci_perf.core.model import Against, Pair, Verdict
+from ci_perf.core.model import Against, Note, Pair, Verdict
 from ci_perf.core.plan import make_plan
 from ci_perf.core.report import build_report
 from ci_perf.core.serial import dump_plan, dump_run, load_plan, load_run
@@ -252,6 +252,16 @@ def test_a_run_that_the_plan_does_not_know_is_refused(shard):
 
 def pairs(ratio):
     return tuple(Pair(tuple(STEADY), times(ratio * (1 + 1e-5 * i)), 100, "cuda-graph") for i in range(5))
+
+
+def test_memory_that_broke_in_one_session_casts_no_doubt_on_another():
+    broken = Note("memory-errors", "2 uncorrected memory errors", "reset the GPU")
+    merged = merge_runs(found(a_run(a_measurement(case="s0"), notes=(broken,)), a_run(a_measurement(case="s1"))))
+
+    rows = {row.finding.case: row.finding.verdict for row in build_report(load_run(dump_run(merged), "run.json")).rows}
+
+    assert rows == {"s0": Verdict.INCONCLUSIVE, "s1": Verdict.NEW}
+    assert [note.code for note in merged.notes] == ["memory-errors"]
 
 
 def test_a_session_that_cannot_be_believed_casts_no_doubt_on_another():

@@ -18,7 +18,7 @@ from ci_perf.core.model import (
     Run,
     Toolchain,
 )
-from ci_perf.core.sessions import on_device
+from ci_perf.core.sessions import MEMORY_ERRORS, on_device
 from ci_perf.core.stats import clock_of, process_medians, spread
 
 FEWEST_PROCESSES = 5
@@ -69,7 +69,7 @@ def _check_fit(run: Run, source: str) -> None:
         raise ConfigError(f"{source}: this run measured nothing", hint="accept a run without --fuzz and --sanitize")
     if not run.finished:
         raise ConfigError(f"{source}: this run did not finish", hint="`ci-perf run` again and accept that run")
-    broken = [note.message for note in run.notes if note.code == "memory-errors"]
+    broken = [note.message for note in run.notes if note.code == MEMORY_ERRORS]
     if broken:
         raise ConfigError(f"{source}: {broken[0]}", hint="run again on a GPU whose memory is sound")
 

@@ -19,6 +19,7 @@ from ci_perf.core.model import (
     Session,
     Toolchain,
 )
+from ci_perf.core.sessions import MEMORY_ERRORS
 from ci_perf.core.shards import Plan, Shard
 
 _T = TypeVar("_T")
@@ -173,7 +174,9 @@ def _check_once(found: Found) -> None:
 
 
 def _session(run: Run) -> Session:
-    return Session(run.provenance.shard or "", run.devices, run.toolchain, run.finished, run.against, run.trace)
+    broken = next((note.message for note in run.notes if note.code == MEMORY_ERRORS), "")
+    shard = run.provenance.shard or ""
+    return Session(shard, run.devices, run.toolchain, run.finished, run.against, run.trace, broken)
 
 
 def _unique(values: Iterable[_T]) -> tuple[_T, ...]:

@@ -592,6 +592,8 @@ class Session:
     finished: bool
     against: Against | None = None
     trace: Mapping[str, Reading] = field(default_factory=dict)
+    memory_errors: str = ""
+    """What its GPU's memory lost meanwhile, in words; empty: nothing that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ci_perf.core.model import Device, Measurement, Run
+from ci_perf.core.model import Device, Measurement, Note, Run
+
+MEMORY_ERRORS = "memory-errors"
+"""The code of the note, and of all cases of a session, where the GPU's memory had errors that ECC could not correct."""
 
 
 def sessions_of(run: Run) -> Iterator[Run]:
@@ -11,9 +14,12 @@ def sessions_of(run: Run) -> Iterator[Run]:
     if not run.sessions:
         yield run
         return
+    others = tuple(note for note in run.notes if note.code != MEMORY_ERRORS)
     for index, session in enumerate(run.sessions):
+        broken = (Note(MEMORY_ERRORS, session.memory_errors),) if session.memory_errors else ()
         yield replace(
             run,
+            notes=(*others, *broken),
             devices=session.devices,
             toolchain=session.toolchain,
             finished=session.finished,

@@ -15,12 +15,9 @@ from ci_perf.core.gates import counter_changes, judge_gate, release, uncompared
 from ci_perf.core.kernel_names import NameChanges, compare
 from ci_perf.core.model import Baseline, BaselineCase, Device, Measurement, Part, Run, Toolchain, Verdict
 from ci_perf.core.parts import cause_of, compare_parts
-from ci_perf.core.sessions import sessions_of
+from ci_perf.core.sessions import MEMORY_ERRORS, sessions_of
 from ci_perf.core.stats import clock_of, process_medians
 from ci_perf.core.versus import judge_pairs, policy_of, removed_kernels
-
-MEMORY_ERRORS = "memory-errors"
-"""The code of the note, and of all cases, where the GPU's memory had errors that ECC could not correct."""
 
 
 def comparable(

@@ -12,6 +12,7 @@ from typing import Any
 from ci_perf.core.errors import MachineError
 from ci_perf.core.model import Device, Failure, Note, Toolchain
 from ci_perf.core.secrets import for_profilers, without_secrets
+from ci_perf.core.sessions import MEMORY_ERRORS
 from ci_perf.core.settings import Settings
 from ci_perf.edge import git, gpu, store, tools
 from ci_perf.edge.guard import Guard
@@ -183,9 +184,7 @@ def broken_memory(uuid: str | None, before: gpu.Health | None) -> tuple[Note, ..
         return ()
     new = (after.uncorrected_errors or 0) - (before.uncorrected_errors or 0)
     message = f"{new} uncorrected memory errors (ECC) while this ran: neither outputs nor times can be trusted"
-    return (
-        (Note("memory-errors", message, "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"),) if new else ()
-    )
+    return (Note(MEMORY_ERRORS, message, "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"),) if new else ()
 
 
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:
