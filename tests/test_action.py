@@ -210,7 +210,7 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
     slower = repository.push(factor=1.3)
 
     assert slower.returncode == 1, slower.stdout
-    line = NAP.splitlines().index("def launch(seconds):") + 1
+    line = NAP.splitlines().index("def launch(inputs):") + 1
     assert f"::error file=kernels/nap/kernel.py,line={line},title=REGRESSION nap/one::" in slower.stdout
     [comment] = repository.github.bodies(7)
     assert read_marker(comment, "default") is State.FLAGGED

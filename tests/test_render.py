@@ -353,7 +353,8 @@ def test_a_name_that_no_run_file_can_hold_never_gets_this_far():
 
 def test_a_case_that_ran_at_the_power_limit_says_so_also_without_a_roofline():
     processes = [replace(p, sm_clock_hz=1.47e9, throttle_reasons=("sw-power-cap",)) for p in a_measurement().replicates]
-    report = build_report(a_run(replace(a_measurement(), replicates=tuple(processes))))
+    h100 = a_device(sm_clock_max_hz=1.98e9)
+    report = build_report(a_run(replace(a_measurement(), replicates=tuple(processes)), devices=(h100,)))
 
     assert "| at the power limit (1.47 GHz) |" in render_comment(report)
     assert json.loads(render_json(report))["cases"][0]["at_power_limit"] is True

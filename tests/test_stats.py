@@ -159,11 +159,20 @@ CAPPED = {"throttle_reasons": ("sw-power-cap",)}
         ([{**CAPPED, "sm_clock_hz": 1.47e9}] * 3 + [{"sm_clock_hz": 1.98e9}] * 2, True),
         ([{**CAPPED, "sm_clock_hz": 1.47e9}] * 2 + [{"sm_clock_hz": 1.98e9}] * 2, False),
         ([{**CAPPED, "sm_clock_hz": 1.98e9}] * 4, False),  # marked for a moment
-        ([CAPPED] * 4, True),
+        ([{"throttle_reasons": ("applications-clocks", "sw-power-cap"), "sm_clock_hz": 1.755e9}] * 4, False),
+        ([CAPPED] * 4, None),
         ([{**CAPPED, "sm_clock_hz": 1.47e9, "disturbed": ("python3 (7)",)}] * 4, None),
         ([{}] * 4, None),
     ],
-    ids=["most", "half", "at its highest clock", "clock unknown", "beside another program", "nothing known"],
+    ids=[
+        "most",
+        "half",
+        "at its highest clock",
+        "clock locked",
+        "clock unknown",
+        "beside another program",
+        "nothing known",
+    ],
 )
 def test_the_power_limit_is_that_of_the_kernel_where_it_held_most_processes_down(processes, limited):
     measured = [replace(replicates([1.0])[0], **facts) for facts in processes]

@@ -127,6 +127,8 @@ def test_sides_that_the_device_does_not_take_together_alternate_and_the_next_pai
     ((_, second),) = seated.pairs(jobs(), 1)
 
     assert [pair.method for pair in (first, second)] == ["perf-counter/alternating"] * 2
+    assert len(second.shapes) == 2
+    assert second.shapes[0] == second.shapes[1]
     assert Counter(asked)["base", "ready"] == 1
     assert {op for _, op in told} == {"time", "rest"}
     assert [side for side, op in told if op == "time"] == ["head", "base"]

@@ -338,17 +338,18 @@ def test_a_case_that_was_not_timed_is_inconclusive():
 def test_nothing_but_a_failure_is_believed_where_the_gpus_memory_broke():
     """A CPU that was measured beside it has its own."""
     note = Note("memory-errors", "2 uncorrected memory errors (ECC) while this ran", "reset the GPU")
+    slower = a_measurement(times(2.0), times(2.0), counters=counters(local_load_inst=8))
     failed = a_measurement(case="s256", failure=Failure("verify", "wrong-output", "off by 2"))
-    on_cpu = a_measurement(case="s128", device="cpu")
-    run = a_run(
-        a_measurement(), failed, on_cpu, devices=(a_device(), a_cpu()), baselines=(a_baseline(),), notes=(note,)
-    )
+    kernels = (a_spec(gates=(Gate("local_load_inst", "<=", 0.0),)),)
+    run = a_run(slower, notes=(note,), kernels=kernels, devices=(a_device(), a_cpu()), baselines=(a_baseline(),))
 
-    found = {(f.case, f.device): (f.verdict, f.code) for f in judge(run)}
+    (finding,) = judge(run)
+    report = build_report(run)
 
-    assert found["s128", "h100-80gb-hbm3"] == (Verdict.INCONCLUSIVE, "memory-errors")
-    assert found["s256", "h100-80gb-hbm3"] == (Verdict.FAILED, "wrong-output")
-    assert found["s128", a_cpu().slug][0] is Verdict.NEW
+    assert (finding.verdict, finding.code, finding.gates) == (Verdict.INCONCLUSIVE, "memory-errors", ())
+    assert (report.exit_status, report.next_step.split(":")[0]) == (3, "The memory of this GPU loses bits")
+    assert judge(replace(run, measurements=(failed,)))[0].verdict is Verdict.FAILED
+    assert judge(replace(run, measurements=(replace(slower, device="cpu"),)))[0].verdict is Verdict.NEW
 
 
 def test_a_case_that_only_the_baseline_has_is_missing():

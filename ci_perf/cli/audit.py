@@ -99,7 +99,7 @@ def measure(
     settings = resolve_settings(root, {**flags, "profile": "none"})
     specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root) if s.program is None)
     make_plan(specs, patterns, ["cuda"])
-    refuse_several_devices(settings)
+    refuse_several_devices(settings, "an audit takes turns")
     room = prepare(settings, root)
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
     say = partial(click.echo, err=True)

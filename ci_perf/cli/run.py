@@ -3,6 +3,7 @@
 import math
 import os
 import shlex
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -58,12 +59,12 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     if show_settings:
         click.echo(_settings_table(settings, specs))
         return
+    _refuse_missing_baselines(root, settings)
     if is_check(patterns, settings):
         report, room = check(root, patterns, _specs(specs, settings), settings, blank=partial(blank_run, patterns))
         _print(report, render_comment(report), room, as_json=as_json)
         ctx.exit(report.exit_status)
-    _refuse_what_cannot_be_compared(root, settings)
-    planned = make_plan(specs, patterns, ["cuda"])  # a pattern that matches nothing is said before anything is started
+    planned = _planned(specs, patterns, settings)
     room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
     room.worker.rest()  # who waits shall hold no memory on a GPU that another run measures on
@@ -104,19 +105,24 @@ def _against(blank: Run, base: Base) -> Run:
     return replace(blank, against=base.against, notes=notes)
 
 
-def _refuse_what_cannot_be_compared(root: Path, settings: Settings) -> None:
+def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: Settings) -> tuple[Job, ...]:
+    """Refuse what can never be measured before anything is started: a pattern that matches nothing, two devices."""
     if settings["against"]:
-        refuse_several_devices(settings)
+        refuse_several_devices(settings, f"`against` is `{settings['against']}`")
+    return make_plan(specs, patterns, ["cuda"])
+
+
+def _refuse_missing_baselines(root: Path, settings: Settings) -> None:
     if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
         raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
 
 
-def refuse_several_devices(settings: Settings) -> None:
+def refuse_several_devices(settings: Settings, why: str) -> None:
     """Refuse several devices where sides take turns: the base against itself vouches for the one that it ran on."""
-    if len(settings["device"]) > 1:
+    if len(set(settings["device"])) > 1:
         kinds = ",".join(settings["device"])
-        message = f"{settings.origins['device']}: `{kinds}` cannot take turns in one session, whose control is of one"
-        raise ConfigError(message, hint="run once for each, with an --output of its own")
+        message = f"{settings.origins['device']}: `{kinds}` in one session, whose control is of one device; {why}"
+        raise ConfigError(message, hint="run once for each device, with an --output of its own")
 
 
 def _with_base(settings: Settings) -> Settings:

@@ -69,9 +69,6 @@ def _check_fit(run: Run, source: str) -> None:
         raise ConfigError(f"{source}: this run measured nothing", hint="accept a run without --fuzz and --sanitize")
     if not run.finished:
         raise ConfigError(f"{source}: this run did not finish", hint="`ci-perf run` again and accept that run")
-    broken = [note.message for note in run.notes if note.code == MEMORY_ERRORS]
-    if broken:
-        raise ConfigError(f"{source}: {broken[0]}", hint="run again on a GPU whose memory is sound")
 
 
 def _chosen(
@@ -81,14 +78,14 @@ def _chosen(
     for model in run.devices:
         sessions = on_device(run, model)
         for spec in run.kernels:
-            mine = [m for session in sessions for m in session.measurements if m.kernel == spec.name]
+            by = [session for session in sessions if any(m.kernel == spec.name for m in session.measurements)]
+            mine = [m for session in by for m in session.measurements if m.kernel == spec.name]
             if not mine or (kernels and spec.name not in kernels):
                 continue
-            machines = [
-                (next(d for d in session.devices if d.slug == model.slug), session.toolchain)
-                for session in sessions
-                if any(m.kernel == spec.name for m in session.measurements)
-            ]
+            broken = [note.message for session in by for note in session.notes if note.code == MEMORY_ERRORS]
+            if broken and model.kind == "cuda":
+                raise ConfigError(f"{source}: {broken[0]}", hint="run again on a GPU whose memory is sound")
+            machines = [(next(d for d in s.devices if d.slug == model.slug), s.toolchain) for s in by]
             if any(machine != machines[0] for machine in machines):
                 raise ConfigError(
                     f"{source}: the cases of `{spec.name}` were measured on machines that differ",

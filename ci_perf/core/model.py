@@ -262,6 +262,7 @@ class Pair:
     """That of the head."""
     temperature_c: float | None = None
     throttle_reasons: tuple[str, ...] = ()
+    """Of both sides."""
     unit: str = "s"
     """Base unit of both sides."""
     better: str = "lower"
@@ -274,8 +275,8 @@ class Pair:
     """Machine code, launch parameters and inputs were the same on both sides."""
     other_inputs: bool = False
     """The two sides made other inputs: the times may be of other work."""
-    inputs: tuple[str, ...] = ()
-    """The first digits of a hash of the inputs of base and head; empty where they are not known."""
+    shapes: tuple[str, ...] = ()
+    """The first digits of a hash of shapes and types of the inputs of base and head; empty where there are none."""
     power_w: float | None = None
     """The mean while samples were taken."""
     disturbed: tuple[str, ...] = ()

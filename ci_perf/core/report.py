@@ -13,7 +13,7 @@ from ci_perf.core.model import Against, Device, Measurement, Note, Provenance, R
 from ci_perf.core.paired import usable_ratios
 from ci_perf.core.quantity import counted, percent
 from ci_perf.core.roofline import Roofline, roofline
-from ci_perf.core.sessions import sessions_of
+from ci_perf.core.sessions import MEMORY_ERRORS, sessions_of
 from ci_perf.core.stats import Summary, summarize
 from ci_perf.core.verdict import is_red, judge
 from ci_perf.core.versus import CONTROL_MOVED, NO_CONTROL, OTHER_INPUTS, makes_other_inputs
@@ -93,14 +93,16 @@ class Report:
         return tuple(row for row in self.rows if row.finding.verdict in verdicts)
 
 
-def _base_was_no_base(run: Run, rows: Sequence[Row], compared: int) -> bool:
-    """Say whether a run against a base held nothing against it though it has the cases: that is no pass.
+def _is_sound(run: Run, rows: Sequence[Row]) -> bool:
+    """Say whether what is not red can be believed: a run that ended by itself, on a GPU that lost nothing."""
+    lost = any(row.finding.code == MEMORY_ERRORS for row in rows)
+    return run.finished and not lost and not could_not_check(run)
 
-    A case for which the head makes other inputs is none of the base's.
-    """
+
+def _base_was_no_base(run: Run, verdicts: Counter[Verdict], compared: int) -> bool:
+    """Say whether a run against a base held nothing against it though it has the cases: that is no pass."""
     wanted = run.against is not None and bool(run.policy.fail_on)
-    in_base = (row.finding for row in rows if row.finding.code != OTHER_INPUTS)
-    return wanted and not compared and any(finding.verdict is Verdict.NOT_COMPARABLE for finding in in_base)
+    return wanted and not compared and Verdict.NOT_COMPARABLE in verdicts
 
 
 def build_report(run: Run) -> Report:
@@ -111,7 +113,7 @@ def build_report(run: Run) -> Report:
     rows.sort(key=lambda row: ORDER.index(row.finding.verdict))
     verdicts = Counter(row.finding.verdict for row in rows)
     compared = sum(1 for row in rows if row.finding.change is not None)
-    red = any(row.red for row in rows) or _base_was_no_base(run, rows, compared)
+    red = any(row.red for row in rows) or _base_was_no_base(run, verdicts, compared)
     return Report(
         headline=_headline(verdicts, _gate_counts(rows), summary_of_checks(run)),
         next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), run)
@@ -124,7 +126,7 @@ def build_report(run: Run) -> Report:
         provenance=run.provenance,
         compared=compared,
         agreed=_agreed(run),
-        exit_status=EXIT_RED if red else EXIT_OK if run.finished and not could_not_check(run) else EXIT_ENVIRONMENT,
+        exit_status=EXIT_RED if red else EXIT_OK if _is_sound(run, rows) else EXIT_ENVIRONMENT,
         finished=run.finished,
         gpu_seconds=run.gpu_seconds,
         planted=run.planted,
@@ -216,6 +218,7 @@ def _headline(verdicts: Mapping[Verdict, int], gates: tuple[int, int], checked: 
 
 
 _STEPS: Mapping[str, tuple[str, str]] = {
+    "memory-errors": ("The memory of this GPU loses bits: reset it, or replace it, and run again.",) * 2,
     "failed": ("Mend the failed kernels first: nothing is known of their speed.",) * 2,
     "regression": (
         "Mend the regression, or accept it with `ci-perf baseline accept` and say why in the commit.",
@@ -230,8 +233,9 @@ _STEPS: Mapping[str, tuple[str, str]] = {
     "empty": ("No case ran: see why, and choose others.",) * 2,
     "nothing": (
         "Nothing was compared: `ci-perf baseline accept` makes this run the baseline.",
-        "Nothing was compared: the base has none of these cases, makes other inputs for them, or could not run them.",
+        "Nothing was compared: the base has none of these cases, or could not run them.",
     ),
+    "other-inputs": ("Some cases have other inputs than the base: change inputs and kernel one after the other.",) * 2,
     "unchecked": ("Of some cases the sanitizer can say nothing, which is no pass: their rows say why.",) * 2,
     "speedup": (
         "Keep it: `ci-perf baseline accept` makes the faster time the one to defend.",
@@ -254,6 +258,7 @@ def _next_step(rows: list[Row], compared: int, run: Run) -> str:
     verdicts = {row.finding.verdict for row in rows}
     ungated = any(row.finding.unmeasured_gates for row in rows)
     holds = (
+        (MEMORY_ERRORS, any(row.finding.code == MEMORY_ERRORS for row in rows)),
         ("failed", Verdict.FAILED in verdicts),
         ("regression", Verdict.REGRESSION in verdicts),
         ("gate", any(row.finding.broken_gates for row in rows)),
@@ -261,11 +266,13 @@ def _next_step(rows: list[Row], compared: int, run: Run) -> str:
         ("ungated", ungated and "gate-not-measured" in run.policy.fail_on),
         ("disturbed", any(row.finding.code == "disturbed" for row in rows)),
         ("empty", not rows and not compared),
+        (OTHER_INPUTS, not compared and any(row.finding.code == OTHER_INPUTS for row in rows)),
         ("nothing", not compared),
         ("unchecked", any(row.finding.code == UNCHECKED for row in rows)),
         ("speedup", Verdict.SPEEDUP in verdicts),
         *((code, any(row.finding.code == code for row in rows)) for code in (CONTROL_MOVED, NO_CONTROL)),
         ("base-failed", any(row.finding.code == "base-failed" for row in rows)),
+        (OTHER_INPUTS, any(row.finding.code == OTHER_INPUTS for row in rows)),
         ("budget", any(row.finding.code == "budget-spent" for row in rows)),
         ("inconclusive", Verdict.INCONCLUSIVE in verdicts),
         ("ungated", ungated),

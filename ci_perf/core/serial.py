@@ -46,7 +46,7 @@ _CONVERTER.register_unstructure_hook(
 )
 _CONVERTER.register_unstructure_hook(
     Pair,
-    make_dict_unstructure_fn(Pair, _CONVERTER, unit=_absent, better=_absent, inputs=_absent, sm_clock_hz=_absent),
+    make_dict_unstructure_fn(Pair, _CONVERTER, unit=_absent, better=_absent, shapes=_absent, sm_clock_hz=_absent),
 )
 _CONVERTER.register_unstructure_hook(
     Replicate, make_dict_unstructure_fn(Replicate, _CONVERTER, unit=_absent, better=_absent, disturbed=_absent)

@@ -46,7 +46,7 @@ class Summary:
     median: Interval
     """Of the medians of the processes: the number that is judged."""
     sm_clock_hz: float | None = None
-    """The median of the processes, or None where one of them has none: the pairs of turns have none."""
+    """The median of the processes, in turns those of the head, or None where one of them has none."""
     at_power_limit: bool | None = None
     """Whether the power limit held the clock down in more than half of the processes; None where nobody knows."""
 
@@ -96,15 +96,16 @@ def summarize(replicates: Sequence[Replicate], confidence: float = 0.95, clock_m
 
 
 def _at_power_limit(replicates: Sequence[Replicate], clock_max_hz: float | None) -> bool | None:
-    """Say whether most processes ran at the power limit, by its mark and by a clock that is below the highest.
+    """Say whether most processes ran at the power limit: its mark is the only one, and the clock below the highest.
 
-    The driver sets the mark for a moment, too; and while something else disturbs, it is not the kernel's.
+    The driver sets the mark for a moment, too, and beside others: a lock of the clock, heat. While something else
+    disturbs, the limit is not the kernel's.
     """
-    sound = [r for r in replicates if not r.disturbed]
-    if not any(r.sm_clock_hz or r.throttle_reasons for r in sound):
+    sound = [r for r in replicates if r.sm_clock_hz and not r.disturbed]
+    if not sound or not clock_max_hz:
         return None
-    least = clock_max_hz * FULL_CLOCK if clock_max_hz else math.inf
-    return 2 * sum(POWER_LIMIT in r.throttle_reasons and (r.sm_clock_hz or 0) < least for r in sound) > len(sound)
+    least = clock_max_hz * FULL_CLOCK
+    return 2 * sum(r.throttle_reasons == (POWER_LIMIT,) and (r.sm_clock_hz or 0) < least for r in sound) > len(sound)
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:

@@ -17,7 +17,7 @@ from ci_perf.core.model import Baseline, BaselineCase, Device, Measurement, Part
 from ci_perf.core.parts import cause_of, compare_parts
 from ci_perf.core.sessions import MEMORY_ERRORS, sessions_of
 from ci_perf.core.stats import clock_of, process_medians
-from ci_perf.core.versus import judge_pairs, policy_of, removed_kernels
+from ci_perf.core.versus import is_paired, judge_pairs, policy_of, removed_kernels
 
 
 def comparable(
@@ -73,7 +73,7 @@ def judge(run: Run) -> tuple[Finding, ...]:
         if device.kind == m.device
     ]
     held = [
-        m for _, m, _, b in found if m.failure is None and (m.sound_pairs if run.against else b and m.case in b.cases)
+        m for _, m, _, b in found if m.failure is None and (is_paired(m) if run.against else b and m.case in b.cases)
     ]
     findings = [
         _unless_memory_broke(session, device, _judge_case(session, m, device, baseline, len(held)))
@@ -87,7 +87,8 @@ def _unless_memory_broke(run: Run, device: Device, finding: Finding) -> Finding:
     errors = [note.message for note in run.notes if note.code == MEMORY_ERRORS] if device.kind == "cuda" else []
     if not errors or finding.verdict is Verdict.FAILED:
         return finding
-    return replace(finding, verdict=Verdict.INCONCLUSIVE, code=MEMORY_ERRORS, sentence=errors[0])
+    blank = Finding(finding.kernel, finding.case, finding.device, Verdict.INCONCLUSIVE, "", "", unit=finding.unit)
+    return replace(blank, code=MEMORY_ERRORS, sentence=errors[0], base=finding.base, head=finding.head)
 
 
 def _judge_case(

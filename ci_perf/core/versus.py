@@ -37,12 +37,12 @@ def judge_pairs(
         sentence = f"every pair was disturbed: {_reasons(measurement.pairs)}"
         return replace(blank, verdict=Verdict.INCONCLUSIVE, code="disturbed", sentence=sentence)
     if makes_other_inputs(pairs):
-        sentence = "base and head make other inputs for this case: a change in time would not be the kernel's"
+        sentence = f"the inputs differ in shape or type; measured {_mean(usable_ratios(pairs))}, of other work"
         return replace(blank, verdict=Verdict.NOT_COMPARABLE, code=OTHER_INPUTS, sentence=sentence)
     trouble = control_trouble(run, against)
     outcome = believe(_decide(run, measurement, spec, comparisons), trouble)
     if is_identical(measurement) and not trouble:
-        outcome = _same_code(outcome, usable_ratios(pairs))
+        outcome = _same_code(outcome, usable_ratios(pairs), run.policy)
     return replace(
         blank,
         verdict=outcome.verdict,
@@ -79,19 +79,29 @@ def is_identical(measurement: Measurement) -> bool:
     return bool(usable_ratios(measurement.sound_pairs)) and all(pair.identical for pair in measurement.sound_pairs)
 
 
+def is_paired(measurement: Measurement) -> bool:
+    """Say whether a case has pairs that are compared."""
+    return bool(measurement.sound_pairs) and not makes_other_inputs(measurement.sound_pairs)
+
+
 def makes_other_inputs(pairs: Sequence[Pair]) -> bool:
-    """Say whether base and head make inputs that differ, and each the same ones in every pair.
+    """Say whether the inputs of base and head differ in shape or type, each side's being the same in every pair.
 
-    Inputs that differ from pair to pair are random; they say nothing of the code that makes them.
+    Those that differ from pair to pair are random, which one pair cannot tell. Other values are a warning: how a kernel
+    is called, and how its data are laid out, is a part of what a commit may change.
     """
-    made = {pair.inputs for pair in pairs}
-    return len(made) == 1 and len(set(*made)) > 1
+    made = {pair.shapes for pair in pairs}
+    return len(pairs) > 1 and len(made) == 1 and len(set(*made)) > 1
 
 
-def _same_code(outcome: Outcome, values: Sequence[float]) -> Outcome:
-    moved = percent(math.exp(statistics.fmean(values)) - 1, sign=True)
-    sentence = f"machine code, launch parameters and inputs are the same on both sides; measured {moved}"
-    return replace(outcome, verdict=Verdict.UNCHANGED, code="same-machine-code", sentence=sentence)
+def _same_code(outcome: Outcome, values: Sequence[float], policy: Policy) -> Outcome:
+    sentence = f"machine code, launch parameters and inputs are the same on both sides; measured {_mean(values)}"
+    change = outcome.change or pair_interval(values, policy.confidence)
+    return replace(outcome, verdict=Verdict.UNCHANGED, code="same-machine-code", sentence=sentence, change=change)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return percent(math.exp(statistics.fmean(values)) - 1, sign=True) if values else "no usable time"
 
 
 def _left_out(measurement: Measurement) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ci_perf.core.audit import AuditCase, AuditSession
 from ci_perf.core.errors import MachineError
 from ci_perf.core.model import Against, Cost, Failure, Measurement, Provenance, Run, Verification
-from ci_perf.core.paired import log_ratio
+from ci_perf.core.paired import log_ratio, usable_ratios
 from ci_perf.core.plan import Job
 from ci_perf.edge import gpu
 from ci_perf.edge.base import Base
@@ -112,7 +112,7 @@ def _session(run: Run, planted: float, provenance: Provenance, seconds: float, c
         seconds=round(seconds, 2),
         cases=tuple(_case(measurement) for measurement in run.measurements),
         control_case=against.control_case,
-        control=tuple(_short(log_ratio(pair)) for pair in against.control if not pair.disturbed),
+        control=tuple(_short(value) for value in usable_ratios(against.control)),
         card=card,
     )
 
@@ -122,6 +122,8 @@ def _case(measurement: Measurement) -> AuditCase:
     if not pairs:
         failure = measurement.failure.message if measurement.failure else measurement.unpaired or "every pair disturbed"
         return AuditCase(measurement.kernel, measurement.case, "", 0, 0.0, failure=failure)
+    if len(usable_ratios(pairs)) < len(pairs):
+        return AuditCase(measurement.kernel, measurement.case, "", 0, 0.0, failure="a pair holds no usable time")
     return AuditCase(
         kernel=measurement.kernel,
         case=measurement.case,

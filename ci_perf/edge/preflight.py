@@ -184,7 +184,9 @@ def broken_memory(uuid: str | None, before: gpu.Health | None) -> tuple[Note, ..
         return ()
     new = (after.uncorrected_errors or 0) - (before.uncorrected_errors or 0)
     message = f"{new} uncorrected memory errors (ECC) while this ran: neither outputs nor times can be trusted"
-    return (Note(MEMORY_ERRORS, message, "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"),) if new else ()
+    return (
+        (Note(MEMORY_ERRORS, message, "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"),) if new > 0 else ()
+    )
 
 
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:

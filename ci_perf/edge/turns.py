@@ -29,7 +29,7 @@ NOT_BOTH = frozenset({"out-of-memory", "device-taken"})
 ALONE_SAMPLES = 20
 """Samples of a side that has the GPU to itself, where it does not take both."""
 DIGITS = 12
-"""So much of the hash of a side's inputs is kept."""
+"""So much of the hash of the shapes of a side's inputs is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +168,7 @@ class Table:
                 for side in self._sides:
                     side.worker.rest()
                 planted = self._planted if index else None
-                wishes = {"samples": ALONE_SAMPLES, "planted": planted, "hash_inputs": self._identify}
-                request = self._sides[index].request(job, op="time", **wishes)
+                request = self._sides[index].request(job, op="time", samples=ALONE_SAMPLES, planted=planted)
                 answer = self._sides[index].worker.ask(request, timeout_s)
                 if isinstance(answer, Failure):
                     return SideFailure(self._sides[index].name, answer)
@@ -179,7 +178,7 @@ class Table:
             return SideFailure("base", mixed)
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
-        ready = [{**answers[i], "method": method, "code": None} for i in (0, 1)]
+        ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
         return _pair([(answers[0], answers[1])], ready, found, watch, at_once=1)
 
     def _both(
@@ -274,8 +273,6 @@ def _pair(
     clocks = [_mean_clock(seen) for seen in states]
     every = [state for seen in states for state in seen]
     pids = frozenset(answer["pid"] for answer in ready)
-    hashes = [answer.get("inputs") for answer in ready]
-    inputs = tuple(str(digest)[:DIGITS] for digest in hashes) if all(hashes) else ()
     return Pair(
         base=tuple(base),
         head=tuple(head),
@@ -289,8 +286,8 @@ def _pair(
         placements=shape["placements"],
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
-        other_inputs=len(set(inputs)) > 1,
-        inputs=inputs,
+        other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
+        shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
         disturbed=watch.disturbances(every, pids, at_once=at_once),
     )
 

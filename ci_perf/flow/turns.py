@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ci_perf.core.model import Failure, Note, Pair
-from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS
+from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, usable_ratios
 from ci_perf.core.plan import Job
 from ci_perf.core.verdict import judge
 from ci_perf.core.versus import LEAST_CONTROL, NO_CONTROL
@@ -93,7 +93,7 @@ def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted
     failures: list[str] = []
 
     def sound() -> int:
-        return sum(not pair.disturbed for pair in pairs)
+        return len(usable_ratios(pairs))
 
     for number in range(first, first + wanted - sound() + SPARE_PAIRS):
         if sound() >= wanted or len(failures) == MOST_FAILURES:

@@ -87,6 +87,15 @@ def inputs_hash(case: Case) -> str | None:
         return None
 
 
+def shapes_hash(case: Case) -> str:
+    """Return a hash of the shapes and types of a case's inputs, of what has no shape the type alone."""
+    shapes = [
+        (type(leaf).__name__, tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", "")))
+        for leaf in leaves(case.inputs)
+    ]
+    return hashlib.sha256(repr(shapes).encode()).hexdigest()
+
+
 def _hash(case: Case, inputs: str, codes: Mapping[int, Callable[[], bytes]]) -> str:
     import torch
 

@@ -13,7 +13,7 @@ from typing import Any
 from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, release_memory
 from ci_perf.userside.cupti import CuptiError
 from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiTimer
-from ci_perf.userside.identity import inputs_hash, launch_hash
+from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.timers import LADDER, ColdTimer, CpuTimer, EventTimer, GraphTimer, warm_up
 
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
@@ -37,7 +37,8 @@ class Stopwatch:
     def __init__(self, request: Request) -> None:
         self.case = Case(request)
         self.device = self.case.device
-        self.inputs = inputs_hash(self.case) if request.get("identify") or request.get("hash_inputs") else None
+        self.inputs = inputs_hash(self.case) if request.get("identify") else None
+        self.shapes = shapes_hash(self.case)
         release_memory()  # what hashing took is no part of what a placement takes
         pristine, held = self._copy_of_inputs(request)
         self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
@@ -196,7 +197,7 @@ def measure(request: Request) -> Answer:
     warm_up(watch.timers[0], WARM_UP_S[watch.device], batches=True)
     most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
     taken = watch.take(max(5, min(request.get("samples", 30), most)))
-    return {**taken, **watch.facts(), "inputs": watch.inputs, "pid": os.getpid()}
+    return {**taken, **watch.facts(), "shapes": watch.shapes, "pid": os.getpid()}
 
 
 READY: dict[str, Stopwatch] = {}
@@ -213,6 +214,7 @@ def ready(request: Request) -> Answer:
         "placements": watch.placements,
         "code": watch.code,
         "inputs": watch.inputs,
+        "shapes": watch.shapes,
         "files": own_files(),
         "installed": installed_packages(),
         "pid": os.getpid(),
