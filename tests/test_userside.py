@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 import subprocess
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -598,6 +599,21 @@ def launch(x):
 def reference(x):
     return x
 """
+
+
+def test_inputs_are_of_other_work_by_the_shapes_and_types_of_their_arrays_alone():
+    torch = pytest.importorskip("torch")
+
+    def hashed(*inputs):
+        return identity.shapes_hash(SimpleNamespace(inputs=inputs))
+
+    class Odd:
+        shape = dtype = 3
+
+    one = hashed(torch.zeros(2, 3), 8, Odd())
+    assert one == hashed(torch.ones(3, 2).t(), 16, Odd()), "values, strides, plain numbers"
+    others = (torch.zeros(3, 3), torch.zeros(2, 3).half(), torch.zeros(2, 3, 1), None)
+    assert len({one, *(hashed(other, 8, Odd()) for other in others), hashed(torch.zeros(2, 3), 8)}) == 6
 
 
 def test_a_kernel_that_works_in_place_has_one_hash_however_often_it_ran_and_no_memory_is_kept(tmp_path):

@@ -88,9 +88,9 @@ def inputs_hash(case: Case) -> str | None:
 
 
 def shapes_hash(case: Case) -> str:
-    """Return a hash of the shapes and types of a case's inputs, of what has no shape the type alone."""
+    """Return a hash of shape and type of each array among a case's inputs; what is none has the name of its class."""
     shapes = [
-        (type(leaf).__name__, tuple(getattr(leaf, "shape", ())), str(getattr(leaf, "dtype", "")))
+        (str(leaf.shape), str(leaf.dtype)) if hasattr(leaf, "__array__") else type(leaf).__name__
         for leaf in leaves(case.inputs)
     ]
     return hashlib.sha256(repr(shapes).encode()).hexdigest()
