@@ -504,11 +504,36 @@ def test_a_runner_without_python_and_uv_is_told_what_it_lacks(tmp_path):
 # --- shards ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tmp_path, bare_python):
-    program = tmp_path / "ci-perf-venv/bin/python"
+def really_install(runner_temp):
+    """Put ci-perf where the steps expect it, as `prepare` would."""
+    program = runner_temp / "ci-perf-venv/bin/python"
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
     program.chmod(0o755)
+
+
+SCALE_TOML = """
+entry = "kernel.py"
+devices = ["cpu"]
+[cases.one]
+n = 1
+[fuzz]
+n = { min = 2, max = 9 }
+"""
+SCALE = """
+def make_inputs(rng, device, n):
+    return float(n)
+
+def launch(n):
+    return n if n < 2 else n + 1.0  # right in the case that is named, and in no other
+
+def reference(n):
+    return n
+"""
+
+
+def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tmp_path, bare_python):
+    really_install(tmp_path)
     for kernel in ("doze", "nap"):
         folder = tmp_path / "kernels" / kernel
         folder.mkdir(parents=True)
@@ -535,6 +560,24 @@ def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tm
         row.finding.kernel: row.finding.verdict for row in build_report(store.read_run(tmp_path / "merged")).rows
     }
     assert verdicts == {"doze": Verdict.NEW, "nap": Verdict.FAILED}
+
+
+def test_the_nightly_check_is_red_where_a_random_case_is_wrong_and_goes_on_to_the_sanitizer(tmp_path, bare_python):
+    really_install(tmp_path)
+    folder = tmp_path / "kernels/scale"
+    folder.mkdir(parents=True)
+    (folder / "kernel.toml").write_text(SCALE_TOML)
+    (folder / "kernel.py").write_text(SCALE)
+    ci = {"CI_PERF_PYTHON": bare_python, "CI_PERF_DEVICE": "cpu", "GITHUB_RUN_NUMBER": "7"}
+    summary = tmp_path / "summary.md"
+
+    ran, _ = script(tmp_path, "check", **ci, ACTION_CHECK=str(tmp_path / "check"), GITHUB_STEP_SUMMARY=str(summary))
+
+    assert ran.returncode == 1, ran.stdout
+    assert "::error title=ci-perf::a kernel is wrong, or could not be checked: see the summary" in ran.stderr
+    assert store.read_run(tmp_path / "check/fuzz").fuzzed
+    assert "compute-sanitizer" in (ran.stdout + ran.stderr), "it went on"
+    assert "scale/fuzz-7-" in summary.read_text()
 
 
 # --- releases --------------------------------------------------------------------------------------------------------

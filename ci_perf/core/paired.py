@@ -52,6 +52,15 @@ def usable_ratios(pairs: Sequence[Pair]) -> list[float]:
     return [value for pair in pairs if not pair.disturbed and math.isfinite(value := log_ratio(pair))]
 
 
+def mean_change(values: Sequence[float]) -> str:
+    """Write the mean of log ratios as a change.
+
+    >>> mean_change([0.01, 0.03]), mean_change([])
+    ('+2.0 %', 'no usable time')
+    """
+    return percent(math.exp(statistics.fmean(values)) - 1, sign=True) if values else "no usable time"
+
+
 def pair_interval(values: Sequence[float], confidence: float) -> Interval:
     """Return head / base with its interval, from the log ratios of the pairs.
 

@@ -1,7 +1,5 @@
 """A run, judged and put in order for people: what every renderer draws from."""
 
-import math
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from ci_perf.core.checks import UNCHECKED, check_flags, could_not_check, summary
 from ci_perf.core.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, Device, Measurement, Note, Provenance, Reading, Run, Toolchain, Verdict
-from ci_perf.core.paired import usable_ratios
+from ci_perf.core.paired import mean_change, usable_ratios
 from ci_perf.core.quantity import counted, percent
 from ci_perf.core.roofline import Roofline, roofline
 from ci_perf.core.sessions import MEMORY_ERRORS, sessions_of
@@ -266,13 +264,12 @@ def _next_step(rows: list[Row], compared: int, run: Run) -> str:
         ("ungated", ungated and "gate-not-measured" in run.policy.fail_on),
         ("disturbed", any(row.finding.code == "disturbed" for row in rows)),
         ("empty", not rows and not compared),
-        (OTHER_INPUTS, not compared and any(row.finding.code == OTHER_INPUTS for row in rows)),
+        (OTHER_INPUTS, any(row.finding.code == OTHER_INPUTS for row in rows)),
         ("nothing", not compared),
         ("unchecked", any(row.finding.code == UNCHECKED for row in rows)),
         ("speedup", Verdict.SPEEDUP in verdicts),
         *((code, any(row.finding.code == code for row in rows)) for code in (CONTROL_MOVED, NO_CONTROL)),
         ("base-failed", any(row.finding.code == "base-failed" for row in rows)),
-        (OTHER_INPUTS, any(row.finding.code == OTHER_INPUTS for row in rows)),
         ("budget", any(row.finding.code == "budget-spent" for row in rows)),
         ("inconclusive", Verdict.INCONCLUSIVE in verdicts),
         ("ungated", ungated),
@@ -286,5 +283,4 @@ def _control(against: Against) -> str:
     values = usable_ratios(against.control)
     if not values:
         return "the base against itself was not measured"
-    moved = percent(math.exp(statistics.fmean(values)) - 1, sign=True)
-    return f"the base against itself {moved} in {len(values)} pairs"
+    return f"the base against itself {mean_change(values)} in {len(values)} pairs"

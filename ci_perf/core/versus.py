@@ -1,6 +1,5 @@
 """The verdict on a case whose base commit took turns with it, and on the session as a whole."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +8,15 @@ from typing import NamedTuple
 from ci_perf.core.decision import Outcome
 from ci_perf.core.finding import Finding
 from ci_perf.core.model import Against, KernelSpec, Measurement, Pair, Policy, Run, Verdict
-from ci_perf.core.paired import LOOKS, decide_pairs, knows_clocks, log_ratio, pair_interval, usable_ratios
+from ci_perf.core.paired import (
+    LOOKS,
+    decide_pairs,
+    knows_clocks,
+    log_ratio,
+    mean_change,
+    pair_interval,
+    usable_ratios,
+)
 from ci_perf.core.quantity import percent
 
 NOT_IN_BASE = "not-in-base"
@@ -37,7 +44,7 @@ def judge_pairs(
         sentence = f"every pair was disturbed: {_reasons(measurement.pairs)}"
         return replace(blank, verdict=Verdict.INCONCLUSIVE, code="disturbed", sentence=sentence)
     if makes_other_inputs(pairs):
-        sentence = f"the inputs differ in shape or type; measured {_mean(usable_ratios(pairs))}, of other work"
+        sentence = f"the inputs differ in shape or type; measured {mean_change(usable_ratios(pairs))}, of other work"
         return replace(blank, verdict=Verdict.NOT_COMPARABLE, code=OTHER_INPUTS, sentence=sentence)
     trouble = control_trouble(run, against)
     outcome = believe(_decide(run, measurement, spec, comparisons), trouble)
@@ -95,13 +102,9 @@ def makes_other_inputs(pairs: Sequence[Pair]) -> bool:
 
 
 def _same_code(outcome: Outcome, values: Sequence[float], policy: Policy) -> Outcome:
-    sentence = f"machine code, launch parameters and inputs are the same on both sides; measured {_mean(values)}"
+    sentence = f"machine code, launch parameters and inputs are the same on both sides; measured {mean_change(values)}"
     change = outcome.change or pair_interval(values, policy.confidence)
     return replace(outcome, verdict=Verdict.UNCHANGED, code="same-machine-code", sentence=sentence, change=change)
-
-
-def _mean(values: Sequence[float]) -> str:
-    return percent(math.exp(statistics.fmean(values)) - 1, sign=True) if values else "no usable time"
 
 
 def _left_out(measurement: Measurement) -> str:
