@@ -5,23 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ci_perf.core.audit import AuditCase, AuditSession
-from ci_perf.core.metrics import BY_NAME
-from ci_perf.core.model import (
-    Baseline,
-    BaselineCase,
-    BaselineCounter,
-    BaselineTime,
-    Device,
-    KernelSpec,
-    Measurement,
-    Policy,
-    Provenance,
-    Reading,
-    Replicate,
-    Run,
-    Toolchain,
-)
+from ci_perf.audit.session import AuditCase, AuditSession
+from ci_perf.values.baseline import Baseline, BaselineCase, BaselineCounter, BaselineTime
+from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.measurement import Measurement, Replicate
+from ci_perf.values.metrics import BY_NAME
+from ci_perf.values.provenance import Provenance
+from ci_perf.values.run import Policy, Run
+from ci_perf.values.trace import Reading
 
 STEADY = (50.0e-6, 50.1e-6, 50.2e-6, 50.3e-6, 50.4e-6, 50.5e-6)
 """The medians of six processes that agree within 1 %."""

@@ -22,12 +22,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from ci_perf import __version__
-from ci_perf.core.model import Verdict
-from ci_perf.core.publish import State, marker, read_marker
-from ci_perf.core.report import build_report
-from ci_perf.core.serial import dump_run
-from ci_perf.core.settings import BY_NAME, variable
-from ci_perf.edge import store
+from ci_perf.judge.report import build_report
+from ci_perf.values import store
+from ci_perf.values.codec import dump_run
+from ci_perf.values.comment import State, marker, read_marker
+from ci_perf.values.settings import BY_NAME, variable
+from ci_perf.values.verdict import Verdict
 from tests.builders import a_baseline
 from tests.fake_github import FakeGitHub
 from tests.test_against import NAP, TOML

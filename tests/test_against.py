@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
-from ci_perf.edge import base
+from ci_perf.measure import base
 
 TOML = """
 entry = "kernel.py"
@@ -547,7 +547,7 @@ def test_the_checkout_of_a_run_that_was_killed_goes_with_the_next_one(monkeypatc
     temporary = tmp_path_factory.mktemp("tmp")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     code = (
-        "import os, pathlib, signal, sys, tempfile\nfrom ci_perf.edge import git\n"
+        "import os, pathlib, signal, sys, tempfile\nfrom ci_perf.measure import git\n"
         f"tempfile.tempdir = {str(temporary)!r}\n"
         "with git.checked_out(pathlib.Path(), 'HEAD') as tree:\n"
         "    {}\n"

@@ -14,22 +14,24 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ci_perf.audit.anchor_shares import MOST_STORED, judge_anchors
+from ci_perf.audit.anchors import RULES, Call, Setting, bootstrap_median, cliffs_delta
+from ci_perf.audit.file import append_session, read_sessions
+from ci_perf.audit.line import dump_session, load_sessions, merge
+from ci_perf.audit.measure import card_hash
+from ci_perf.audit.plot import render_plot
+from ci_perf.audit.rates import Seconds, Seen, build_audit
+from ci_perf.audit.render import render_audit_markdown
+from ci_perf.audit.session import AuditCase, AuditSession, judge_session, replay
 from ci_perf.cli import program
-from ci_perf.core.anchor_shares import MOST_STORED, judge_anchors
-from ci_perf.core.anchors import RULES, Call, Setting, bootstrap_median, cliffs_delta
-from ci_perf.core.audit import AuditCase, AuditSession, judge_session, replay
-from ci_perf.core.audit_line import dump_session, load_sessions, merge
-from ci_perf.core.audit_report import Seconds, Seen, build_audit
-from ci_perf.core.errors import ConfigError, FormatError
-from ci_perf.core.model import Against, Pair, Policy, Verdict
-from ci_perf.core.paired import log_ratio
-from ci_perf.core.stats import mann_whitney_p, upper_bound
-from ci_perf.core.verdict import judge
-from ci_perf.core.versus import control_trouble
-from ci_perf.edge.audit import card_hash
-from ci_perf.edge.audit_file import append_session, read_sessions
-from ci_perf.render.audit import render_audit_markdown
-from ci_perf.render.plot import render_plot
+from ci_perf.judge.paired import log_ratio
+from ci_perf.judge.stats import mann_whitney_p, upper_bound
+from ci_perf.judge.verdict import judge
+from ci_perf.judge.versus import control_trouble
+from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.measurement import Pair
+from ci_perf.values.run import Against, Policy
+from ci_perf.values.verdict import Verdict
 from tests.builders import STEADY, a_device, a_provenance, a_run, a_toolchain, an_audit_case, an_audit_session, times
 from tests.test_noise import RECORDED, SimulatedGpu
 from tests.test_noise import session as simulated_session

@@ -5,9 +5,9 @@ import os
 import pytest
 from click.testing import CliRunner
 
+from ci_perf.audit.file import read_sessions
 from ci_perf.cli import program
-from ci_perf.edge import turns
-from ci_perf.edge.audit_file import read_sessions
+from ci_perf.measure import turns
 from tests.test_against import NAP, TOML
 
 

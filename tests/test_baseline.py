@@ -2,11 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from ci_perf.core.baseline import Difference, check_baseline, diff_baselines, make_baselines
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.model import CaseTimeline, Failure, Replicate, TracedKernel, Verdict
-from ci_perf.core.serial import dump_baseline, load_baseline
-from ci_perf.core.verdict import judge
+from ci_perf.judge.baseline import Difference, check_baseline, diff_baselines, make_baselines
+from ci_perf.judge.verdict import judge
+from ci_perf.values.codec import dump_baseline, load_baseline
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.measurement import Failure, Replicate
+from ci_perf.values.trace import CaseTimeline, TracedKernel
+from ci_perf.values.verdict import Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

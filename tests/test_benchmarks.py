@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.benchmarks.choice import Chosen, NoNumber, choose
-from ci_perf.benchmarks.reader import parse, read
-from ci_perf.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, select
-from ci_perf.core.errors import ProfileError
-from ci_perf.core.model import Program
+from ci_perf.traces.benchmarks.choice import Chosen, NoNumber, choose
+from ci_perf.traces.benchmarks.reader import parse, read
+from ci_perf.traces.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, select
+from ci_perf.values.errors import ProfileError
+from ci_perf.values.kernel import Program
 from tests import corpus
 
 # What the notes of the corpus's MANIFEST.json say: kind, benchmarks, of which skipped, first value of the main metric.

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from ci_perf.edge import store
+from ci_perf.values import store
 from tests.test_run import SPIN
 
 FAKES = Path(__file__).parent / "data/fakes"

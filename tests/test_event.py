@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.event import parse_event
+from ci_perf.github.event import parse_event
+from ci_perf.values.errors import ConfigError
 
 HEAD, MERGE = "a" * 40, "b" * 40
 VARIABLES = {"GITHUB_REPOSITORY": "octo/kernels", "GITHUB_SHA": MERGE, "GITHUB_RUN_ID": "42", "GITHUB_ACTOR": "ada"}

@@ -14,15 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from ci_perf.core.model import Failure, Program, Replicate, Verification
-from ci_perf.core.plan import Job
-from ci_perf.edge import gpu, store
-from ci_perf.edge.external import ProgramRunner
-from ci_perf.edge.guard import Guard
-from ci_perf.edge.program_counters import ProgramCounters, Traced
-from ci_perf.edge.program_run import Launcher
-from ci_perf.edge.program_traces import ProgramTraces
-from ci_perf.profilers import nsys
+from ci_perf.guard.guard import Guard
+from ci_perf.measure import gpu
+from ci_perf.measure.program_counters import ProgramCounters, Traced
+from ci_perf.measure.program_run import Launcher
+from ci_perf.measure.program_traces import ProgramTraces
+from ci_perf.measure.programs import ProgramRunner
+from ci_perf.traces import nsys
+from ci_perf.values import store
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import Program
+from ci_perf.values.measurement import Failure, Replicate, Verification
 from tests import corpus
 from tests.builders import a_device, a_spec
 from tests.test_run import ci_perf, settle, verdicts

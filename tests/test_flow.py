@@ -5,28 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from ci_perf.core.baseline import make_baselines
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.model import (
-    Against,
-    CaseTimeline,
-    Cost,
-    Failure,
-    Note,
-    Pair,
-    Reading,
-    Replicate,
-    Verdict,
-    Verification,
-)
-from ci_perf.core.paired import LOOKS
-from ci_perf.core.plan import make_plan
-from ci_perf.core.report import build_report
-from ci_perf.core.serial import dump_run, load_run
-from ci_perf.core.verdict import judge
-from ci_perf.flow.lab import Budget, Profiled
-from ci_perf.flow.main_job import SPARE_PROCESSES, execute
-from ci_perf.flow.turns import SPARE_PAIRS
+from ci_perf.judge.baseline import make_baselines
+from ci_perf.judge.paired import LOOKS
+from ci_perf.judge.report import build_report
+from ci_perf.judge.verdict import judge
+from ci_perf.measure.lab import Budget, Profiled
+from ci_perf.measure.main_job import SPARE_PROCESSES, execute
+from ci_perf.measure.pair_loop import SPARE_PAIRS
+from ci_perf.values.codec import dump_run, load_run
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.job import make_plan
+from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
+from ci_perf.values.run import Against, Note
+from ci_perf.values.trace import CaseTimeline, Reading
+from ci_perf.values.verdict import Verdict
 from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_measurement, a_run, a_spec
 
 SOUND = (Verification(0.0, 0.01, "launch"), Cost(1e9, 2e6))

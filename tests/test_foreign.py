@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from ci_perf.core.model import Failure, Note
-from ci_perf.core.serial import dump_baseline, dump_run
-from ci_perf.edge import github as edge
+from ci_perf.github import client as edge
+from ci_perf.values.codec import dump_baseline, dump_run
+from ci_perf.values.measurement import Failure
+from ci_perf.values.run import Note
 from tests.builders import STEADY, a_baseline, a_measurement, a_provenance, a_run, a_spec, times
 from tests.fake_github import FakeGitHub
 from tests.test_github import QUICK

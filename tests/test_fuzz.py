@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.checking import fuzz
-from ci_perf.core.errors import ConfigError, FormatError
-from ci_perf.core.fuzz import MOST_TRIES, STRIDE_KINDS, case_name, draw, fuzz_jobs, named_case, smaller
-from ci_perf.core.model import Failure, FuzzRange, Verdict
-from ci_perf.core.report import build_report
-from ci_perf.core.serial import dump_run, load_run
-from ci_perf.core.spec import parse_kernel
-from ci_perf.edge import store
+from ci_perf.checks.order import fuzz
+from ci_perf.judge.report import build_report
 from ci_perf.userside import strides
+from ci_perf.values import store
+from ci_perf.values.codec import dump_run, load_run
+from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.kernel import FuzzRange
+from ci_perf.values.kernel_toml import parse_kernel
+from ci_perf.values.measurement import Failure
+from ci_perf.values.random_cases import MOST_TRIES, STRIDE_KINDS, case_name, draw, fuzz_jobs, named_case, smaller
+from ci_perf.values.verdict import Verdict
 from tests.builders import a_cpu, a_run, a_spec
 from tests.test_flow import SOUND, Disk, Quiet
 from tests.test_project import ROOT

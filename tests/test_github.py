@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from ci_perf.core.errors import MachineError
-from ci_perf.core.event import Origin
-from ci_perf.core.publish import State, marker
-from ci_perf.edge.github import Forbidden, Patience, Repository
+from ci_perf.github.client import Forbidden, Patience, Repository
+from ci_perf.github.event import Origin
+from ci_perf.values.comment import State, marker
+from ci_perf.values.errors import MachineError
 from tests.fake_github import Account, FakeGitHub, Fault
 
 TOKEN = "ghs_secret"

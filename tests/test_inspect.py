@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ci_perf.cli import inspection
 from ci_perf.cli.program import program
-from ci_perf.core.errors import CiPerfError
-from ci_perf.edge import inspection
+from ci_perf.values.errors import CiPerfError
 from tests import corpus
 from tests.test_nsys import call, write_trace
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.core.kernel_names import collisions, compare, groups, matches, normalize
-from ci_perf.profilers.attribution import counts
+from ci_perf.traces.attribution import counts
+from ci_perf.values.kernel_names import collisions, compare, groups, matches, normalize
 from tests import corpus
 
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from ci_perf.core.errors import MachineError
-from ci_perf.edge.lock import gpu_lock
+from ci_perf.measure.lock import gpu_lock
+from ci_perf.values.errors import MachineError
 
 GPU = "GPU-c5460912-01ff"
 

@@ -8,15 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from ci_perf.core.errors import ConfigError, MachineError
-from ci_perf.core.model import Device, Pair, Program, Replicate
-from ci_perf.core.plan import make_plan
+from ci_perf.doctor import machine
 from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.tools import best
-from ci_perf.edge import gpu, machine, preflight, tools
-from ci_perf.edge.lab import Bench, MachineLab
-from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.watch import Watch, disturbances
+from ci_perf.measure import cpu, gpu, session, tools
+from ci_perf.measure.lock import gpu_lock
+from ci_perf.measure.machine_lab import Bench, MachineLab
+from ci_perf.measure.watch import Watch, disturbances
+from ci_perf.values.device import Device
+from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.job import make_plan
+from ci_perf.values.kernel import Program
+from ci_perf.values.measurement import Pair, Replicate
 from tests.builders import a_spec
 
 NSYS_SAYS = "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'"
@@ -207,23 +210,23 @@ class TestNvml:
     def test_an_instance_of_a_gpu_has_neighbours_that_nobody_watches(self, monkeypatch):
         monkeypatch.setattr(gpu, "query_state", lambda _: gpu.State(others=()))
 
-        assert [note.code for note in preflight.strangers("MIG-1")] == ["mig-neighbours"]
-        assert preflight.strangers("GPU-1") == ()
+        assert [note.code for note in session.strangers("MIG-1")] == ["mig-neighbours"]
+        assert session.strangers("GPU-1") == ()
 
     @pytest.mark.parametrize(("before", "after", "codes"), [(1, 1, []), (1, 3, ["memory-errors"]), (None, 3, [])])
     def test_memory_errors_since_the_run_began_are_said(self, monkeypatch, before, after, codes):
         monkeypatch.setattr(gpu, "query_health", lambda _: gpu.Health(uncorrected_errors=after))
 
-        assert [n.code for n in preflight.broken_memory("GPU-1", gpu.Health(uncorrected_errors=before))] == codes
+        assert [n.code for n in session.broken_memory("GPU-1", gpu.Health(uncorrected_errors=before))] == codes
 
     def test_a_gpu_that_cannot_be_watched_is_locked_and_said(self, monkeypatch):
         """In a container without the driver's `utility` capability torch sees the GPU, and NVML does not."""
         monkeypatch.setitem(sys.modules, "pynvml", None)
-        uuid = preflight._uuid({"gpu": {"uuid": "12-34", "name": "NVIDIA L4"}})
+        uuid = session._uuid({"gpu": {"uuid": "12-34", "name": "NVIDIA L4"}})
 
         assert uuid == "GPU-12-34"
-        assert [note.code for note in preflight.strangers(uuid)] == ["gpu-unwatched"]
-        assert preflight.strangers(None) == ()
+        assert [note.code for note in session.strangers(uuid)] == ["gpu-unwatched"]
+        assert session.strangers(None) == ()
 
     def test_a_missing_driver_is_no_gpu(self, monkeypatch):
         pynvml = pytest.importorskip("pynvml")
@@ -415,7 +418,7 @@ def seen_on_gpu(monkeypatch):
 
     def play(*states):
         left = list(states)
-        monkeypatch.setattr(preflight, "BUSY_POLL_S", 0.0)
+        monkeypatch.setattr(session, "BUSY_POLL_S", 0.0)
         monkeypatch.setattr(gpu, "query_state", lambda _: left.pop(0) if len(left) > 1 else left[0])
 
     return play
@@ -435,7 +438,7 @@ BUSY, IDLE = state_with(77, busy_pct=98.0), state_with(77, busy_pct=0.0)
 def test_an_idle_gpu_is_not_waited_for(seen_on_gpu, states):
     seen_on_gpu(*states)
     said = []
-    preflight.wait_until_idle("GPU-1", 0.0, said.append)
+    session.wait_until_idle("GPU-1", 0.0, said.append)
 
     assert said == []
 
@@ -443,7 +446,7 @@ def test_an_idle_gpu_is_not_waited_for(seen_on_gpu, states):
 def test_a_busy_gpu_is_waited_for_and_that_is_said_once(seen_on_gpu):
     seen_on_gpu(*[BUSY] * 23, IDLE)
     said = []
-    preflight.wait_until_idle("GPU-1", 60.0, said.append)
+    session.wait_until_idle("GPU-1", 60.0, said.append)
 
     assert said == ["waiting for python (77) to leave the GPU alone ..."]
 
@@ -454,7 +457,7 @@ def test_a_busy_gpu_is_waited_for_and_that_is_said_once(seen_on_gpu):
 def test_a_gpu_that_stays_busy_is_given_up_and_the_program_named(seen_on_gpu, state, named):
     seen_on_gpu(state)
     with pytest.raises(MachineError, match=f"{named} has kept this GPU busy for 0 s") as given_up:
-        preflight.wait_until_idle("GPU-1", 0.0, lambda _: None)
+        session.wait_until_idle("GPU-1", 0.0, lambda _: None)
 
     assert given_up.value.hint == "stop it, or raise --wait"
 
@@ -493,9 +496,9 @@ def test_root_of_a_rootless_container_has_no_say_over_the_driver(tmp_path):
 
 def test_the_cpu_is_described_by_its_name_and_memory(tmp_path):
     root = proc(tmp_path, cpuinfo="processor\t: 0\nmodel name\t: Fast CPU\n", meminfo="MemTotal:   2048 kB\n")
-    device = machine.cpu_device(root)
+    device = cpu.cpu_device(root)
     assert (device.kind, device.name, device.memory_bytes) == ("cpu", "Fast CPU", 2048 * 1024)
-    assert machine.cpu_device(tmp_path / "none").name
+    assert cpu.cpu_device(tmp_path / "none").name
 
 
 def test_this_machine_can_be_diagnosed():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ci_perf.core.metrics import METRICS, wanted
+from ci_perf.values.metrics import METRICS, wanted
 from tests import nvperf
 
 LIBRARY = nvperf.find_library()

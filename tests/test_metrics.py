@@ -1,8 +1,10 @@
 import pytest
 
-from ci_perf.core.metrics import BY_NAME, METRICS, Trust, combine_kernels, wanted
-from ci_perf.core.model import Cost, Device, Reading
-from ci_perf.core.roofline import roofline
+from ci_perf.judge.roofline import roofline
+from ci_perf.values.device import Device
+from ci_perf.values.measurement import Cost
+from ci_perf.values.metrics import BY_NAME, METRICS, Trust, combine_kernels, wanted
+from ci_perf.values.trace import Reading
 
 DURATION = BY_NAME["duration_ns"].ncu
 

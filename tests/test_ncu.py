@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from ci_perf.core.errors import ProfileError
-from ci_perf.core.model import Reading
-from ci_perf.profilers import ncu, printed, units
-from ci_perf.profilers.counters import Counters, Kind, Launch
-from ci_perf.profilers.printed import Number
+from ci_perf.traces import ncu, printed, units
+from ci_perf.traces.counters import Counters, Kind, Launch
+from ci_perf.traces.printed import Number
+from ci_perf.values.errors import ProfileError
+from ci_perf.values.trace import Reading
 from tests import corpus
 
 TIME = "gpu__time_duration.sum"

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from ci_perf.core.decision import decide
-from ci_perf.core.model import Against, Failure, Pair, Policy, Verdict, Verification
-from ci_perf.core.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs, log_ratio
-from ci_perf.core.plan import make_plan
-from ci_perf.core.report import build_report
-from ci_perf.core.stats import ratio_interval, spread
-from ci_perf.flow.main_job import execute
+from ci_perf.judge.decision import decide
+from ci_perf.judge.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs, log_ratio
+from ci_perf.judge.report import build_report
+from ci_perf.judge.stats import ratio_interval, spread
+from ci_perf.measure.main_job import execute
+from ci_perf.values.job import make_plan
+from ci_perf.values.measurement import Failure, Pair, Verification
+from ci_perf.values.run import Against, Policy
+from ci_perf.values.verdict import Verdict
 from tests.builders import a_device, a_run, a_spec
 
 RECORDED = json.loads((Path(__file__).parent / "data/noise/turns-and-alone.json").read_text())

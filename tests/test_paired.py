@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.core.model import Pair, Policy, Verdict
-from ci_perf.core.paired import (
+from ci_perf.judge.paired import (
     LOOKS,
     NEEDS_MORE_PAIRS,
     decide_pairs,
@@ -20,6 +19,9 @@ from ci_perf.core.paired import (
     t_quantile,
     usable_ratios,
 )
+from ci_perf.values.measurement import Pair
+from ci_perf.values.run import Policy
+from ci_perf.values.verdict import Verdict
 
 POLICY = Policy()
 

@@ -5,15 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from ci_perf.core.baseline import make_baselines
-from ci_perf.core.model import Against, CaseTimeline, Pair, Part, Program, Verdict
-from ci_perf.core.parts import MOST, cause_of, compare_parts, parts_of
-from ci_perf.core.report import build_report
-from ci_perf.core.serial import dump_baseline, dump_run, load_baseline, load_run
-from ci_perf.core.verdict import judge
+from ci_perf.judge.baseline import make_baselines
+from ci_perf.judge.parts import MOST, cause_of, compare_parts, parts_of
+from ci_perf.judge.report import build_report
+from ci_perf.judge.verdict import judge
 from ci_perf.render.folder import render_timeline
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
+from ci_perf.values.codec import dump_baseline, dump_run, load_baseline, load_run
+from ci_perf.values.kernel import Program
+from ci_perf.values.measurement import Pair, Part
+from ci_perf.values.run import Against
+from ci_perf.values.trace import CaseTimeline
+from ci_perf.values.verdict import Verdict
 from tests.builders import STEADY, a_baseline, a_baseline_case, a_measurement, a_run, a_spec, replicates, times
 
 

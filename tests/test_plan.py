@@ -1,7 +1,7 @@
 import pytest
 
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.plan import make_plan
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.job import make_plan
 from tests.builders import a_spec
 
 SDPA = a_spec("sdpa", cases={"s128": {"seq": 128}, "s256": {"seq": 256}}, cpu_cases=("s128",))

@@ -9,16 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from ci_perf.core.metrics import BY_NAME
-from ci_perf.core.model import Gate, Reading
-from ci_perf.core.plan import Job
-from ci_perf.edge.guard import Guard
-from ci_perf.edge.lab import MachineLab
-from ci_perf.edge.profile import ProfileSession
-from ci_perf.flow.lab import Profiled
-from ci_perf.profilers.attribution import case_counters, launch_counters, program_timeline
-from ci_perf.profilers.counters import Counters, Kind, Launch
-from ci_perf.profilers.timeline import Gpu, KernelStats
+from ci_perf.guard.guard import Guard
+from ci_perf.measure.lab import Profiled
+from ci_perf.measure.machine_lab import MachineLab
+from ci_perf.measure.profile import ProfileSession
+from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
+from ci_perf.traces.counters import Counters, Kind, Launch
+from ci_perf.traces.timeline import Gpu, KernelStats
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import Gate
+from ci_perf.values.metrics import BY_NAME
+from ci_perf.values.trace import Reading
 from tests.builders import a_spec
 from tests.test_external import H200, fake_ncu, fake_nsys
 

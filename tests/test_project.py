@@ -1,35 +1,34 @@
 """What the repository says of itself is true: the map, the README, the workflow files' promises."""
 
+import ast
 import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import ci_perf
-from ci_perf.core.timeline import TIMELINE
 from ci_perf.render.folder import FILES
+from ci_perf.values.timeline_metrics import TIMELINE
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ci_perf"
 
 
-def modules():
-    """Every module and folder of the package as the map names it, e.g. `core`, `core.spec`."""
-    files = (f.relative_to(PACKAGE).with_suffix("") for f in PACKAGE.rglob("*.py"))
-    names = {".".join(f.parts).removesuffix(".__init__") for f in files}
-    return names - {"__init__", "__main__"}
+def documented(package):
+    """The names that the docstring of a package lists."""
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    return {match[1] for match in re.finditer(r"^(\w+)/? {2,}\S", docstring, re.MULTILINE)}
 
 
-def mapped():
-    room, names = "", set()
-    for line in ci_perf.__doc__.splitlines():
-        if match := re.match(r"(  )?(\w+) {2,}\S", line):
-            room, name = (room, f"{room}.{match[2]}") if match[1] else (match[2], match[2])
-            names.add(name)
-    return names
+def contained(package):
+    files = {file.stem for file in package.glob("*.py")} - {"__init__", "__main__"}
+    return files | {folder.name for folder in package.iterdir() if (folder / "__init__.py").is_file()}
 
 
-def test_the_map_names_every_module_and_nothing_else():
-    assert mapped() == modules()
+@pytest.mark.parametrize("package", sorted(file.parent for file in PACKAGE.rglob("__init__.py")), ids=str)
+def test_the_docstring_of_a_package_names_all_of_its_modules(package):
+    assert contained(package) <= documented(package)
 
 
 def test_the_version_is_written_once_for_people_and_once_for_packaging():

@@ -11,28 +11,20 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
-from ci_perf.core.event import Event
-from ci_perf.core.model import Against, Failure, Gate, Note, Policy, Verdict
-from ci_perf.core.patch import apply_command, baseline_patch
-from ci_perf.core.publish import (
-    MOST_ANNOTATIONS,
-    Action,
-    Level,
-    Place,
-    State,
-    Thread,
-    annotations,
-    decide,
-    marker,
-    overall,
-    read_marker,
-)
-from ci_perf.core.report import build_report
-from ci_perf.core.serial import dump_baseline, dump_run
-from ci_perf.core.settings import SETTINGS, variable
-from ci_perf.edge import github as edge
-from ci_perf.render.commands import render_annotation
+from ci_perf.github import client as edge
+from ci_perf.github.event import Event
+from ci_perf.github.patch import apply_command, baseline_patch
+from ci_perf.github.publish import MOST_ANNOTATIONS, Action, Level, Place, Thread, annotations, decide, overall
+from ci_perf.github.workflow_commands import render_annotation
+from ci_perf.judge.report import build_report
 from ci_perf.render.markdown import LARGEST_COMMENT, LARGEST_SUMMARY, Frame, render_comment
+from ci_perf.values.codec import dump_baseline, dump_run
+from ci_perf.values.comment import State, marker, read_marker
+from ci_perf.values.kernel import Gate
+from ci_perf.values.measurement import Failure
+from ci_perf.values.run import Against, Note, Policy
+from ci_perf.values.settings import SETTINGS, variable
+from ci_perf.values.verdict import Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ci_perf.cli.audit import audit
-from ci_perf.core.errors import EXIT_BUG
-from ci_perf.core.settings import SETTINGS
+from ci_perf.values.errors import EXIT_BUG
+from ci_perf.values.settings import SETTINGS
 from tests.test_project import ROOT
 
 OF_OTHERS = {

@@ -17,19 +17,23 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from ci_perf.core.errors import FormatError
-from ci_perf.core.model import CaseTimeline, Failure, Gate, Note, Reading, TracedKernel, Verdict
-from ci_perf.core.publish import State, marker
-from ci_perf.core.report import build_report
-from ci_perf.core.serial import dump_run, load_run
+from ci_perf.judge.report import build_report
 from ci_perf.render.cells import reproduce
-from ci_perf.render.escape import LONGEST, clean, code, prose
 from ci_perf.render.html import render_html
 from ci_perf.render.json_text import render_json
 from ci_perf.render.junit import render_junit
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import COLUMNS, render_csv
 from ci_perf.render.terminal import render_terminal
+from ci_perf.values.codec import dump_run, load_run
+from ci_perf.values.comment import State, marker
+from ci_perf.values.errors import FormatError
+from ci_perf.values.escape import LONGEST, clean, code, prose
+from ci_perf.values.kernel import Gate
+from ci_perf.values.measurement import Failure
+from ci_perf.values.run import Note
+from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
+from ci_perf.values.verdict import Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
-from ci_perf.core.settings import SETTINGS, variable
-from ci_perf.edge import store
+from ci_perf.values import store
+from ci_perf.values.settings import SETTINGS, variable
 from tests.test_against import NAP
 from tests.test_worker import is_alive
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ci_perf.core.checks import defect_line
-from ci_perf.edge import store
-from ci_perf.profilers import sanitizer
+from ci_perf.checks import sanitizer
+from ci_perf.judge.checks import defect_line
+from ci_perf.values import store
 from tests.test_canary import FAKES, ci_perf, machine  # noqa: F401 # a fixture
 from tests.test_external import H200, fake_nsys
 from tests.test_run import SPIN

@@ -27,13 +27,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ci_perf.cli import program
-from ci_perf.core.model import Failure, Note
-from ci_perf.core.secrets import for_profilers, is_secret_name, secrets_of, without_secrets
-from ci_perf.core.serial import redact_run
-from ci_perf.core.spellings import names_in, needles_of, redact
-from ci_perf.edge import unpack
-from ci_perf.edge.guard import Guard, names_in_file, variables_in_file
-from ci_perf.profilers import nsys_scrub, nsys_sqlite
+from ci_perf.guard import unpack
+from ci_perf.guard.guard import Guard, names_in_file, variables_in_file
+from ci_perf.guard.redact import redact_run
+from ci_perf.guard.secrets import for_profilers, is_secret_name, secrets_of, without_secrets
+from ci_perf.guard.spellings import names_in, needles_of, redact
+from ci_perf.traces import nsys_scrub, nsys_sqlite
+from ci_perf.values.measurement import Failure
+from ci_perf.values.run import Note
 from tests.builders import a_measurement, a_run
 from tests.corpus import CAPTURES, files
 from tests.test_project import ROOT
@@ -211,8 +212,8 @@ def test_of_two_secrets_that_begin_alike_the_longer_one_is_named():
 def test_the_environment_that_others_can_read_is_blanked_and_our_own_is_not():
     code = """
 import os, subprocess
-from ci_perf.core.secrets import looks_secret
-from ci_perf.edge import own_environment
+from ci_perf.guard.secrets import looks_secret
+from ci_perf.guard import own_environment
 
 print(own_environment.hide(looks_secret), os.environ["MY_TOKEN"], os.environ["PLAIN"])
 print(open("/proc/self/environ").read())

@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ci_perf.cli import program
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.merge import merge_planned, merge_runs
-from ci_perf.core.model import Against, Note, Pair, Verdict
-from ci_perf.core.plan import make_plan
-from ci_perf.core.report import build_report
-from ci_perf.core.serial import dump_plan, dump_run, load_plan, load_run
-from ci_perf.core.shards import START_S, matrix, seconds_of_baselines, seconds_of_run, share_out
+from ci_perf.fleet.merge import merge_planned, merge_runs
+from ci_perf.fleet.shards import START_S, matrix, seconds_of_baselines, seconds_of_run, share_out
+from ci_perf.judge.report import build_report
 from ci_perf.render.markdown import render_comment
+from ci_perf.values.codec import dump_plan, dump_run, load_plan, load_run
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.job import make_plan
+from ci_perf.values.measurement import Pair
+from ci_perf.values.run import Against, Note
+from ci_perf.values.verdict import Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

@@ -1,9 +1,9 @@
 import pytest
 
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.model import Gate, Program
-from ci_perf.core.program import command_line
-from ci_perf.core.spec import parse_fraction, parse_kernel
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.kernel import Gate, Program
+from ci_perf.values.kernel_toml import parse_fraction, parse_kernel
+from ci_perf.values.program import command_line
 
 MINIMAL = """
 entry = "kernel.py"

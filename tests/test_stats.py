@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.core.stats import Interval, median_interval, quantile, ratio_interval, spread, summarize
+from ci_perf.judge.stats import Interval, median_interval, quantile, ratio_interval, spread, summarize
 from tests.builders import replicates
 
 seconds = st.floats(1e-9, 1e3)

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.core.errors import ProfileError
-from ci_perf.core.gates import judge_gate
-from ci_perf.core.model import CaseTimeline, Gate, GateState, Reading, TracedKernel
-from ci_perf.core.occupancy import occupancy_pct
-from ci_perf.core.report import build_report
-from ci_perf.core.timeline import BY_NAME
-from ci_perf.profilers import activity, chrome_trace, nsys_activity
-from ci_perf.profilers.activity import Activity, Call, Work, measure, readings, union
-from ci_perf.profilers.attribution import case_timeline, launch_counters
+from ci_perf.judge.gates import judge_gate
+from ci_perf.judge.report import build_report
 from ci_perf.render.folder import render_index, render_smoke, render_timeline
 from ci_perf.render.markdown import render_comment
+from ci_perf.traces import activity, chrome_trace, nsys_activity
+from ci_perf.traces.activity import Activity, Call, Work, measure, readings, union
+from ci_perf.traces.attribution import case_timeline, launch_counters
+from ci_perf.traces.occupancy import occupancy_pct
+from ci_perf.values.errors import ProfileError
+from ci_perf.values.kernel import Gate
+from ci_perf.values.timeline_metrics import BY_NAME
+from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
+from ci_perf.values.verdict import GateState
 from tests.builders import a_measurement, a_run, a_spec
 from tests.corpus import CAPTURES
 

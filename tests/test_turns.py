@@ -6,12 +6,12 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from ci_perf.core.model import Pair
-from ci_perf.core.plan import make_plan
-from ci_perf.edge import gpu, turns
-from ci_perf.edge.turns import Side, SideFailure, Table
-from ci_perf.edge.watch import Watch
-from ci_perf.edge.worker_process import Worker
+from ci_perf.measure import gpu, turns
+from ci_perf.measure.turns import Side, SideFailure, Table
+from ci_perf.measure.watch import Watch
+from ci_perf.measure.worker_process import Worker
+from ci_perf.values.job import make_plan
+from ci_perf.values.measurement import Pair
 from tests.builders import a_spec
 
 NOTES = """

@@ -6,24 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.core.decision import decide, times_half
-from ci_perf.core.gates import counter_changes, judge_gate
-from ci_perf.core.kernel_names import NameChanges
-from ci_perf.core.metrics import METRICS, Trust
-from ci_perf.core.model import (
-    CaseTimeline,
-    Failure,
-    Gate,
-    GateState,
-    Note,
-    Policy,
-    Toolchain,
-    TracedKernel,
-    Verdict,
-)
-from ci_perf.core.report import build_report
-from ci_perf.core.verdict import comparable, is_red, judge
-from ci_perf.core.versus import policy_of
+from ci_perf.judge.decision import decide, times_half
+from ci_perf.judge.gates import counter_changes, judge_gate
+from ci_perf.judge.report import build_report
+from ci_perf.judge.verdict import comparable, is_red, judge
+from ci_perf.judge.versus import policy_of
+from ci_perf.values.device import Toolchain
+from ci_perf.values.kernel import Gate
+from ci_perf.values.kernel_names import NameChanges
+from ci_perf.values.measurement import Failure
+from ci_perf.values.metrics import METRICS, Trust
+from ci_perf.values.run import Note, Policy
+from ci_perf.values.trace import CaseTimeline, TracedKernel
+from ci_perf.values.verdict import GateState, Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from ci_perf.core.errors import MachineError
-from ci_perf.core.model import Failure, Measurement
-from ci_perf.core.serial import dump_run, load_run
-from ci_perf.edge import worker_process
-from ci_perf.edge.store import write_run
-from ci_perf.edge.worker_process import Worker
-from ci_perf.profilers import chrome_trace
+from ci_perf.measure import worker_process
+from ci_perf.measure.worker_process import Worker
+from ci_perf.traces import chrome_trace
+from ci_perf.values.codec import dump_run, load_run
+from ci_perf.values.errors import MachineError
+from ci_perf.values.measurement import Failure, Measurement
+from ci_perf.values.store import write_run
 from tests.builders import a_cpu, a_run, a_spec
 from tests.test_project import ROOT
 

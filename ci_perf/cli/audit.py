@@ -11,23 +11,25 @@ from pathlib import Path
 
 import click
 
+from ci_perf.audit.file import append_session, read_sessions
+from ci_perf.audit.measure import measure_session, verify_once
+from ci_perf.audit.plot import render_plot
+from ci_perf.audit.rates import AuditReport, build_audit
+from ci_perf.audit.render import render_audit_json, render_audit_markdown, render_audit_terminal
+from ci_perf.cli import artifacts
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import Bars, draw, no_workflow_commands
 from ci_perf.cli.run import blank_run, program_runner, refuse_several_devices
-from ci_perf.core.audit_report import AuditReport, build_audit
-from ci_perf.core.errors import ConfigError, MachineError
-from ci_perf.core.model import Note, Policy
-from ci_perf.core.plan import make_plan
-from ci_perf.core.spec import parse_fraction
-from ci_perf.edge import artifacts, gpu, store
-from ci_perf.edge.audit import measure_session, verify_once
-from ci_perf.edge.audit_file import append_session, read_sessions
-from ci_perf.edge.lab import MachineLab
-from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import broken_memory, prepare, stranger_pids, strangers, wait_until_idle
-from ci_perf.render.audit import render_audit_json, render_audit_markdown, render_audit_terminal
-from ci_perf.render.escape import clean
-from ci_perf.render.plot import render_plot
+from ci_perf.measure import gpu
+from ci_perf.measure.lock import gpu_lock
+from ci_perf.measure.machine_lab import MachineLab
+from ci_perf.measure.session import broken_memory, prepare, stranger_pids, strangers, wait_until_idle
+from ci_perf.values import store
+from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.escape import clean
+from ci_perf.values.job import make_plan
+from ci_perf.values.kernel_toml import parse_fraction
+from ci_perf.values.run import Note, Policy
 
 FORMATS: dict[str, Callable[[AuditReport], str]] = {"markdown": render_audit_markdown, "json": render_audit_json}
 

@@ -7,13 +7,14 @@ import click
 from tabulate import tabulate
 
 from ci_perf.cli.options import resolve_settings, setting_options
-from ci_perf.core.baseline import Difference, check_baseline, diff_baselines, make_baselines, path_of
-from ci_perf.core.errors import EXIT_USAGE, CiPerfError, ConfigError
-from ci_perf.core.metrics import BY_NAME
-from ci_perf.core.model import Baseline
-from ci_perf.core.quantity import amount, number, percent
-from ci_perf.core.serial import dump_baseline
-from ci_perf.edge import git, store
+from ci_perf.judge.baseline import Difference, check_baseline, diff_baselines, make_baselines
+from ci_perf.measure import git
+from ci_perf.values import store
+from ci_perf.values.baseline import Baseline, path_of
+from ci_perf.values.codec import dump_baseline
+from ci_perf.values.errors import EXIT_USAGE, CiPerfError, ConfigError
+from ci_perf.values.metrics import BY_NAME
+from ci_perf.values.quantity import amount, number, percent
 
 _RUN = click.argument("run_file", metavar="RUN", type=click.Path(path_type=Path))
 _KERNELS = click.argument("kernels", metavar="[KERNEL]...", nargs=-1)

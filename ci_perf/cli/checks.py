@@ -8,23 +8,26 @@ from pathlib import Path
 
 import click
 
-from ci_perf.checking import fuzz, sanitize
+from ci_perf.checks.order import fuzz, sanitize
+from ci_perf.checks.sanitize import SanitizerSession
+from ci_perf.cli import artifacts
 from ci_perf.cli.output import Bars
-from ci_perf.core.checks import applies, left_out
-from ci_perf.core.errors import ConfigError, MachineError
-from ci_perf.core.fuzz import fuzz_jobs, named_case
-from ci_perf.core.model import KernelSpec, Note, Run
-from ci_perf.core.plan import Job, make_plan
-from ci_perf.core.report import Report
-from ci_perf.core.secrets import for_profilers, without_secrets
-from ci_perf.core.settings import Settings
-from ci_perf.edge import artifacts, store, tools
-from ci_perf.edge.external import ProgramRunner
-from ci_perf.edge.lab import MachineLab, job_request
-from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, find_tracer, prepare
-from ci_perf.edge.sanitize import SanitizerSession
-from ci_perf.edge.torch_trace import TorchTrace
+from ci_perf.guard.secrets import for_profilers, without_secrets
+from ci_perf.judge.checks import applies, left_out
+from ci_perf.judge.report import Report
+from ci_perf.measure import tools
+from ci_perf.measure.lock import gpu_lock
+from ci_perf.measure.machine_lab import MachineLab, job_request
+from ci_perf.measure.programs import ProgramRunner
+from ci_perf.measure.session import Room, find_tracer, prepare
+from ci_perf.measure.torch_trace import TorchTrace
+from ci_perf.values import store
+from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.job import Job, make_plan
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.random_cases import fuzz_jobs, named_case
+from ci_perf.values.run import Note, Run
+from ci_perf.values.settings import Settings
 
 Blank = Callable[[tuple[Job, ...], Settings, Room, Path], Run]
 

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_perf.cli.options import resolve_settings, setting_options
-from ci_perf.core.errors import EXIT_ENVIRONMENT
 from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.facts import Check, CheckState
-from ci_perf.edge.machine import gather_facts
+from ci_perf.doctor.machine import gather_facts
+from ci_perf.values.errors import EXIT_ENVIRONMENT
 
 _STYLE = {
     CheckState.OK: "green",

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from ci_perf.edge.inspection import inspect as inspect_file
-from ci_perf.profilers.document import table
-from ci_perf.render.escape import clean
+from ci_perf.cli.inspection import inspect as inspect_file
+from ci_perf.traces.document import table
+from ci_perf.values.escape import clean
 
 ROWS = 200
 """More than these are for programs."""

@@ -7,8 +7,8 @@ import click
 from tabulate import tabulate
 
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.core.plan import make_plan
-from ci_perf.edge import store
+from ci_perf.values import store
+from ci_perf.values.job import make_plan
 
 
 @click.command("list")

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.settings import BY_NAME, SETTINGS, Setting, Settings, resolve, variable
-from ci_perf.edge import store
+from ci_perf.values import store
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.settings import BY_NAME, SETTINGS, Setting, Settings, resolve, variable
 
 Command = Callable[..., Any]
 OTHER_VARIABLES = {

@@ -11,7 +11,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ci_perf.core.report import Report
+from ci_perf.judge.report import Report
 from ci_perf.render.terminal import render_terminal
 
 WIDTH = 140

@@ -7,13 +7,14 @@ import click
 from tabulate import tabulate
 
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.plan import make_plan
-from ci_perf.core.quantity import duration
-from ci_perf.core.serial import dump_plan
-from ci_perf.core.settings import Settings
-from ci_perf.core.shards import Plan, matrix, seconds_of_baselines, seconds_of_run, share_out
-from ci_perf.edge import store
+from ci_perf.fleet.shards import matrix, seconds_of_baselines, seconds_of_run, share_out
+from ci_perf.values import store
+from ci_perf.values.codec import dump_plan
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.job import make_plan
+from ci_perf.values.quantity import duration
+from ci_perf.values.settings import Settings
+from ci_perf.values.shard import Plan
 
 
 @click.command("plan")

@@ -19,9 +19,9 @@ from ci_perf.cli.publish import publish
 from ci_perf.cli.report import replay, report
 from ci_perf.cli.run import run
 from ci_perf.cli.scrub import scrub
-from ci_perf.core.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
-from ci_perf.core.secrets import looks_secret
-from ci_perf.edge import own_environment
+from ci_perf.guard import own_environment
+from ci_perf.guard.secrets import looks_secret
+from ci_perf.values.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
 
 
 class Program(click.Group):

@@ -9,19 +9,22 @@ from pathlib import Path
 import click
 
 from ci_perf.cli.options import resolve_settings, setting_options
-from ci_perf.core.errors import ConfigError, MachineError
-from ci_perf.core.event import PULL_REQUEST_EVENTS, Event
-from ci_perf.core.foreign import check_run, judge_foreign
-from ci_perf.core.patch import PATCH, apply_command, baseline_patch
-from ci_perf.core.publish import Action, Annotation, Effects, Level, Place, Thread, decide
-from ci_perf.core.report import Report, build_report
-from ci_perf.core.serial import load_run
-from ci_perf.core.settings import Settings, policy_from
-from ci_perf.edge import actions, git, store
-from ci_perf.edge.archive import read_untrusted
-from ci_perf.edge.github import Conversation, Forbidden, Repository
-from ci_perf.render.commands import render_annotation
+from ci_perf.github import actions
+from ci_perf.github.archive import read_untrusted
+from ci_perf.github.client import Conversation, Forbidden, Repository
+from ci_perf.github.event import PULL_REQUEST_EVENTS, Event
+from ci_perf.github.foreign import check_run, judge_foreign
+from ci_perf.github.patch import PATCH, apply_command, baseline_patch
+from ci_perf.github.places import query_places
+from ci_perf.github.publish import Action, Annotation, Effects, Level, Place, Thread, decide
+from ci_perf.github.workflow_commands import render_annotation
+from ci_perf.judge.report import Report, build_report
+from ci_perf.measure import git
 from ci_perf.render.markdown import LARGEST_COMMENT, LARGEST_SUMMARY, Frame, render_comment
+from ci_perf.values import store
+from ci_perf.values.codec import load_run
+from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.settings import Settings, policy_from
 
 TOKENS = ("CI_PERF_GITHUB_TOKEN", "GITHUB_TOKEN")
 """Where the token is looked for, in this order; it is no flag, so that no list of processes shows it."""
@@ -106,7 +109,7 @@ def _read_own(run_file: Path, settings: Settings, root: Path) -> Found:
     report = build_report(run)
     prefix = git.query_prefix(root)
     patch = baseline_patch(run, report, f"{prefix}{settings['baselines']}".rstrip("/"))
-    return Found(report, patch, foreign=False, places=store.query_places(run.kernels, root, prefix))
+    return Found(report, patch, foreign=False, places=query_places(run.kernels, root, prefix))
 
 
 def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) -> Found:

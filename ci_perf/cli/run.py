@@ -14,27 +14,33 @@ import click
 from tabulate import tabulate
 
 from ci_perf import __version__
+from ci_perf.cli import artifacts
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
-from ci_perf.core.errors import ConfigError
-from ci_perf.core.model import Baseline, KernelSpec, Note, Provenance, Run
-from ci_perf.core.plan import Job, make_plan
-from ci_perf.core.report import Report
-from ci_perf.core.settings import BY_NAME, Settings, policy_from
-from ci_perf.edge import actions, artifacts, git, gpu, store
-from ci_perf.edge.base import Base, prepared
-from ci_perf.edge.external import WALL, ProgramRunner
-from ci_perf.edge.lab import MachineLab
-from ci_perf.edge.lock import gpu_lock
-from ci_perf.edge.preflight import Room, broken_memory, find_tracer, prepare, stranger_pids, strangers, wait_until_idle
-from ci_perf.edge.profile import ProfileSession
-from ci_perf.edge.program_counters import ProgramCounters
-from ci_perf.edge.program_traces import ProgramTraces
-from ci_perf.flow.lab import Budget
-from ci_perf.flow.main_job import execute
+from ci_perf.github import actions
+from ci_perf.judge.report import Report
+from ci_perf.measure import git, gpu
+from ci_perf.measure.base import Base, prepared
+from ci_perf.measure.lab import Budget
+from ci_perf.measure.lock import gpu_lock
+from ci_perf.measure.machine_lab import MachineLab
+from ci_perf.measure.main_job import execute
+from ci_perf.measure.profile import ProfileSession
+from ci_perf.measure.program_counters import ProgramCounters
+from ci_perf.measure.program_traces import ProgramTraces
+from ci_perf.measure.programs import WALL, ProgramRunner
+from ci_perf.measure.session import Room, broken_memory, find_tracer, prepare, stranger_pids, strangers, wait_until_idle
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
+from ci_perf.values import store
+from ci_perf.values.baseline import Baseline
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.job import Job, make_plan
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.provenance import Provenance
+from ci_perf.values.run import Note, Run
+from ci_perf.values.settings import BY_NAME, Settings, policy_from
 
 
 @click.command()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from ci_perf.core.errors import EXIT_RED, ConfigError
-from ci_perf.core.secrets import secrets_of
-from ci_perf.core.spellings import Needle, needles_of
-from ci_perf.edge import guard
-from ci_perf.edge.unpack import Unsearchable
-from ci_perf.profilers import nsys_scrub
+from ci_perf.guard import guard
+from ci_perf.guard.secrets import secrets_of
+from ci_perf.guard.spellings import Needle, needles_of
+from ci_perf.guard.unpack import Unsearchable
+from ci_perf.traces import nsys_scrub
+from ci_perf.values.errors import EXIT_RED, ConfigError
 
 
 @click.command()

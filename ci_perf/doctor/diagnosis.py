@@ -1,6 +1,6 @@
 """What a machine lacks before it can measure, and the command or edit that mends each thing.
 
-`edge/machine.py` sees, this package judges: facts in, checks out. Without a GPU there is nothing to profile, so all
+`machine.py` sees, this package judges: facts in, checks out. Without a GPU there is nothing to profile, so all
 that only a GPU needs is passed over in silence.
 """
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from ci_perf.doctor.facts import Check, CheckState, Facts, Tool
+from ci_perf.doctor.facts import Check, CheckState, Facts
 from ci_perf.doctor.versions import FIRST_NCU_OF_CHIP, cuda_of_ncu, fitting, major, older, toolkit
+from ci_perf.values.tool import Tool
 
 
 def best(tools: tuple[Tool, ...]) -> Tool | None:

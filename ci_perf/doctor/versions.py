@@ -1,6 +1,7 @@
 """Which versions of NVIDIA's tools, of CUDA and of torch belong together."""
 
-from ci_perf.doctor.facts import Facts, Python, Tool
+from ci_perf.doctor.facts import Facts
+from ci_perf.values.tool import Python, Tool
 
 # NVIDIA's release notes: the CUDA toolkit that each ncu belongs to, oldest first.
 _CUDA_OF_NCU = (

@@ -5,14 +5,15 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from ci_perf.core.gates import GateFinding
-from ci_perf.core.model import GateState, Reading, Verdict
-from ci_perf.core.parts import PartChange
-from ci_perf.core.quantity import amount, amounts, duration, number, percent, rate
-from ci_perf.core.report import Report, Row
-from ci_perf.core.stats import Interval
-from ci_perf.core.timeline import TIMELINE as TIMELINE_METRICS
-from ci_perf.core.timeline import TimelineMetric
+from ci_perf.judge.gates import GateFinding
+from ci_perf.judge.parts import PartChange
+from ci_perf.judge.report import Report, Row
+from ci_perf.judge.stats import Interval
+from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate
+from ci_perf.values.timeline_metrics import TIMELINE as TIMELINE_METRICS
+from ci_perf.values.timeline_metrics import TimelineMetric
+from ci_perf.values.trace import Reading
+from ci_perf.values.verdict import GateState, Verdict
 
 MOST_NAMED = 20
 """Cases, or kernels, that a command to paste names one by one."""
@@ -45,7 +46,8 @@ def why(row: Row) -> str:
 def gate(finding: GateFinding) -> str:
     """Write a gate with its reading.
 
-    >>> from ci_perf.core.model import Gate, Reading
+    >>> from ci_perf.values.kernel import Gate
+    >>> from ci_perf.values.trace import Reading
     >>> gate(GateFinding(Gate("sm_throughput_pct", ">=", 85.0), Reading(71.23, "%"), GateState.BROKEN))
     'sm_throughput_pct is 71.23 %, limit >= 85'
     """
@@ -113,9 +115,9 @@ def statistics(row: Row) -> tuple[str, ...]:
 def kernel_changes(row: Row) -> list[tuple[str, str, str]]:
     """Return what became of each GPU kernel that is not as in the baseline: what, its name there, its name now.
 
-    >>> from ci_perf.core.finding import Finding
-    >>> from ci_perf.core.kernel_names import NameChanges
-    >>> from ci_perf.core.model import Verdict
+    >>> from ci_perf.judge.finding import Finding
+    >>> from ci_perf.values.kernel_names import NameChanges
+    >>> from ci_perf.values.verdict import Verdict
     >>> changed = NameChanges(renamed=(("f_0d1d", "f_0d1d2d"),), added=("g",), removed=())
     >>> kernel_changes(Row(Finding("k", "a", "l4", Verdict.UNCHANGED, "", "", kernels=changed), red=False))
     [('renamed', 'f_0d1d', 'f_0d1d2d'), ('new', '', 'g')]
@@ -135,8 +137,8 @@ PARTS = ("what", "name", "base", "head", "change")
 def parts(row: Row) -> list[tuple[str, ...]]:
     """Return the cells of PARTS; a part that is new or gone says so where its base is known.
 
-    >>> from ci_perf.core.finding import Finding
-    >>> from ci_perf.core.parts import PartChange
+    >>> from ci_perf.judge.finding import Finding
+    >>> from ci_perf.judge.parts import PartChange
     >>> found = (PartChange("kernel", ("g",), ("f",), 1e-3, 2e-3), PartChange("kernel", ("h",), (), None, 1e-3))
     >>> parts(Row(Finding("k", "a", "l4", Verdict.UNCHANGED, "", "", parts=found), red=False))
     [('kernel', 'g', '1 ms', '2 ms', '+100.0 %'), ('kernel', 'h', '-', '1 ms', 'new')]

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from tabulate import tabulate
 
-from ci_perf.core.model import Measurement
-from ci_perf.core.quantity import duration, percent
-from ci_perf.core.report import Report
+from ci_perf.judge.report import Report
 from ci_perf.render import cells
-from ci_perf.render.escape import clean, prose
+from ci_perf.values.escape import clean, prose
+from ci_perf.values.measurement import Measurement
+from ci_perf.values.quantity import duration, percent
 
 FILES: Mapping[str, str] = {
     "index.md": "this page",

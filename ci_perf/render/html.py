@@ -2,7 +2,7 @@
 
 from markdown_it import MarkdownIt
 
-from ci_perf.core.report import Report
+from ci_perf.judge.report import Report
 from ci_perf.render.markdown import render_comment
 
 # Close to how GitHub sets a comment; no script, no request to anywhere.

@@ -7,9 +7,9 @@ import json
 import math
 from dataclasses import asdict
 
-from ci_perf.core.base_unit import suffix
-from ci_perf.core.report import Report, Row
-from ci_perf.core.stats import Interval
+from ci_perf.judge.report import Report, Row
+from ci_perf.judge.stats import Interval
+from ci_perf.values.base_unit import suffix
 
 
 def render_json(report: Report) -> str:

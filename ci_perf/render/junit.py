@@ -5,10 +5,10 @@ A gate that was not measured is said in the output of its case, because it is no
 
 from xml.etree import ElementTree
 
-from ci_perf.core.model import Verdict
-from ci_perf.core.report import Report
+from ci_perf.judge.report import Report
 from ci_perf.render import cells
-from ci_perf.render.escape import clean
+from ci_perf.values.escape import clean
+from ci_perf.values.verdict import Verdict
 
 
 def render_junit(report: Report) -> str:

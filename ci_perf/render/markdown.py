@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 
 from tabulate import tabulate
 
-from ci_perf.core.metrics import BY_NAME as METRICS
-from ci_perf.core.metrics import typical
-from ci_perf.core.model import Verdict
-from ci_perf.core.publish import State, marker, next_state
-from ci_perf.core.quantity import number, percent
-from ci_perf.core.report import Report, Row
-from ci_perf.core.timeline import BY_NAME, TIMELINE
+from ci_perf.judge.comment_state import next_state
+from ci_perf.judge.report import Report, Row
 from ci_perf.render import cells
-from ci_perf.render.escape import block, code, prose
+from ci_perf.values.comment import State, marker
+from ci_perf.values.escape import block, code, prose
+from ci_perf.values.metrics import BY_NAME as METRICS
+from ci_perf.values.metrics import typical
+from ci_perf.values.quantity import number, percent
+from ci_perf.values.timeline_metrics import BY_NAME, TIMELINE
+from ci_perf.values.verdict import Verdict
 
 MOST_TRACEBACKS = 5
 MOST_CASES = 5

@@ -8,12 +8,12 @@ import csv
 import io
 from collections import Counter
 
-from ci_perf.core.base_unit import suffix
-from ci_perf.core.metrics import BY_NAME as COUNTERS
-from ci_perf.core.metrics import typical
-from ci_perf.core.model import GateState
-from ci_perf.core.report import Report, Row
-from ci_perf.core.timeline import BY_NAME as TIMELINE
+from ci_perf.judge.report import Report, Row
+from ci_perf.values.base_unit import suffix
+from ci_perf.values.metrics import BY_NAME as COUNTERS
+from ci_perf.values.metrics import typical
+from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
+from ci_perf.values.verdict import GateState
 
 COLUMNS = (
     "kernel",

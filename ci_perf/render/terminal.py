@@ -6,11 +6,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ci_perf.core.model import Verdict
-from ci_perf.core.quantity import number, percent
-from ci_perf.core.report import Report, Row
+from ci_perf.judge.report import Report, Row
 from ci_perf.render import cells
-from ci_perf.render.escape import clean
+from ci_perf.values.escape import clean
+from ci_perf.values.quantity import number, percent
+from ci_perf.values.verdict import Verdict
 
 _STYLE = {
     Verdict.FAILED: "bold red",

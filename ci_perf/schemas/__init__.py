@@ -1,0 +1,1 @@
+"""JSON Schema 2020-12 of the files."""

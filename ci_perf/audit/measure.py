@@ -1,0 +1,143 @@
+"""Sessions in which the truth is known: the head in turns with itself, or with itself and a planted slowdown."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ci_perf.audit.session import AuditCase, AuditSession
+from ci_perf.judge.paired import log_ratio, usable_ratios
+from ci_perf.measure import gpu
+from ci_perf.measure.base import Base
+from ci_perf.measure.lab import Budget, Profiled, Progress
+from ci_perf.measure.machine_lab import MachineLab
+from ci_perf.measure.main_job import execute
+from ci_perf.measure.programs import ProgramRunner
+from ci_perf.measure.session import Room
+from ci_perf.measure.turns import Side
+from ci_perf.measure.worker_process import Worker
+from ci_perf.values.errors import MachineError
+from ci_perf.values.job import Job
+from ci_perf.values.measurement import Cost, Failure, Measurement, Verification
+from ci_perf.values.provenance import Provenance
+from ci_perf.values.run import Against, Run
+
+PRECISION = 6
+"""Digits of a recorded number."""
+
+Verified = dict[str, tuple[Verification, Cost | None]]
+
+
+def verify_once(room: Room, jobs: Sequence[Job], lab: MachineLab) -> Verified:
+    """Hold each case against its reference; an audit of a kernel that is wrong would be none."""
+    verified: Verified = {}
+    for job, answer in lab.verify(jobs):
+        if isinstance(answer, Failure):
+            raise MachineError(f"{job.id}: {answer.message}", hint="an audit needs kernels that work")
+        verified[job.id] = answer
+    room.worker.rest()
+    return verified
+
+
+class _AuditLab(MachineLab):
+    """The machine of one session: as it is for `run --against`, but what was verified before is not again.
+
+    That all machine code is the same is no secret here, and no help: the times alone shall decide.
+    """
+
+    identify = False
+    verified: Verified
+
+    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
+        """Return what is known."""
+        yield from ((job, self.verified[job.id]) for job in jobs)
+
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job] = ()) -> Iterator[Profiled]:
+        """Profile nothing."""
+        del jobs, changed
+        return iter(())
+
+
+def measure_session(
+    room: Room,
+    programs: ProgramRunner,
+    jobs: Sequence[Job],
+    blank: Run,
+    verified: Verified,
+    planted: float,
+    progress: Progress,
+) -> AuditSession:
+    """Measure one session as `run --against` would, with workers of its own, and return what an audit keeps."""
+    started = time.monotonic()
+    with _against_itself(room, jobs) as (base, worker):
+        bench = replace(room.bench, planted=planted or None)
+        lab = _AuditLab(bench, worker, programs, base=base)
+        lab.verified = verified
+        run = replace(blank, against=base.against, planted=planted or None)
+        run = execute(run, jobs, lab, processes=1, save=lambda _: None, progress=progress, budget=Budget())
+    on_gpu = run.devices[0].kind == "cuda"
+    card = card_hash(gpu.card_of(room.bench.gpu_uuid)) if on_gpu else ""
+    return _session(run, planted, blank.provenance, time.monotonic() - started, card)
+
+
+@contextmanager
+def _against_itself(room: Room, jobs: Sequence[Job]) -> Iterator[tuple[Base, Worker]]:
+    """Start three workers on the same tree: the base, its twin for the control, and the head."""
+    bench, logs = room.bench, room.folder / "logs"
+    names = ("audit-base", "audit-control", "audit-head")
+    workers = [Worker(bench.python, bench.env, logs, name, bench.root) for name in names]
+    try:
+        for worker in workers:
+            worker.begin()
+        side = Side("base", bench.root, {job.spec.name: job.spec for job in jobs}, workers[0])
+        yield Base(Against("itself", ""), side, replace(side, worker=workers[1])), workers[2]
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def card_hash(uuid: str | None) -> str:
+    """Tell a GPU from others in a file that is published: its UUID would name that piece of hardware for good."""
+    return hashlib.sha256(uuid.encode()).hexdigest()[:16] if uuid else ""
+
+
+def _session(run: Run, planted: float, provenance: Provenance, seconds: float, card: str) -> AuditSession:
+    against = run.against or Against("", "")
+    return AuditSession(
+        session=secrets.token_hex(8),
+        provenance=provenance,
+        device=run.devices[0],
+        toolchain=run.toolchain,
+        planted=planted,
+        seconds=round(seconds, 2),
+        cases=tuple(_case(measurement) for measurement in run.measurements),
+        control_case=against.control_case,
+        control=tuple(_short(value) for value in usable_ratios(against.control)),
+        card=card,
+    )
+
+
+def _case(measurement: Measurement) -> AuditCase:
+    pairs = measurement.sound_pairs
+    if not pairs:
+        failure = measurement.failure.message if measurement.failure else measurement.unpaired or "every pair disturbed"
+        return AuditCase(measurement.kernel, measurement.case, "", 0, 0.0, failure=failure)
+    if len(usable_ratios(pairs)) < len(pairs):
+        return AuditCase(measurement.kernel, measurement.case, "", 0, 0.0, failure="a pair holds no usable time")
+    return AuditCase(
+        kernel=measurement.kernel,
+        case=measurement.case,
+        method=pairs[0].method,
+        launches=pairs[0].launches,
+        planted=_short(pairs[0].planted),
+        ratios=tuple(_short(log_ratio(pair)) for pair in pairs),
+        clocks=tuple(pair.clocks for pair in pairs),
+        base=tuple(_short(value) for value in pairs[0].base),
+        head=tuple(_short(value) for value in pairs[0].head),
+    )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{PRECISION}g}")

@@ -1,1 +1,0 @@
-"""What other benchmarks wrote, as cases: pure parsers, one for each program that writes such files."""

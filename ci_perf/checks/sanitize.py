@@ -1,0 +1,134 @@
+"""compute-sanitizer: a process for each case and tool, so that each finding belongs to one case.
+
+A memory error ends the CUDA context, and with it every case that would follow in the same process. The process is a
+worker, or the program that takes the place of an entry.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ci_perf.checks import sanitizer
+from ci_perf.judge.checks import applies, left_out
+from ci_perf.measure import proc
+from ci_perf.measure.lab import Profiled
+from ci_perf.measure.programs import ProgramRunner
+from ci_perf.measure.worker_process import command as worker_command
+from ci_perf.values.check_outcome import Sanitized
+from ci_perf.values.job import Job
+from ci_perf.values.measurement import Failure
+from ci_perf.values.run import Note
+from ci_perf.values.store import write_text
+
+SLOWER = 10
+"""A case may take so many times as long under a tool as its time limit says."""
+
+
+@dataclass(slots=True)
+class SanitizerSession:
+    """Runs cases under a compute-sanitizer that was found."""
+
+    path: str
+    python: str
+    root: Path
+    """Of the repository: programs are started there."""
+    folder: Path
+    """The artifact folder: logs go below it."""
+    env: Mapping[str, str]
+    request: Callable[[Job], dict[str, Any]]
+    trace: Callable[[Sequence[Job]], Profiled]
+    """Says which GPU kernels each case launches: of one that launches none, 0 errors would be no pass."""
+    programs: ProgramRunner
+    """Says the same of programs, where it has nsys."""
+    timeout_s: float
+    _gpu_seconds: float = field(default=0.0, init=False)
+
+    def seconds_used(self) -> float:
+        """Return for how long the GPU was held, in seconds."""
+        return self._gpu_seconds
+
+    def run(self, jobs: Sequence[Job], tools: Sequence[str]) -> Iterator[Sanitized | Note]:
+        """Run each job under each tool; a tool that can say nothing says why."""
+        started = time.monotonic()
+        traced = self.trace([job for job in jobs if job.spec.program is None])
+        unseen = {job.label: self._unseen(job, traced) for job in jobs}
+        self._gpu_seconds += time.monotonic() - started
+        yield from (note for note in traced.notes if note.code != "torch-trace")
+        yield from left_out(jobs, tools)
+        for tool in tools:
+            for job in (job for job in jobs if applies(job, tool)):
+                started = time.monotonic()
+                found = self._run(job, tool, unseen[job.label])
+                self._gpu_seconds += time.monotonic() - started
+                yield found
+
+    def _unseen(self, job: Job, traced: Profiled) -> str:
+        """Return why a clean report of a case would say nothing; empty where it is seen to launch GPU kernels."""
+        doubt = "it is not known that the case launches a GPU kernel, so a clean report says nothing"
+        if job.spec.program:
+            why = self.programs.why_no_kernels(job)
+            return f"{doubt}: {why}" if why else ""
+        timeline = traced.timelines.get(job.label)
+        return "" if timeline and timeline.kernels else doubt
+
+    def _run(self, job: Job, tool: str, unseen: str) -> Sanitized:
+        logs, name = self.folder / "logs", f"sanitizer-{tool}-{job.spec.name}.{job.case}"
+        answers = None if job.spec.program else logs / f"{name}.answers.jsonl"
+        target = self.programs.argv(job) if answers is None else self._worker(job, answers)
+        timeout_s = SLOWER * (job.spec.timeout_s or self.timeout_s)
+        # Out of torch's pool a tensor has no bounds of its own, and is never uninitialised again.
+        env = {**self.env, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        command = sanitizer.command(self.path, tool, target, children=answers is None)
+        completed = proc.run(command, timeout_s=timeout_s, env=env, cwd=self.root)
+        head = f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n"
+        write_text(logs / f"{name}.log", head + completed.output)
+        found, trouble = sanitizer.read(completed.output), sanitizer.diagnose(completed.output)
+        failure = _failure(answers, completed, timeout_s) if answers else _bad_end(target[0], completed, timeout_s)
+        problem = ""
+        if found.defects:
+            pass
+        elif trouble is not None and (failure is None or trouble.code != "other"):
+            problem = f"{trouble.message}; {trouble.hint}"
+        elif failure is None and found.errors is None:
+            problem = f"compute-sanitizer printed no summary, see logs/{name}.log"
+        elif failure is None and not found.errors:
+            problem = unseen
+        errors = 0 if problem else found.errors or 0  # a refused device counts as an error too
+        return Sanitized(job.spec.name, job.case, job.device, tool, errors, found.defects, failure, problem)
+
+    def _worker(self, job: Job, answers: Path) -> tuple[str, ...]:
+        """Return the command line of a worker that launches the case once."""
+        requests, printed = (answers.with_name(answers.name.replace("answers.jsonl", end)) for end in _WORKER_FILES)
+        write_text(requests, json.dumps({**self.request(job), "op": "sanitize"}) + "\n")
+        return worker_command(self.python, printed, "--requests", str(requests), "--answers", str(answers))
+
+
+_WORKER_FILES = ("requests.jsonl", "stdout.txt")
+
+
+def _bad_end(name: str, completed: proc.Completed, timeout_s: float) -> Failure | None:
+    """Return how a program failed; None where it ended well: its exit status is passed on, a bad one told too."""
+    if completed.timed_out:
+        return Failure("sanitize", "timeout", f"no end within {timeout_s:g} s; the program was killed")
+    if completed.status == 0 and not sanitizer.target_failed(completed.output):
+        return None
+    how = f"ended with {proc.signal_name(completed.status)}" if completed.status else "returned an error"
+    return Failure(
+        "sanitize", "crashed" if completed.status < 0 else "exited", f"`{name}` {how}", completed.output[-4000:]
+    )
+
+
+def _failure(answers: Path, completed: proc.Completed, timeout_s: float) -> Failure | None:
+    """Return how the worker failed; None where it launched."""
+    if completed.timed_out:
+        return Failure("sanitize", "timeout", f"no answer within {timeout_s:g} s; the process was killed")
+    lines = answers.read_text(encoding="utf-8").splitlines() if answers.is_file() else []
+    if not lines or not lines[0].endswith("}"):
+        return Failure("sanitize", "crashed", f"the worker gave no answer: {proc.signal_name(completed.status)}")
+    answer = json.loads(lines[0])
+    if answer["ok"]:
+        return None
+    return Failure("sanitize", answer["code"], answer["message"], answer["detail"])

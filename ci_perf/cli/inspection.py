@@ -1,0 +1,156 @@
+"""Any file of a profiler or a benchmark: finds the reader that it needs, or says what it looks like."""
+
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ci_perf.measure import proc, tools
+from ci_perf.traces import chrome_trace, document, filetype, ncu, ncu_csv, nsys
+from ci_perf.traces.benchmarks import reader as benchmarks
+from ci_perf.traces.document import Document
+from ci_perf.values.errors import ProfileError
+
+_EXPORT_TIMEOUT_S = 600.0
+_NCU_SPEECH = re.compile(r"^==(?:PROF|ERROR|WARNING)==|ERR_NVGPUCTRPERM", re.MULTILINE)
+_PRINTED = (
+    (
+        r"^\s*(?:Processing \[|Generating SQLite file|SKIPPED: |\*\* .+ \(.+\):)"
+        r"|^\s*\"?(?:Time ?\(%\)|Start ?\([a-z]+\)|PID\"?,\"?TID\"?,\"?DevId)",
+        "what `nsys stats` prints",
+        "`nsys export --type sqlite REPORT` writes the file to inspect",
+    ),
+    (
+        r"^={5,} COMPUTE-SANITIZER",
+        "what compute-sanitizer prints",
+        "`ci-perf run --sanitize memcheck` runs cases under it and reads what it finds",
+    ),
+    (
+        r"^==\d+== NVPROF is profiling",
+        "what nvprof prints",
+        "nvprof knows no GPU after Volta: record with nsys, `nsys export --type sqlite REPORT`",
+    ),
+    (
+        r"^(?:NVIDIA \(R\) Nsight Compute Command|NVIDIA Nsight Systems version)",
+        "what a profiler says of its version",
+        "name the file that it wrote",
+    ),
+    (
+        r"^\"?ID\"?[;\t]\"?(?:Process ID|Kernel Name)",
+        "ncu's table after a program for spreadsheets wrote it again, without commas between its cells",
+        "`ncu --import REPORT --page raw --csv` prints it as it was",
+    ),
+    (
+        r"^\s*Section: \w",
+        "the pages that ncu prints for people",
+        "`ncu --import REPORT --page raw --csv` prints the table to inspect; or give the .ncu-rep itself",
+    ),
+)
+_CONSOLE = (
+    (r"^# (?:Benchmark Results|Devices)$", "nvbench", "`--json FILE`"),
+    (r"^Benchmark +Time +CPU +Iterations", "google-benchmark", "`--benchmark_out=FILE`"),
+    (r"^-+ benchmark[: ].*-+$|^Name \(time in \w+\)", "pytest-benchmark", "`--benchmark-json=FILE`"),
+)
+"""What benchmarks print for people; their files may come after it."""
+
+
+def inspect(path: Path, environ: Mapping[str, str]) -> Document:
+    """Describe what a file holds; one that holds nothing known is a ProfileError."""
+    head = filetype.read_head(path)
+    if head.startswith(filetype.SQLITE_MAGIC):
+        return _trace(path)
+    if head.startswith(filetype.NSYS_MAGIC):
+        return _report(path, environ)
+    if head.startswith(filetype.NCU_MAGIC):
+        return _counters(path)
+    if path.name.endswith(".json.gz"):
+        return _chrome_trace(path)
+    return _text(path, head)
+
+
+def _trace(path: Path) -> Document:
+    timeline = nsys.read_timeline(path)
+    if document.holds_nothing(timeline):
+        raise ProfileError(
+            f"{path}: it looks like an nsys export, but holds no kernel, no call, no range and no device",
+            hint="did the capture range begin, and did the program use CUDA? record it again",
+        )
+    return document.of_timeline(timeline)
+
+
+def _chrome_trace(path: Path) -> Document:
+    timeline = chrome_trace.read(path)[0].timeline
+    if not (timeline.kernel_count or timeline.api or timeline.copies or timeline.memset_count):
+        raise ProfileError(
+            f"{path}: it looks like a Chrome trace, but holds no kernel and no CUDA call",
+            hint="torch's profiler records them with ProfilerActivity.CUDA, where no other profiler holds CUPTI",
+        )
+    return document.of_timeline(timeline, "torch-profiler")
+
+
+def _report(path: Path, environ: Mapping[str, str]) -> Document:
+    """Export the report to a folder of its own, where there is an nsys; the document is that of the export."""
+    found = [tool for tool in tools.find_nsys(environ) if tool.version]
+    if not found:
+        raise ProfileError(
+            f"{path}: it looks like an nsys report, which only nsys can open, and there is none on this machine",
+            hint=f"where nsys is: `nsys export --type sqlite {path.name}`, then inspect the .sqlite",
+        )
+    with tempfile.TemporaryDirectory(prefix="ci-perf-") as folder:
+        exported = Path(folder) / "trace.sqlite"
+        done = proc.run(nsys.export_command(found[0].path, path, exported), timeout_s=_EXPORT_TIMEOUT_S, env=environ)
+        if done.status or not exported.is_file():
+            said = done.output.strip().splitlines()
+            raise ProfileError(
+                f"{path}: nsys {found[0].version} cannot export this report: {said[-1] if said else 'it said nothing'}",
+                hint="a report needs an nsys at least as new as the one that wrote it",
+            )
+        return _trace(exported)
+
+
+def _text(path: Path, head: bytes) -> Document:
+    """Describe a table of ncu or a benchmark's results; ncu's own complaints come before what a benchmark lacks."""
+    encoding = ncu.text_encoding(head)
+    text = path.read_text(encoding=encoding or "utf-8", errors="replace")
+    if path.suffix == ".ncu-rep" or ncu_csv.has_table(text) or _NCU_SPEECH.search(text):
+        return _counters(path)
+    for pattern, look, hint in _PRINTED:
+        if re.search(pattern, text, re.MULTILINE):
+            raise ProfileError(f"{path}: it looks like {look}, not like a file of a profiler", hint=hint)
+    if encoding is None or (filetype.find_look(head) and text.lstrip("\ufeff \t\r\n")[:1] != "{"):
+        raise filetype.refusal(path, "a file of a profiler or a benchmark", head)
+    if text.lstrip()[:1] == "{" and '"traceEvents"' in text:
+        return _chrome_trace(path)
+    try:
+        return _benchmark(path)
+    except ProfileError:
+        for pattern, tool, option in _CONSOLE:
+            if re.search(pattern, text, re.MULTILINE):
+                look = f"it looks like what {tool} prints, not like a file of it"
+                raise ProfileError(f"{path}: {look}", hint=f"{option} writes one") from None
+        raise
+
+
+def _counters(path: Path) -> Document:
+    counters = ncu.read(path)
+    readings = [reading for launch in counters.launches for reading in launch.metrics.values()]
+    if all(reading.value is None for reading in readings):
+        why = ", ".join(dict.fromkeys(reading.reason for reading in readings if reading.reason)) or "no metrics"
+        empty = f"none of its {len(counters.launches)} launches has a value: {why}"
+        raise ProfileError(
+            f"{path}: it looks like what ncu wrote, but {empty}",
+            hint="were the counters permitted, and the metrics known to this ncu and GPU? `ci-perf doctor` looks",
+        )
+    return document.of_counters(counters)
+
+
+def _benchmark(path: Path) -> Document:
+    found = benchmarks.read(path)
+    if all(case.skipped for case in found.cases):
+        first = found.cases[0]
+        raise ProfileError(
+            f"{path}: it looks like a file of {found.kind}, but none of its {len(found.cases)} results has a value; "
+            f"{first}: {first.skipped}",
+            hint="did the benchmarks run? their own output says why they failed or were skipped",
+        )
+    return document.of_benchmark(found)

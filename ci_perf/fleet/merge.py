@@ -1,0 +1,238 @@
+"""Shards into one run: alike in what was asked, each with its own machine; what is missing is a row that says so."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from ci_perf.values.baseline import Baseline
+from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.measurement import Failure, Measurement
+from ci_perf.values.provenance import Provenance
+from ci_perf.values.run import Against, Note, Policy, Run, Session
+from ci_perf.values.sessions import MEMORY_ERRORS
+from ci_perf.values.shard import Plan, Shard
+
+_T = TypeVar("_T")
+Found = Mapping[str, Run]
+"""Runs by the name of the file or folder that each was read from."""
+
+
+def merge_runs(found: Found) -> Run:
+    """Make one run of several; a ConfigError where they were not measured alike, or a case twice."""
+    if not found:
+        raise ConfigError("there is no run to merge", hint="name the folders of the shards, or their plan with --plan")
+    _check_alike(found)
+    _check_once(found)
+    runs = list(found.values())
+    sessions = tuple(_session(run) for run in runs)
+    return Run(
+        provenance=replace(runs[0].provenance, date=max(run.provenance.date for run in runs), shard=None),
+        selection=() if any(not run.selection for run in runs) else _unique(p for run in runs for p in run.selection),
+        policy=runs[0].policy,
+        kernels=_kernels(found),
+        devices=_models(sessions),
+        toolchain=runs[0].toolchain,
+        measurements=tuple(replace(m, session=i) for i, run in enumerate(runs) for m in run.measurements),
+        baselines=_baselines(found),
+        notes=_unique(note for run in runs for note in run.notes),
+        planted=runs[0].planted,
+        gpu_seconds=sum(run.gpu_seconds for run in runs),
+        against=_against(runs),
+        finished=all(run.finished for run in runs),
+        sessions=sessions,
+    )
+
+
+def merge_planned(found: Found, plan: Plan, provenance: Provenance) -> Run:
+    """Make one run of the shards of a plan, in which each planned case has a row, measured or not.
+
+    Of several runs of one shard, as a repeated job leaves them, the latest counts; of runners that turn out to have one
+    model of GPU, the first. `provenance` is taken where no run at all was found.
+    """
+    kept, notes = _latest(found, plan)
+    kept, twice = _first_of_each_model(kept, plan)
+    merged = merge_runs(kept) if kept else Run(provenance, (), Policy(), (), (), Toolchain(), finished=True)
+    sessions, measurements = list(merged.sessions), list(merged.measurements)
+    for shard in plan.shards:
+        index = next((i for i, session in enumerate(sessions) if session.name == shard.name), len(sessions))
+        if index == len(sessions):
+            sessions.append(_absent(shard, plan, merged.sessions))
+            notes.append(twice.get(shard.name) or _absent_note(shard))
+        measurements += _lost(shard, plan, sessions[index], index, measurements)
+    names = {spec.name for spec in merged.kernels}
+    return replace(
+        merged,
+        selection=plan.selection,
+        kernels=(*merged.kernels, *(spec for spec in plan.kernels if spec.name not in names)),
+        devices=_models(sessions),
+        measurements=tuple(measurements),
+        notes=(*merged.notes, *notes),
+        finished=merged.finished and len(sessions) == len(merged.sessions),
+        sessions=tuple(sessions),
+    )
+
+
+def _latest(found: Found, plan: Plan) -> tuple[dict[str, Run], list[Note]]:
+    """Keep the latest run of each shard."""
+    kept: dict[str, str] = {}
+    planned = [shard.name for shard in plan.shards]
+    for source, run in found.items():
+        shard = run.provenance.shard
+        if shard is None:
+            raise ConfigError(
+                f"{source}: does not say which shard of the plan it is",
+                hint="measure it with `ci-perf run --shard NAME`",
+            )
+        if shard not in planned:
+            raise ConfigError(f"{source}: the plan has no shard `{shard}`", hint="it has " + ", ".join(planned))
+        if shard not in kept or run.provenance.date >= found[kept[shard]].provenance.date:
+            kept[shard] = source
+    left = [source for source in found if source not in kept.values()]
+    notes = [Note("earlier-run", f"{source} was left out: a later run of its shard is there") for source in left]
+    return {kept[shard]: found[kept[shard]] for shard in planned if shard in kept}, notes
+
+
+def _first_of_each_model(found: Found, plan: Plan) -> tuple[dict[str, Run], dict[str, Note]]:
+    """Leave out the shards of a runner whose model of GPU an earlier runner of the plan has: it has its rows already.
+
+    The second value says so of each, by the name of the shard.
+    """
+    runners = {shard.name: ", ".join(shard.runner) for shard in plan.shards}
+    owners: dict[str, str] = {}
+    kept: dict[str, Run] = {}
+    left: dict[str, Note] = {}
+    for source, run in found.items():
+        shard = run.provenance.shard or ""
+        taken = next((d for d in run.devices if owners.get(d.slug, runners[shard]) != runners[shard]), None)
+        if taken is None:
+            kept[source] = run
+            owners |= {device.slug: runners[shard] for device in run.devices}
+            continue
+        message = f"shard {shard} does not count: {runners[shard]} led to {taken.name}, as {owners[taken.slug]} did"
+        left[shard] = Note("same-device", message, "give each model of GPU a label that no other runner has")
+    return kept, left
+
+
+def _check_alike(found: Found) -> None:
+    """Refuse runs of other commits, rules, bases or versions than the first, and those that measured nothing."""
+    for source, run in found.items():
+        if run.fuzzed or run.sanitized:
+            raise ConfigError(
+                f"{source}: a run with --fuzz or --sanitize", hint="it stands for itself: merge runs that measured"
+            )
+    (first, expected), *others = found.items()
+    for source, run in others:
+        for what, key, a, b in _asked(expected, run):
+            if a != b:
+                raise ConfigError(
+                    f"{source}: {what} differs from {first}: key `{key}` is {_short(b)} here and {_short(a)} there",
+                    hint="merge runs of one workflow run only",
+                )
+
+
+def _asked(one: Run, other: Run) -> Iterator[tuple[str, str, object, object]]:
+    bases = [run.against.commit if run.against else None for run in (one, other)]
+    for key, what in (("commit", "the commit"), ("head", "the commit"), ("repository", "the repository")):
+        yield what, f"provenance.{key}", getattr(one.provenance, key), getattr(other.provenance, key)
+    yield "the version of ci-perf", "provenance.tool", one.provenance.tool, other.provenance.tool
+    yield "the policy", "policy", one.policy, other.policy
+    yield "the planted slowdown", "planted", one.planted, other.planted
+    yield "the base", "against.commit", bases[0], bases[1]
+    mine = {spec.name: spec for spec in one.kernels}
+    for spec in other.kernels:
+        yield "a kernel", f"kernels.{spec.name}", mine.get(spec.name, spec), spec
+
+
+def _short(value: object) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _check_once(found: Found) -> None:
+    """Refuse a case that two runs measured on devices of one model: there is one row for it."""
+    seen: dict[tuple[str, str], str] = {}
+    for source, run in found.items():
+        slugs = {device.kind: device.slug for device in run.devices}
+        for m in run.measurements:
+            key = (m.id, slugs[m.device])
+            if key in seen:
+                raise ConfigError(
+                    f"{source}: `{m.id}` on {key[1]} is in {seen[key]} too",
+                    hint="each case belongs to one shard; `ci-perf plan` sees to that",
+                )
+            seen[key] = source
+
+
+def _session(run: Run) -> Session:
+    broken = next((note.message for note in run.notes if note.code == MEMORY_ERRORS), "")
+    shard = run.provenance.shard or ""
+    return Session(shard, run.devices, run.toolchain, run.finished, run.against, run.trace, broken)
+
+
+def _unique(values: Iterable[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _models(sessions: Iterable[Session]) -> tuple[Device, ...]:
+    """Return one device of each model."""
+    devices: dict[str, Device] = {}
+    for session in sessions:
+        for device in session.devices:
+            devices.setdefault(device.slug, device)
+    return tuple(devices.values())
+
+
+def _kernels(found: Found) -> tuple[KernelSpec, ...]:
+    specs = {spec.name: spec for run in found.values() for spec in run.kernels}
+    return tuple(specs[name] for name in sorted(specs))
+
+
+def _baselines(found: Found) -> tuple[Baseline, ...]:
+    merged: dict[tuple[str, str], Baseline] = {}
+    for source, run in found.items():
+        for baseline in run.baselines:
+            key = (baseline.device.slug, baseline.kernel)
+            if merged.setdefault(key, baseline) != baseline:
+                raise ConfigError(f"{source}: another baseline of {key[1]} on {key[0]} than the other shards have")
+    return tuple(merged[key] for key in sorted(merged))
+
+
+def _against(runs: Sequence[Run]) -> Against | None:
+    """Return the base of all; each session keeps its own control."""
+    if runs[0].against is None:
+        return None
+    gone = sorted({name for run in runs if run.against for name in run.against.gone})
+    return Against(runs[0].against.ref, runs[0].against.commit, tuple(gone))
+
+
+def _absent(shard: Shard, plan: Plan, sessions: Sequence[Session]) -> Session:
+    """Stand in for a shard that left no run; its device is that of its siblings, as far as there are any."""
+    runners = {other.name: other.runner for other in plan.shards}
+    for session in sessions:
+        if runners.get(session.name) == shard.runner:
+            return Session(shard.name, session.devices, session.toolchain, finished=False)
+    unknown = tuple(Device(kind, f"runner {' '.join(shard.runner)}") for kind in plan.devices)
+    return Session(shard.name, unknown, Toolchain(), finished=False)
+
+
+def _absent_note(shard: Shard) -> Note:
+    message = (
+        f"shard {shard.name} on {', '.join(shard.runner)} left no run: none of its {len(shard.cases)} cases counts"
+    )
+    return Note("no-run", message, "see the log of its job, and run the failed jobs again")
+
+
+def _lost(
+    shard: Shard, plan: Plan, session: Session, index: int, measurements: Sequence[Measurement]
+) -> list[Measurement]:
+    """Return a failed row for each case that its shard should have measured."""
+    specs = {spec.name: spec for spec in plan.kernels}
+    known = {m.id for m in measurements if m.session == index}
+    failure = Failure("shard", "no-run", f"{shard.name} left no number of this case")
+    kind = session.devices[0].kind
+    return [
+        Measurement(kernel, name, specs[kernel].cases[name], kind, "launch", failure=failure, session=index)
+        for kernel, _, name in (case.partition("/") for case in shard.cases if case not in known)
+    ]

@@ -1,0 +1,137 @@
+"""Cases shared out over jobs that run side by side, so that all of them end at about the same time."""
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from ci_perf.values.baseline import Baseline
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.run import Run
+from ci_perf.values.shard import Plan, Shard
+
+START_S = 1.5
+"""What a fresh process costs beside its samples, in seconds: start, warm-up, estimate, profilers. An H100 run of 72
+processes (tests/data/runs/h100-unchanged) held the GPU for 120.5 s, and its samples last 8.9 s."""
+SAMPLE_S = 4e-3
+MOST_LAUNCHES = 500
+"""A sample lasts this long or takes this many launches (`userside` of the worker), whichever is less."""
+PROCESSES = 6
+"""That time a case of which nothing is recorded."""
+MOST_JOBS = 256
+"""GitHub's limit for a matrix."""
+
+
+def share_out(
+    jobs: Sequence[Job],
+    selection: Sequence[str],
+    shards: int,
+    runners: Sequence[tuple[str, ...]],
+    seconds: Mapping[str, float],
+) -> Plan:
+    """Share the cases of a plan out over `shards` jobs on each runner, the longest first to whoever has least to do.
+
+    `seconds` says how long a case holds the GPU, by `kernel/case`; one that it does not know counts as their mean.
+    There are no empty shards: fewer cases than shards make as many shards as cases. That the longest go first bounds
+    the makespan at 4/3 of the best one: R. L. Graham, "Bounds on multiprocessing timing anomalies", 1969.
+    """
+    specs = {job.spec.name: job.spec for job in jobs}
+    ids = list(dict.fromkeys(job.id for job in jobs))
+    count = min(shards, len(ids))
+    if count * len(runners) > MOST_JOBS:
+        raise ConfigError(
+            f"{count} shards on {len(runners)} runners are {count * len(runners)} jobs, GitHub takes {MOST_JOBS}",
+            hint="fewer --shards",
+        )
+    unknown = statistics.fmean(seconds.values()) if seconds else PROCESSES * START_S
+    cost = {case: seconds.get(case, unknown) for case in ids}
+    piles = _piles(cost, count)
+    devices = tuple(dict.fromkeys(job.device for job in jobs))
+    planned = [
+        Shard(
+            f"{label}-{i}-of-{count}",
+            runner,
+            tuple(pile),
+            tuple(_patterns(pile, specs, devices)),
+            sum(cost[case] for case in pile),
+        )
+        for runner, label in zip(runners, _labels(runners), strict=True)
+        for i, pile in enumerate(piles, start=1)
+    ]
+    return Plan(tuple(selection), devices, tuple(specs.values()), tuple(planned))
+
+
+def _piles(cost: Mapping[str, float], count: int) -> list[list[str]]:
+    order = {case: i for i, case in enumerate(cost)}
+    piles: list[list[str]] = [[] for _ in range(count)]
+    load = [0.0] * count
+    for case in sorted(cost, key=lambda case: (-cost[case], order[case])):
+        least = min(range(count), key=lambda i: (load[i], len(piles[i]), i))
+        piles[least].append(case)
+        load[least] += cost[case]
+    return [sorted(pile, key=order.__getitem__) for pile in piles]
+
+
+def _patterns(pile: Sequence[str], specs: Mapping[str, KernelSpec], devices: Sequence[str]) -> Iterable[str]:
+    """Name a kernel in one word where all of it is there; on a CPU that word means fewer cases, so it stays apart."""
+    for kernel in dict.fromkeys(case.partition("/")[0] for case in pile):
+        mine = [case for case in pile if case.partition("/")[0] == kernel]
+        whole = len(mine) == len(specs[kernel].cases) and "cpu" not in devices
+        yield from [kernel] if whole else mine
+
+
+def _labels(runners: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return a short name for each runner: the label that the others do not have, usually the last.
+
+    >>> _labels([("self-hosted", "gpu", "h100"), ("self-hosted", "gpu", "l4")])
+    ['h100', 'l4']
+    """
+    names = [re.sub(r"[^A-Za-z0-9_.-]+", "-", runner[-1]) for runner in runners]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"two runners end in the label `{twice}`", hint="put the label that tells them apart last")
+    return names
+
+
+def matrix(plan: Plan) -> dict[str, list[dict[str, object]]]:
+    """Return what `strategy.matrix` takes through `fromJSON`."""
+    return {
+        "include": [
+            {"shard": shard.name, "runner": list(shard.runner), "kernels": " ".join(shard.patterns)}
+            for shard in plan.shards
+        ]
+    }
+
+
+def seconds_of_run(run: Run) -> dict[str, float]:
+    """Return how long each case of an earlier run held the GPU: its samples, and what its processes cost beside them.
+
+    What a run cost beside its samples is known for all processes together: `gpu_seconds`.
+    """
+    sampled: dict[str, float] = {}
+    processes: dict[str, int] = {}
+    for m in run.measurements:
+        timed = sum(sum(r.seconds) * r.launches for r in m.replicates if r.unit == "s")
+        paired = sum((sum(p.base) + sum(p.head)) * p.launches for p in m.pairs if p.unit == "s")
+        count = len(m.replicates) + 2 * len(m.pairs)
+        if count:
+            sampled[m.id] = sampled.get(m.id, 0.0) + timed + paired
+            processes[m.id] = processes.get(m.id, 0) + count
+    total = sum(processes.values())
+    rest = run.gpu_seconds - sum(sampled.values())
+    start = rest / total if total and rest > 0 else START_S
+    return {case: sampled[case] + start * processes[case] for case in sampled}
+
+
+def seconds_of_baselines(baselines: Iterable[Baseline]) -> dict[str, float]:
+    """Return how long each case probably holds the GPU, from the samples that were agreed on."""
+    found: dict[str, float] = {}
+    for baseline in baselines:
+        for name, case in baseline.cases.items():
+            times = [t for process in case.time.replicates for t in process] if case.time.unit == "s" else []
+            sampled = sum(max(t, min(SAMPLE_S, MOST_LAUNCHES * t)) for t in times)
+            spent = sampled + START_S * len(case.time.replicates)
+            key = f"{baseline.kernel}/{name}"
+            found[key] = max(spent, found.get(key, 0.0))
+    return found

@@ -1,1 +1,0 @@
-"""The order of a run, without anything that touches the machine."""

@@ -1,0 +1,93 @@
+"""The run.json of an artifact that nobody vouches for: read in memory, within limits, without unpacking anything."""
+
+import re
+import stat
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from ci_perf.values.errors import ConfigError, FormatError
+
+LARGEST_ARCHIVE = 32 << 20
+"""Bytes of the zip; its directory is read whole, which bounds the entries as well."""
+LARGEST_RUN = 64 << 20
+"""Bytes of run.json when unpacked."""
+MOST_ENTRIES = 1_000
+LARGEST_RATIO = 200
+"""Unpacked to packed; what a run.json holds is packed about 10 times smaller."""
+_NAME = "run.json"
+_BLOCK = 1 << 20
+
+
+def read_untrusted(path: Path) -> str:
+    """Return the text of run.json in a folder or in a zip, or of the file itself; refuse whatever is odd."""
+    file = path / _NAME if path.is_dir() and not path.is_symlink() else path
+    try:
+        kind = file.lstat()
+        if not stat.S_ISREG(kind.st_mode):
+            raise FormatError(f"{file}: is a link or a device, expected a file")
+        if zipfile.is_zipfile(file):
+            return _decode(_from_zip(file, kind.st_size), file)
+        with file.open("rb") as opened:
+            return _decode(_within(opened.read(LARGEST_RUN + 1), file), file)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: there is no run", hint="the workflow downloads the artifact of the run that the event names"
+        ) from None
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise FormatError(f"{path}: the archive cannot be unpacked: {error}") from None
+
+
+def _from_zip(file: Path, size: int) -> bytes:
+    if size > LARGEST_ARCHIVE:
+        raise FormatError(
+            f"{file}: {size >> 20} MiB, at most {LARGEST_ARCHIVE >> 20} are read",
+            hint="upload run.json alone for the job that publishes",
+        )
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if len(entries) > MOST_ENTRIES:
+            raise FormatError(f"{file}: {len(entries)} entries, at most {MOST_ENTRIES} are read")
+        for entry in entries:
+            _check_entry(entry, file)
+        found = [entry for entry in entries if PurePosixPath(entry.filename).name == _NAME]
+        if len(found) != 1:
+            raise FormatError(f"{file}: holds {len(found)} files called {_NAME}, expected one")
+        return _unpack(archive, found[0], file)
+
+
+def _check_entry(entry: zipfile.ZipInfo, file: Path) -> None:
+    """Refuse what could leave a folder if anybody unpacked it: nobody honest packs that."""
+    name = PurePosixPath(entry.filename.replace("\\", "/"))
+    if name.is_absolute() or ".." in name.parts or re.match("[A-Za-z]:", entry.filename):
+        raise FormatError(f"{file}: the entry {entry.filename!r:.80} leaves the archive's folder")
+    mode = entry.external_attr >> 16
+    if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise FormatError(f"{file}: the entry {entry.filename!r:.80} is a link or a device")
+
+
+def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> bytes:
+    """Unpack block by block: the sizes that an archive states of itself are not believed."""
+    content = bytearray()
+    with archive.open(entry) as member:
+        while block := member.read(_BLOCK):
+            content += block
+            if len(content) > LARGEST_RATIO * max(entry.compress_size, _BLOCK // LARGEST_RATIO):
+                raise FormatError(f"{file}: {_NAME} unpacks to more than {LARGEST_RATIO} times its size: a bomb")
+            _within(content, file)
+    return bytes(content)
+
+
+def _within(content: bytes | bytearray, file: Path) -> bytes | bytearray:
+    if len(content) > LARGEST_RUN:
+        raise FormatError(f"{file}: {_NAME} is larger than {LARGEST_RUN >> 20} MiB")
+    return content
+
+
+def _decode(content: bytes | bytearray, file: Path) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{file}: {_NAME} is not UTF-8: {error.reason}") from None

@@ -1,0 +1,68 @@
+"""The baselines of a run as a patch for `git apply`, so that accepting them is one command."""
+
+import difflib
+import re
+import shlex
+
+from ci_perf.github.event import Event
+from ci_perf.judge.baseline import make_baselines
+from ci_perf.judge.report import Report
+from ci_perf.values.baseline import Baseline, path_of
+from ci_perf.values.codec import dump_baseline
+from ci_perf.values.errors import CiPerfError
+from ci_perf.values.run import Run
+from ci_perf.values.verdict import Verdict
+
+PATCH = "baseline.patch"
+"""Its name in the artifact folder."""
+_AS_AGREED = (Verdict.UNCHANGED, Verdict.INCONCLUSIVE)
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+"""Paths that git writes into a patch without quotes."""
+
+
+def baseline_patch(run: Run, report: Report, folder: str) -> str:
+    """Return the patch that `baseline accept` of this run would make; empty where there is nothing to accept.
+
+    Of the kernels with a case that is new or no longer what was agreed; one that cannot be accepted, such as after a
+    failure, is left out. `folder` is where the baselines lie, relative to the top of the repository.
+    """
+    old = {path_of(b.device, b.kernel): b for b in run.baselines}
+    kernels = sorted({row.finding.kernel for row in report.rows if row.finding.verdict not in _AS_AGREED})
+    new = [baseline for kernel in kernels for baseline in _acceptable(run, kernel)]
+    patches = [
+        _file_patch(f"{folder}/{path_of(b.device, b.kernel)}", old.get(path_of(b.device, b.kernel)), b) for b in new
+    ]
+    return "".join(patches)
+
+
+def apply_command(event: Event, artifact: str) -> str:
+    """Return what a person pastes into a shell to fetch the patch from a workflow's artifact and apply it.
+
+    From any folder of the repository: below its top, git leaves out, without a word, whatever lies elsewhere.
+    """
+    apply = 'git -C "$(git rev-parse --show-toplevel)" apply "$PWD/{}"'
+    if not event.run_id:
+        return apply.format(PATCH)
+    host = event.server_url.partition("://")[2]
+    repository = event.repository if host == "github.com" else f"{host}/{event.repository}"
+    folder = f"ci-perf-run-{event.run_id}"
+    options = ["--repo", repository, "--name", artifact, "--dir", folder]
+    fetch = shlex.join(["gh", "run", "download", event.run_id, *options])
+    return f"{fetch} &&\n  {apply.format(f'{folder}/{PATCH}')}"
+
+
+def _acceptable(run: Run, kernel: str) -> tuple[Baseline, ...]:
+    try:
+        return make_baselines(run, [kernel], None, "the run")
+    except CiPerfError:
+        return ()
+
+
+def _file_patch(path: str, old: Baseline | None, new: Baseline) -> str:
+    if not _PLAIN.fullmatch(path):
+        return ""
+    before = dump_baseline(old).splitlines(keepends=True) if old else []
+    after = dump_baseline(new).splitlines(keepends=True)
+    lines = difflib.unified_diff(before, after, f"a/{path}" if old else "/dev/null", f"b/{path}")
+    mode = "" if old else "new file mode 100644\n"
+    return "".join([f"diff --git a/{path} b/{path}\n{mode}", *lines]) if before != after else ""

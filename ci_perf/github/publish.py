@@ -1,0 +1,160 @@
+"""What a report sends to GitHub, decided without sending anything: (report, event, comment so far) -> effects."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ci_perf.github.event import Event
+from ci_perf.judge.comment_state import next_state
+from ci_perf.judge.report import ORDER, Report, Row
+from ci_perf.values.comment import State
+from ci_perf.values.verdict import Verdict
+
+MOST_ANNOTATIONS = 10
+"""Of each level in a step: GitHub drops further ones without a word."""
+
+
+class Action(StrEnum):
+    """What becomes of the comment."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    LEAVE = "leave"
+
+
+class Level(StrEnum):
+    """Levels of annotations, as GitHub names them."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file, relative to the repository."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A message at a line of the source, or at none."""
+
+    level: Level
+    title: str
+    message: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """All that publishing does."""
+
+    action: Action
+    reason: str
+    """Why the comment is created, updated or left."""
+    state: State
+    annotations: tuple[Annotation, ...]
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What is known of the pull request before anything is written."""
+
+    before: State | None = None
+    """Of our comment; None: there is none."""
+    head_sha: str = ""
+    """Of the pull request now, which a job that waited for a GPU may be behind; empty: not known."""
+    absent: str = ""
+    """Why there is no pull request to write to, where the event does not say."""
+
+
+def decide(
+    report: Report, event: Event, policy: str, thread: Thread, places: Mapping[str, Place] | None = None
+) -> Effects:
+    """Decide what a report does.
+
+    `policy` is one of COMMENT_POLICIES; `places` is where each kernel is launched, and None where annotations would be
+    about another commit than the job's.
+    """
+    state = next_state(report, thread.before)
+    action, reason = _comment(state, event, policy, thread)
+    return Effects(action, reason, state, () if places is None else annotations(report, places), counts(report))
+
+
+def _comment(state: State, event: Event, policy: str, thread: Thread) -> tuple[Action, str]:
+    what = f"the event `{event.name}`" if event.name else "a run outside of GitHub Actions"
+    obstacles = (
+        (bool(thread.absent), thread.absent),
+        (event.pull_request is None, f"{what} belongs to no pull request"),
+        (policy == "never", "`comment` is `never`"),
+        (thread.head_sha not in ("", event.head_sha), f"the pull request has moved on to {thread.head_sha}"),
+    )
+    for holds, why in obstacles:
+        if holds:
+            return Action.LEAVE, why
+    if thread.before is not None:
+        return Action.UPDATE, f"the comment that is there said `{thread.before}`"
+    if policy == "always":
+        return Action.CREATE, "`comment` is `always`"
+    if state is State.FLAGGED:
+        return Action.CREATE, "something got faster, slower or wrong, or was compared with nothing"
+    return Action.LEAVE, "there is nothing to say, and nothing was said before"
+
+
+def annotations(report: Report, places: Mapping[str, Place]) -> tuple[Annotation, ...]:
+    """Return a message for each flagged row at the line where its kernel is launched, within GitHub's limits."""
+    found = [_annotation(row, places.get(row.finding.kernel)) for row in report.rows if row.flagged]
+    kept: list[Annotation] = []
+    for level in Level:
+        mine = [annotation for annotation in found if annotation.level is level]
+        if len(mine) > MOST_ANNOTATIONS:
+            left = len(mine) - (MOST_ANNOTATIONS - 1)
+            mine[MOST_ANNOTATIONS - 1 :] = [Annotation(level, f"ci-perf: {left} more", "The report has them all.")]
+        kept += mine
+    return tuple(kept)
+
+
+def _annotation(row: Row, place: Place | None) -> Annotation:
+    finding = row.finding
+    quiet = finding.verdict is Verdict.SPEEDUP and not finding.broken_gates
+    level = Level.ERROR if row.red else Level.NOTICE if quiet else Level.WARNING
+    gates = [f"{gate.gate} is broken" for gate in finding.broken_gates]
+    if row.red:
+        gates += [f"{gate.gate} was not measured" for gate in finding.unmeasured_gates]
+    message = "; ".join([f"{finding.sentence} ({finding.device})", *gates])
+    return Annotation(level, f"{finding.verdict} {finding.id}", message, place)
+
+
+def counts(report: Report) -> dict[str, str]:
+    """Return the outputs of a step that follow from the report alone."""
+    found = Counter(row.finding.verdict for row in report.rows)
+    return {
+        "verdict": overall(report),
+        "regressions": str(found[Verdict.REGRESSION]),
+        "speedups": str(found[Verdict.SPEEDUP]),
+        "inconclusive": str(found[Verdict.INCONCLUSIVE]),
+        "failed": str(found[Verdict.FAILED]),
+    }
+
+
+def overall(report: Report) -> str:
+    """Return the verdict that most needs attention, or what stands in place of one.
+
+    `BROKEN_GATE`; `GATE_NOT_MEASURED` where that alone fails the run; `INCOMPLETE` (cut short); `NOTHING` (no case).
+    """
+    if not report.finished:
+        return "INCOMPLETE"
+    if not report.rows:
+        return "NOTHING"
+    worst = min((row.finding.verdict for row in report.rows), key=ORDER.index)
+    if ORDER.index(worst) < ORDER.index(Verdict.SPEEDUP):
+        return str(worst)
+    if any(row.finding.broken_gates for row in report.rows):
+        return "BROKEN_GATE"
+    fine = (Verdict.SPEEDUP, Verdict.UNCHANGED)  # only a gate makes such a row red
+    return "GATE_NOT_MEASURED" if any(r.red and r.finding.verdict in fine for r in report.rows) else str(worst)

@@ -1,0 +1,29 @@
+"""Annotations as commands to GitHub's runner, in which no text can end early or begin another command."""
+
+from ci_perf.github.publish import Annotation
+from ci_perf.values.escape import clean
+
+_LONGEST_TITLE = 200
+_LONGEST_MESSAGE = 2000
+
+
+def render_annotation(annotation: Annotation) -> str:
+    r"""Write an annotation as a line of a step's log.
+
+    >>> from ci_perf.github.publish import Level, Place
+    >>> render_annotation(Annotation(Level.ERROR, "a, b", "50 %\nmore", Place("k/kernel.py", 7)))
+    '::error file=k/kernel.py,line=7,title=a%2C b::50 %25 more'
+    """
+    properties = {"title": _property(clean(annotation.title, _LONGEST_TITLE))}
+    if annotation.place:
+        properties = {"file": _property(annotation.place.file), "line": str(annotation.place.line), **properties}
+    listed = ",".join(f"{name}={value}" for name, value in properties.items())
+    return f"::{annotation.level} {listed}::{_data(clean(annotation.message, _LONGEST_MESSAGE))}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

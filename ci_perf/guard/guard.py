@@ -1,0 +1,128 @@
+"""The door of the artifact folder: what holds a secret does not get in, and does not stay."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci_perf.guard import unpack
+from ci_perf.guard.secrets import secrets_of, variables_in
+from ci_perf.guard.spellings import Needle, names_in, needles_of, redact_text
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.run import Note
+
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Searches files for secrets, and keeps those that hold any in a folder beside the artifact folder."""
+
+    folder: Path
+    """The artifact folder."""
+    needles: tuple[Needle, ...]
+
+    @classmethod
+    def of(cls, folder: Path, environ: Mapping[str, str]) -> "Guard":
+        """Return the guard of a folder against the secrets of an environment."""
+        return cls(folder, needles_of(secrets_of(environ)))
+
+    @property
+    def outside(self) -> Path:
+        """Where files wait that were not searched yet, and stay that hold secrets; never to be uploaded."""
+        return self.folder.with_name(f"{self.folder.name}.withheld")
+
+    def open(self) -> None:
+        """Make the folder outside anew, for this user alone and invisible to git."""
+        try:
+            shutil.rmtree(self.outside, ignore_errors=True)
+            self.outside.mkdir(mode=0o700, parents=True)
+            (self.outside / ".gitignore").write_text("*\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{self.outside}: cannot be used: {error}", hint="name another --output") from None
+
+    def close(self) -> None:
+        """Remove the folder outside where nothing had to stay in it."""
+        if self.outside.is_dir() and {path.name for path in self.outside.iterdir()} <= {".gitignore"}:
+            shutil.rmtree(self.outside, ignore_errors=True)
+
+    def admit(self, file: Path, folder: str = "") -> tuple[Note, ...]:
+        """Let a file from outside in, into a folder of the artifact folder; or leave it there and say why."""
+        if why := self._why_withheld(file, file.name):
+            return (self._withheld(file.name, why),)
+        inside = self.folder / folder
+        inside.mkdir(parents=True, exist_ok=True)
+        shutil.move(file, inside / file.name)
+        return ()
+
+    def sweep(self) -> tuple[Note, ...]:
+        """Search every file of the folder; move out what holds a secret, and say so."""
+        notes = []
+        for link in sorted(path for path in self.folder.rglob("*") if path.is_symlink()):
+            link.unlink()
+            name = redact_text(_printable(link.relative_to(self.folder)), self.needles)
+            what = f"{name}: a link was removed: an upload would have followed it"
+            notes.append(Note("link-removed", what, hint="write files into the folder, not links"))
+        for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+            name = _printable(file.relative_to(self.folder))
+            if why := self._why_withheld(file, name):
+                self.outside.mkdir(mode=0o700, parents=True, exist_ok=True)
+                shutil.move(file, self.outside / name.replace("/", "-")[-_LONGEST_NAME:])
+                notes.append(self._withheld(name, why))
+        return tuple(notes)
+
+    def _why_withheld(self, file: Path, name: str) -> str:
+        """Return what a file holds that keeps it outside; empty where nothing does. Its folders' names count too."""
+        try:
+            names = {*names_in_file(file, self.needles), *_names_in_text(name, self.needles)}
+        except FileNotFoundError:  # its writer took it away
+            return ""
+        except unpack.Unsearchable as error:
+            return f"it cannot be searched: it {str(error).removeprefix(f'{file}: ')}"
+        except OSError as error:
+            return f"it cannot be searched: {(error.strerror or str(error)).lower()}"
+        return f"it holds the value of {', '.join(sorted(names))}" if names else ""
+
+    def _withheld(self, name: str, why: str) -> Note:
+        name = redact_text(name, self.needles)
+        message = f"{name} was withheld: {why}; it is in {self.outside.name}/ on the machine"
+        if name.endswith(".nsys-rep"):
+            hint = (
+                "nsys records the environment of every process that it can read: give the measuring step no secrets, "
+                "and start ci-perf with `exec`; timeline.sqlite holds the trace without environments"
+            )
+            return Note("withheld", message, hint)
+        return Note("withheld", message, "give the measuring step no secrets, or find out who wrote it there")
+
+
+def _printable(path: Path) -> str:
+    return path.as_posix().encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def names_in_file(file: Path, needles: Sequence[Needle]) -> tuple[str, ...]:
+    """Return the variables whose value a file holds: in its bytes, in its name, or packed in it; Unsearchable."""
+    if not needles:
+        return ()
+    in_name = _names_in_text(file.name, needles)
+    return tuple(sorted(in_name | _search(file, lambda blocks: names_in(blocks, needles), found=in_name)))
+
+
+def variables_in_file(file: Path) -> tuple[str, ...]:
+    """Return the names of secret-looking variables that a file holds with a value, as a recorded environment does."""
+    return tuple(sorted(_search(file, variables_in)))
+
+
+def _search(
+    file: Path, search: Callable[[Iterator[bytes]], frozenset[str]], found: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    try:
+        for blocks in unpack.contents(file):
+            found |= search(blocks)
+    except unpack.Unsearchable:
+        if not found:
+            raise
+    return found
+
+
+def _names_in_text(text: str, needles: Sequence[Needle]) -> frozenset[str]:
+    return names_in([text.encode("utf-8", "surrogateescape")], needles)

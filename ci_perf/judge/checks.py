@@ -1,0 +1,139 @@
+"""The verdict on what was checked in place of measured: random cases, and cases under compute-sanitizer."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from ci_perf.judge.finding import Finding
+from ci_perf.values.check_outcome import Defect, Fuzzed, FuzzFailure, Sanitized
+from ci_perf.values.device import Device
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import Params
+from ci_perf.values.quantity import counted
+from ci_perf.values.run import Note, Run
+from ci_perf.values.verdict import Verdict
+
+UNCHECKED = "sanitizer-not-checked"
+"""The reason code of a case of which a sanitizer can say nothing."""
+_MOST_SHOWN = 3
+"""Defects that a sentence names; the run holds all."""
+
+
+def judge_checks(run: Run) -> Iterator[Finding]:
+    """Yield a FAILED finding for each random case and each case under a tool that failed, and for what is not known."""
+    devices = {device.kind: device for device in run.devices}
+    for fuzzed in run.fuzzed:
+        for failed in fuzzed.failures:
+            yield _fuzz_finding(fuzzed, failed, devices[fuzzed.device])
+    for found in run.sanitized:
+        if sentence := _sanitizer_sentence(found):
+            code = UNCHECKED if found.problem else f"sanitizer-{found.tool}"
+            verdict = Verdict.INCONCLUSIVE if found.problem else Verdict.FAILED
+            yield Finding(found.kernel, found.case, devices[found.device].slug, verdict, code, sentence)
+
+
+def _fuzz_finding(fuzzed: Fuzzed, failed: FuzzFailure, device: Device) -> Finding:
+    again = shlex.quote(f"{fuzzed.kernel}/{failed.case}")
+    smallest = f"; fails too with {written(failed.smallest)}" if failed.smallest else ""
+    sentence = (
+        f"fuzz: {failed.failure.message}; with {written(failed.params)}{smallest}; again with `ci-perf run {again}`"
+    )
+    return Finding(fuzzed.kernel, failed.case, device.slug, Verdict.FAILED, failed.failure.code, sentence)
+
+
+def written(params: Params) -> str:
+    """Write parameters in one line, in an order that reading and writing a run keeps.
+
+    >>> written({"seq": 3, "dtype": "float16"})
+    'dtype=float16, seq=3'
+    """
+    return ", ".join(f"{name}={value}" for name, value in sorted(params.items()))
+
+
+def _sanitizer_sentence(found: Sanitized) -> str:
+    """Say what is wrong with a case, or why nothing is known; empty where it passed."""
+    if found.problem:
+        died = f"; the case: {found.failure.message}" if found.failure else ""
+        return f"{found.tool}: {found.problem}{died}"
+    if not found.errors and not found.defects:
+        return f"{found.tool}: {found.failure.message}" if found.failure else ""
+    shown = [defect_line(defect) for defect in found.defects[:_MOST_SHOWN]]
+    more = [f"{len(found.defects) - _MOST_SHOWN} other places"] if len(found.defects) > _MOST_SHOWN else []
+    count = counted(found.errors, "error")
+    return f"{found.tool}: {count}: {'; '.join([*shown, *more]) or 'none of them was printed'}"
+
+
+def defect_line(defect: Defect) -> str:
+    """Write a defect in one line.
+
+    >>> defect_line(Defect("Invalid __global__ write of size 4 bytes", "f(int *)", "a.cu:9", "(1,0,0)", "(2,0,0)", 3))
+    'Invalid __global__ write of size 4 bytes in f(int *) at a.cu:9 by thread (1,0,0) of block (2,0,0), 3 times'
+    """
+    where = (f" in {defect.function}" if defect.function else "") + (f" at {defect.place}" if defect.place else "")
+    who = f" by thread {defect.thread} of block {defect.block}" if defect.thread else ""
+    return defect.message + where + who + (f", {defect.count} times" if defect.count > 1 else "")
+
+
+def summary_of_checks(run: Run) -> list[str]:
+    """Count in words what passed.
+
+    >>> from dataclasses import replace
+    >>> from ci_perf.values.device import Toolchain
+    >>> from ci_perf.values.provenance import Provenance
+    >>> from ci_perf.values.run import Policy
+    >>> blank = Run(Provenance("0", "2026-11-27", "ci-perf run"), (), Policy(), (), (), Toolchain())
+    >>> summary_of_checks(replace(blank, fuzzed=(Fuzzed("sdpa", "cpu", "launch", 7, 20, refused=2),)))
+    ['20 random cases sound (seed 7), 2 of them refused']
+    """
+    words = []
+    if run.fuzzed:
+        sound = sum(fuzzed.cases - len(fuzzed.failures) for fuzzed in run.fuzzed)
+        seeds = ", ".join(str(seed) for seed in dict.fromkeys(fuzzed.seed for fuzzed in run.fuzzed))
+        refused = sum(fuzzed.refused for fuzzed in run.fuzzed)
+        which = f", {refused} of them refused" if refused else ""
+        words.append(f"{counted(sound, 'random case')} sound (seed {seeds}){which}")
+    clean = Counter(found.tool for found in run.sanitized if not _sanitizer_sentence(found))
+    words += [f"{tool}: {counted(count, 'case')} clean" for tool, count in clean.items()]
+    return words
+
+
+def applies(job: Job, tool: str) -> bool:
+    """Say whether a case is to be run under a tool of compute-sanitizer.
+
+    >>> from ci_perf.values.kernel import KernelSpec
+    >>> spec = KernelSpec("sdpa", "kernels/sdpa", sanitize=("memcheck", "racecheck/small*"))
+    >>> [applies(Job(spec, "large", {}, "cuda", "launch"), tool) for tool in ("memcheck", "racecheck", "synccheck")]
+    [True, False, False]
+    """
+    if job.spec.sanitize is None:
+        return True
+    named = (entry.partition("/") for entry in job.spec.sanitize)
+    return any(name == tool and fnmatchcase(job.case, cases or "*") for name, _, cases in named)
+
+
+def left_out(jobs: Sequence[Job], tools: Iterable[str]) -> Iterator[Note]:
+    """Yield a note for each kernel of which cases are left out that a tool was asked for."""
+    for tool in tools:
+        for kernel in dict.fromkeys(job.spec.name for job in jobs):
+            of_kernel = [job for job in jobs if job.spec.name == kernel]
+            skipped = [job.case for job in of_kernel if not applies(job, tool)]
+            if skipped:
+                which = kernel if len(skipped) == len(of_kernel) else ", ".join(f"{kernel}/{case}" for case in skipped)
+                message = f"{which}: not run under {tool}, which `sanitize` in kernel.toml leaves out"
+                yield Note("sanitizer-left-out", message)
+
+
+def could_not_check(run: Run) -> bool:
+    """Say whether a sanitizer that was asked for could say nothing of a case."""
+    return any(found.problem for found in run.sanitized)
+
+
+def check_flags(run: Run) -> tuple[str, ...]:
+    """Return the flags that make `ci-perf run` check the same again; none where it measured."""
+    if run.sanitized:
+        return ("--sanitize", ",".join(dict.fromkeys(found.tool for found in run.sanitized)))
+    if run.fuzzed:
+        most = max(fuzzed.cases for fuzzed in run.fuzzed)
+        return ("--fuzz", str(most), "--seed", str(run.fuzzed[0].seed))
+    return ()

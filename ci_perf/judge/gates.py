@@ -1,0 +1,122 @@
+"""Limits that a kernel must keep, on counters and on its timeline; counters that differ from what was agreed."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ci_perf.values.baseline import BaselineCase
+from ci_perf.values.device import Device
+from ci_perf.values.kernel import Gate
+from ci_perf.values.measurement import Measurement
+from ci_perf.values.metrics import BY_NAME, Trust
+from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
+from ci_perf.values.trace import Reading
+from ci_perf.values.verdict import GateState
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """A gate, its reading, and whether it was kept."""
+
+    gate: Gate
+    reading: Reading
+    state: GateState
+
+
+@dataclass(frozen=True, slots=True)
+class CounterChange:
+    """A counter that differs from the baseline by more than its repeatability."""
+
+    metric: str
+    unit: str
+    base: float
+    head: float
+
+
+def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
+    """Hold a limit against the worst of the profiled launches; what is not available keeps no gate."""
+    readings = _readings(gate.metric, measurement)
+    if not readings:
+        return GateFinding(gate, Reading(None, "", _absence(gate.metric, measurement)), GateState.NOT_MEASURED)
+    for reading in readings:
+        if reading.value is None or not math.isfinite(reading.value):
+            return GateFinding(gate, reading, GateState.NOT_MEASURED)
+    values = [r.value for r in readings if r.value is not None]
+    worst = min(values) if gate.operator == ">=" else max(values)
+    kept = worst >= gate.limit if gate.operator == ">=" else worst <= gate.limit
+    return GateFinding(gate, Reading(worst, readings[0].unit), GateState.KEPT if kept else GateState.BROKEN)
+
+
+def _readings(metric: str, measurement: Measurement) -> list[Reading]:
+    """Return what each profiled launch says of a metric; empty where none of them does."""
+    timeline = measurement.timeline.metrics if measurement.timeline else {}
+    sources = (timeline,) if metric in TIMELINE else measurement.counters
+    if not any(metric in source for source in sources):
+        return []
+    return [source.get(metric, Reading(None, "", "not measured of every launch")) for source in sources]
+
+
+def _absence(metric: str, measurement: Measurement) -> str:
+    if metric in TIMELINE:
+        return "the timeline does not tell it" if measurement.timeline else "no timeline was recorded"
+    return "ncu gave no counters" if measurement.counters else "no counters were measured"
+
+
+def counter_changes(
+    base: BaselineCase, agreed_with: tuple[Device, str | None], measurement: Measurement, now: tuple[Device, str | None]
+) -> tuple[CounterChange, ...]:
+    """Compare exact and banded counters; a counter that one side lacks is not compared.
+
+    Both sides come with their device and the version of ncu: on another GPU model, or by an ncu whose definitions may
+    be others, nothing is compared.
+    """
+    (old, old_ncu), (new, new_ncu) = agreed_with, now
+    same = (
+        old.name == new.name and release(old_ncu) == release(new_ncu) and dict(base.params) == dict(measurement.params)
+    )
+    if not same or not measurement.counters:
+        return ()
+    found = (_compare(name, counter.values, measurement) for name, counter in base.counters.items())
+    return tuple(change for change in found if change is not None)
+
+
+def uncompared(
+    base: BaselineCase, agreed_ncu: str | None, measurement: Measurement, now_ncu: str | None
+) -> tuple[str, ...]:
+    """Say which agreed counters were measured and yet not held against the baseline: silence would look like a pass."""
+    judged = [name for name in base.counters if name in BY_NAME and BY_NAME[name].trust is not Trust.EXPLAINING]
+    measured = [name for name in judged if any(name in launch for launch in measurement.counters)]
+    if measured and release(agreed_ncu) != release(now_ncu):
+        before, now = (f"ncu {version}" if version else "no ncu" for version in (agreed_ncu, now_ncu))
+        return (f"counters were not compared: the baseline's are of {before}, these of {now}",)
+    reasons = {
+        name: launch[name].reason or "not available"
+        for name in measured
+        for launch in measurement.counters
+        if name in launch and launch[name].value is None
+    }
+    if not reasons:
+        return ()
+    return (f"not compared with the baseline: {', '.join(f'{name} ({reason})' for name, reason in reasons.items())}",)
+
+
+def _compare(name: str, agreed: Sequence[float], measurement: Measurement) -> CounterChange | None:
+    metric = BY_NAME.get(name)
+    readings = [launch[name].value for launch in measurement.counters if name in launch]
+    values = [value for value in readings if value is not None]
+    if metric is None or metric.trust is Trust.EXPLAINING or not values or len(values) < len(readings):
+        return None
+    low = min(agreed) * (1 - metric.band) - metric.slack
+    high = max(agreed) * (1 + metric.band) + metric.slack
+    outside = [value for value in values if not low <= value <= high]
+    return CounterChange(name, metric.unit, statistics.median(agreed), outside[0]) if outside else None
+
+
+def release(version: str | None) -> str | None:
+    """Return the part of a version in which definitions may change.
+
+    >>> release("2025.3.1.0"), release(None)
+    ('2025.3', None)
+    """
+    return ".".join(version.split(".")[:2]) if version else None

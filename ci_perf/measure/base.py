@@ -1,0 +1,200 @@
+"""The base commit made ready: a tree of its own, built like the head, with its kernels and its worker."""
+
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from ci_perf.measure import git, proc
+from ci_perf.measure.build_inputs import steering_variables, toolchain_hash
+from ci_perf.measure.built import built_tree
+from ci_perf.measure.turns import Side
+from ci_perf.measure.worker_process import Worker
+from ci_perf.values import store
+from ci_perf.values.errors import CiPerfError, ConfigError, MachineError
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.kernel_toml import parse_kernel
+from ci_perf.values.run import Against
+
+SETUP_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What is needed to run the base: one side for the turns with the head, and its twin for the control."""
+
+    against: Against
+    side: Side
+    twin: Side
+    cases: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The names of the cases that the base's own kernel.toml has, by the head's names of kernels."""
+
+
+@contextmanager
+def prepared(
+    root: Path,
+    ref: str,
+    *,
+    kernels_dir: str,
+    head: Sequence[KernelSpec],
+    setup: str,
+    python: str,
+    env: Mapping[str, str],
+    logs: Path,
+    environ: Mapping[str, str],
+    shared: bool = True,
+) -> Iterator[Base]:
+    """Check the base out, run the setup command in both trees, and start nothing yet.
+
+    `environ` is the job's own environment, which tells of the pull request; `env` is that of the workers. `shared`
+    says that both sides run under one interpreter.
+    """
+    setup = setup.strip()
+    _words_of(setup)  # what is wrong with it is said before anything is fetched
+    commit = git.resolve_base(root, ref, environ)
+
+    toolchain = partial(toolchain_hash, python, env)
+
+    def build(folder: Path) -> None:
+        if not folder.is_dir():  # all of the head is new, and nothing there could be built
+            folder.mkdir(parents=True)
+            return
+        before = toolchain() if shared else ""
+        _set_up(setup, folder, env=_env_of(env, root, folder, python), log=logs / "setup-base.log", shared=shared)
+        if shared and toolchain() != before:
+            raise ConfigError(
+                f"--setup `{setup}`: for the base it changed what is installed for both sides; the head would run so",
+                hint="give the base an environment of its own with --base-python",
+            )
+
+    _set_up(setup, root, env=env, log=logs / "setup-head.log", shared=shared)
+    depends_on = (setup, python, *steering_variables(env))
+    built = built_tree(root, commit, depends_on, environ, build, toolchain) if setup else git.checked_out(root, commit)
+    with built as tree:
+        renamed = git.renamed_from(root, commit)
+        kernels = _kernels_of(tree, head, renamed)
+        against = Against(ref, commit, tuple(sorted(_gone(tree, kernels_dir, head, kernels))))
+        own = _env_of(env, root, tree, python)
+        with (
+            Worker(python, own, logs, "worker-base", tree) as worker,
+            Worker(python, own, logs, "worker-control", tree) as twin,
+        ):
+            for started in (worker, twin):
+                started.begin()
+            side = Side("base", tree, kernels, worker)
+            cases = {name: frozenset(_own(tree, spec).cases) for name, spec in kernels.items()}
+            yield Base(against, side, replace(side, worker=twin), cases)
+
+
+_INSTALLS = re.compile(r"\binstall\b.*\s(-e|--editable|\.\S*|/\S+)(\s|\[|$)|\bsetup\.py\s+(develop|install)\b")
+"""A command that installs a tree: editable, or by its path."""
+_ELSEWHERE = re.compile(r"\s(-t|--target|--prefix|--root)\b")
+
+
+def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path, shared: bool) -> None:
+    """Run the setup command, which builds what the kernels import; its output is kept."""
+    if not command:
+        return
+    if shared and _INSTALLS.search(command) and not _ELSEWHERE.search(command):
+        raise ConfigError(
+            f"--setup `{command}`: an install into the interpreter of both sides serves one tree only",
+            hint="give the base an environment of its own with --base-python, or put the tree on PYTHONPATH instead",
+        )
+    completed = proc.run(_words_of(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
+    store.write_text(log, completed.output)
+    if completed.timed_out:
+        raise MachineError(f"setup `{command}` took longer than {SETUP_TIMEOUT_S:g} s in {folder}", hint=f"see {log}")
+    if completed.status != 0:
+        last = completed.output.strip().splitlines()[-1:] or [""]
+        raise MachineError(
+            f"setup `{command}` ended with {proc.signal_name(completed.status)} in {folder}: {last[0]}",
+            hint=f"see {log}",
+        )
+
+
+def _words_of(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        hint = "quote as for a shell; there is none unless the command starts one: sh -c '...'"
+        raise ConfigError(f"--setup `{command}`: {error}", hint=hint) from None
+
+
+def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict[str, str]:
+    """Return the environment of the base: paths into the head's tree lead into its own, its interpreter is first.
+
+    torch builds extensions in a folder by their names, which both sides would share.
+    """
+    own = {name: _moved(value, root.resolve(), tree) for name, value in env.items()}
+    own["TORCH_EXTENSIONS_DIR"] = str(tree.parent / "torch-extensions")
+    if "/" in python:
+        own["PATH"] = os.pathsep.join(part for part in (str(Path(python).parent), own.get("PATH", "")) if part)
+    return own
+
+
+def _moved(value: str, root: Path, tree: Path) -> str:
+    """Let a variable that holds paths, such as PYTHONPATH, point into the base's tree instead of the head's."""
+    parts = value.split(os.pathsep)
+    return os.pathsep.join(_twin(part, root, tree) if part.startswith("/") else part for part in parts)
+
+
+def _twin(path: str, root: Path, tree: Path) -> str:
+    """Return the same path in the base's tree, where it has it; a virtual environment it has not."""
+    real = Path(path).resolve()
+    there = tree / real.relative_to(root) if real.is_relative_to(root) else None
+    return str(there) if there is not None and there.exists() else path
+
+
+def _gone(
+    tree: Path, kernels_dir: str, head: Sequence[KernelSpec], followed: Mapping[str, KernelSpec]
+) -> Iterator[str]:
+    """List what the base has and the head has not, under any name: `kernel` or `kernel/case`.
+
+    A case that kept its name with other parameters, or its parameters under another name, is not gone.
+    """
+    heads = {Path(followed[spec.name].folder).name: spec for spec in head if spec.name in followed}
+    for file in sorted((tree / kernels_dir).glob("*/kernel.toml")):
+        name = file.parent.name
+        if name not in heads:
+            yield name
+            continue
+        spec = heads[name]
+        try:
+            cases = parse_kernel(file.read_text(encoding="utf-8"), name=name, folder=name).cases
+        except (OSError, UnicodeDecodeError, CiPerfError):
+            continue
+        known = [dict(params) for params in spec.cases.values()]
+        for case, params in cases.items():
+            if case not in spec.cases and dict(params) not in known:
+                yield f"{spec.name}/{case}"
+
+
+def _kernels_of(tree: Path, head: Sequence[KernelSpec], renamed: Mapping[str, str]) -> dict[str, KernelSpec]:
+    """Find the head's kernels in the base, by the head's names; one that the base does not have is left out.
+
+    Only the entry file counts: the head's kernel.toml says which cases are measured, on both sides alike.
+    """
+    found: dict[str, KernelSpec] = {}
+    for spec in head:
+        if spec.program is not None:  # the head's command line runs in the base's tree
+            if (tree / spec.folder / "kernel.toml").is_file():
+                found[spec.name] = spec
+            continue
+        entry = renamed.get(f"{spec.folder}/{spec.entry}", f"{spec.folder}/{_own(tree, spec).entry}")
+        if (tree / entry).is_file():
+            folder, _, file = entry.rpartition("/")
+            found[spec.name] = replace(spec, folder=folder, entry=file)
+    return found
+
+
+def _own(tree: Path, spec: KernelSpec) -> KernelSpec:
+    """Return what the base's own kernel.toml says of a kernel; what the head's says where that one cannot be read."""
+    file = tree / spec.folder / "kernel.toml"
+    try:
+        return parse_kernel(file.read_text(encoding="utf-8"), name=spec.name, folder=spec.folder)
+    except (OSError, UnicodeDecodeError, CiPerfError):
+        return spec

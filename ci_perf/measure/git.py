@@ -1,0 +1,268 @@
+"""What git knows of the repository with the kernels; nothing here fails where there is no git."""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ci_perf.measure import proc
+from ci_perf.values.errors import ConfigError, MachineError
+
+_TIMEOUT_S = 20.0
+_FETCH_TIMEOUT_S = 300.0
+_PREFIX, _LOCK = "ci-perf-base-", "used"
+_OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"})
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+"""A hook of the repository could change what it checks out, or fail: the base is what was committed."""
+
+
+def outside_hooks(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which git finds its repository by the folder it is in.
+
+    A hook is told of the commit that is being made: with these variables a checkout of the base would overwrite its
+    index, and the commit would lose its changes.
+    """
+    return {name: value for name, value in environ.items() if name not in _OF_A_HOOK}
+
+
+def query_commit(root: Path) -> str | None:
+    """Return the commit that is checked out, with `-dirty` where tracked files differ from it; None without git."""
+    commit = _git(root, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    return f"{commit}-dirty" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
+
+
+def query_user(root: Path) -> str | None:
+    """Return the name that git would write into a commit, or None."""
+    return _git(root, "config", "user.name") or None
+
+
+def query_prefix(root: Path) -> str:
+    """Return where a folder lies below the top of its repository, as `sub/folder/`; empty at the top or without git."""
+    return _git(root, "rev-parse", "--show-prefix") or ""
+
+
+def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
+    """Return the commit that a base names: a commit, a branch, `merge-base:BRANCH`, or `base` in a pull request event.
+
+    What a shallow clone lacks is fetched from `origin`. A base that cannot be had is an error, never a silent pass.
+    """
+    merged_into = _merged_into(root, environ) if ref == "base" else None
+    target = merged_into or (_event_base(environ) if ref == "base" else ref.removeprefix("merge-base:"))
+    commit = _commit(root, target) or _fetch(root, target) or _deepen(root, target)
+    if commit is None:
+        if _git(root, "rev-parse", "--git-dir") is None:
+            raise MachineError(f"--against {ref}: {root} is in no git repository", hint="a base is a commit of one")
+        raise MachineError(
+            f"--against {ref}: git knows no commit `{target}` here, and {_why_not_fetched(root)}",
+            hint="check out with `fetch-depth: 0`, or name a commit that exists",
+        )
+    if merged_into or (ref != "base" and not ref.startswith("merge-base:")):
+        return commit
+    merge_base = _git(root, "merge-base", "HEAD", commit)
+    if merge_base is None and _deepen(root, commit):
+        merge_base = _git(root, "merge-base", "HEAD", commit)
+    if merge_base is None:
+        raise MachineError(f"--against {ref}: HEAD and {target} have no common ancestor here")
+    if ref == "base" and merge_base == _commit(root, "HEAD"):
+        raise ConfigError(
+            f"--against {ref}: HEAD is part of the base {target[:8]}: nothing of the pull request is checked out",
+            hint="measure in a `pull_request` workflow; `pull_request_target` checks out the base branch",
+        )
+    return merge_base
+
+
+def query_event_base(environ: Mapping[str, str]) -> str | None:
+    """Return the base commit of the pull request or merge group that triggered this workflow run, if one did."""
+    return _event_text(environ, "merge_group", "base_sha") or _event_text(environ, "pull_request", "base", "sha")
+
+
+def _event_text(environ: Mapping[str, str], *keys: str) -> str | None:
+    """Return a text of the event that triggered this workflow run, or None where there is no such thing."""
+    try:
+        found = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
+        for key in keys:
+            found = found[key]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(found)
+
+
+def _merged_into(root: Path, environ: Mapping[str, str]) -> str | None:
+    """Return what GitHub merged the pull request into, where its merge commit is checked out.
+
+    The base that the event names may be older: what the base branch got since would count as the pull request's. A
+    commit names its parents even where a shallow clone lacks them.
+    """
+    head = _event_text(environ, "pull_request", "head", "sha")
+    lines = (_git(root, "cat-file", "commit", "HEAD") or "").split("\n\n")[0].splitlines()
+    parents = [line.removeprefix("parent ") for line in lines if line.startswith("parent ")]
+    return parents[0] if len(parents) == 2 and parents[1] == head else None
+
+
+def _event_base(environ: Mapping[str, str]) -> str:
+    sha = query_event_base(environ)
+    if sha is None:
+        raise ConfigError(
+            "--against base: this is no pull request event", hint="name a commit or branch: --against merge-base:main"
+        )
+    return sha
+
+
+def _commit(root: Path, name: str) -> str | None:
+    return _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+
+
+def _fetch(root: Path, name: str) -> str | None:
+    if name.startswith("-"):
+        return None
+    name = name.removeprefix("origin/")
+    known = _commit(root, f"refs/remotes/origin/{name}")
+    if known is not None:
+        return known
+    # A full clone stays one: fetched to a depth, it would lose its history.
+    depth = ["--depth=1"] if _git(root, "rev-parse", "--is-shallow-repository") == "true" else []
+    if _git(root, "fetch", "--no-tags", *depth, "origin", name, timeout_s=_FETCH_TIMEOUT_S) is None:
+        return None
+    return _commit(root, "FETCH_HEAD")
+
+
+def _why_not_fetched(root: Path) -> str:
+    """Say why origin did not give a commit: it lacks it, or could not be reached, or did not let us in."""
+    status, said = _run(root, "ls-remote", "--quiet", "origin", "HEAD", timeout_s=_FETCH_TIMEOUT_S)
+    if status == 0:
+        return "origin does not have it"
+    lines = said.strip().splitlines() or ["git gave no reason"]
+    fatal = next((line for line in lines if line.lower().startswith(("fatal:", "error"))), lines[-1])
+    return f"origin could not be asked: {re.sub(r'//[^/@ ]*@', '//', fatal)[:300]}"
+
+
+def _deepen(root: Path, name: str) -> str | None:
+    """Look a commit up in the whole history, which a shallow clone gets: no server knows `HEAD~1` or a short hash."""
+    if _git(root, "rev-parse", "--is-shallow-repository") != "true":
+        return None
+    _git(root, "fetch", "--no-tags", "--unshallow", "origin", timeout_s=_FETCH_TIMEOUT_S)
+    return _commit(root, name)
+
+
+def query_tree(root: Path, commit: str) -> str:
+    """Return the hash of a commit's content: that of its tree."""
+    return _git(root, "rev-parse", f"{commit}^{{tree}}") or commit
+
+
+@contextmanager
+def checked_out(root: Path, commit: str) -> Iterator[Path]:
+    """Check a commit out into a folder of its own, and remove the folder afterwards; return what `root` is there.
+
+    What a run that was killed left behind goes too. The folder is made where the commit does not have it.
+    """
+    _remove_leftovers()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as parent, _marked_as_used(Path(parent)):
+        tree = Path(parent) / "tree"
+        with worktree(root, commit, tree):
+            folder = tree / query_prefix(root)
+            folder.mkdir(parents=True, exist_ok=True)
+            yield folder
+
+
+@contextmanager
+def _marked_as_used(folder: Path) -> Iterator[None]:
+    """Hold a lock in a folder for as long as the context lasts; it ends with this process, however that ends."""
+    descriptor = os.open(folder / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        (folder / "new").rename(folder / _LOCK)  # nobody sees it before it is held
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers() -> None:
+    """Remove the checkouts of our runs that ended without doing so themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            with (folder / _LOCK).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if (folder / "tree" / ".git").is_file():
+                    _forget(folder / "tree")
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iterator[None]:
+    """Check a commit out as a worktree, a repository to its build, for as long as the context lasts.
+
+    What is `kept` stays afterwards as plain files: the repository knows nothing of it, and it nothing of a repository.
+    """
+    add = ("git", *_NO_HOOKS, "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit)
+    try:
+        completed = proc.run(add, timeout_s=_FETCH_TIMEOUT_S, env=outside_hooks(os.environ))
+        if completed.status != 0:
+            last = (completed.output.strip().splitlines() or [proc.signal_name(completed.status)])[-1]
+            raise MachineError(f"cannot check out the base {commit[:8]}: {last}")
+        _fill_submodules(root, tree)
+        yield
+        if kept:
+            _forget(tree)
+    finally:
+        if (tree / ".git").exists():
+            _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def query_submodules(root: Path) -> tuple[str, ...]:
+    """Return the submodules that are checked out, by their paths from the top of the repository."""
+    return tuple((_git(root, "submodule", "foreach", "--quiet", 'echo "$sm_path"') or "").splitlines())
+
+
+def _fill_submodules(root: Path, tree: Path) -> None:
+    """Check out in a worktree the submodules that are checked out in the repository."""
+    used = [name for name in query_submodules(root) if (tree / name).is_dir()]
+    if not used:
+        return
+    command = ("git", *_NO_HOOKS, "-C", str(tree), "submodule", "update", "--init", "--recursive", "--", *used)
+    completed = proc.run(command, timeout_s=_FETCH_TIMEOUT_S, env=outside_hooks(os.environ))
+    if completed.status != 0:
+        last = (completed.output.strip().splitlines() or [""])[-1]
+        raise MachineError(f"the base's submodules cannot be checked out: {last}", hint="see `git submodule update`")
+
+
+def _forget(tree: Path) -> None:
+    """Make plain files of a worktree: remove what its repository and it know of each other, and nothing else."""
+    link = tree / ".git"
+    folder = Path(link.read_text(encoding="utf-8").strip().removeprefix("gitdir: "))
+    link.unlink()
+    if folder.parent.name == "worktrees":
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def renamed_from(root: Path, commit: str) -> dict[str, str]:
+    """Return, for each file that was renamed since a commit, what it was called there; both relative to the root."""
+    found = _git(root, "diff", "-z", "--name-status", "--find-renames", "--diff-filter=R", "--relative", commit) or ""
+    parts = found.split("\0")  # `R100`, the old name, the new one, and so on
+    return dict(zip(parts[2::3], parts[1::3], strict=False))
+
+
+def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
+    """Return what git prints, or None where it fails; an empty answer of a command that went well is empty text."""
+    status, output = _run(root, *arguments, timeout_s=timeout_s)
+    return output.strip() if status == 0 else None
+
+
+def _run(root: Path, *arguments: str, timeout_s: float) -> tuple[int, str]:
+    """Return git's status and what it said; where it cannot be started, or takes too long, the reason."""
+    try:
+        env = {**outside_hooks(os.environ), "LC_ALL": "C"}  # its words are read
+        completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s, env=env)
+    except MachineError as error:
+        return 1, str(error)
+    if completed.timed_out:
+        return 1, f"git took longer than {timeout_s:g} s"
+    return completed.status, completed.output

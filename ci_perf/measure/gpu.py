@@ -1,0 +1,337 @@
+"""The GPUs of this machine, as NVML sees them: what they are, and how they are just now.
+
+NVML without a driver, a question that a GPU does not support and a permission that is lacking are all answers: no GPU,
+or None. Nothing here creates a CUDA context, so asking disturbs no measurement.
+"""
+
+import atexit
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import PurePath
+from typing import Any
+
+from ci_perf.values.device import Device
+
+# NVML counts CUDA cores, not SMs: cores per SM, from the CUDA C++ Programming Guide, compute capabilities.
+_CORES_PER_SM = {
+    "7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
+}  # fmt: skip
+
+# nvmlClocksEventReasons of nvml.h. Bit 0, idle, is no throttling.
+_IDLE = 0x1
+_THROTTLE_REASONS = {
+    0x2: "applications-clocks",
+    0x4: "sw-power-cap",
+    0x8: "hw-slowdown",
+    0x10: "sync-boost",
+    0x20: "sw-thermal",
+    0x40: "hw-thermal",
+    0x80: "hw-power-brake",
+    0x100: "display-clocks",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One thing that CUDA can run on: a whole GPU, or an instance of one that is split (MIG)."""
+
+    index: int
+    """Of the physical GPU, as nvidia-smi numbers it: in the order of the PCI bus."""
+    uuid: str
+    """`GPU-...`, or `MIG-...` of an instance; as the value of CUDA_VISIBLE_DEVICES it selects just this one."""
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A program with a CUDA context on a GPU."""
+
+    pid: int
+    name: str
+    """The file name of the program, without its folder and arguments; `unknown` where the driver may not tell."""
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How a GPU is at this moment; None is not supported, or no GPU."""
+
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    others: tuple[Process, ...] | None = None
+    """Compute processes that are not ours. In a container the driver may list none though there are some."""
+    busy_pct: float | None = None
+    """In which share of the last moment (1/6 to 1 s) any kernel ran."""
+    memory_used_bytes: int | None = None
+    """Without what the driver keeps for itself, where the driver can tell the two apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What changes rarely and spoils numbers: asked once, before the first measurement; None is not supported."""
+
+    persistence: bool | None = None
+    uncorrected_errors: int | None = None
+    """ECC errors since the driver was loaded."""
+    repair_pending: bool | None = None
+    """Broken rows of memory wait for a reset of the GPU to be replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The driver of this machine, or why there is none."""
+
+    version: str | None = None
+    cuda: str | None = None
+    """The newest CUDA that it supports: `13.0`."""
+    problem: str = ""
+
+
+def query_driver() -> Driver:
+    """Return the driver's version, or what NVML said instead."""
+    nvml, problem = _connect()
+    if nvml is None:
+        return Driver(problem=problem)
+    cuda = _ask(nvml.nvmlSystemGetCudaDriverVersion_v2)
+    return Driver(
+        version=_ask(nvml.nvmlSystemGetDriverVersion),
+        cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+    )
+
+
+def query_gpus() -> tuple[Gpu, ...]:
+    """Return what CUDA can run on, in the order of the PCI bus; empty without a working driver."""
+    nvml, _ = _connect()
+    if nvml is None:
+        return ()
+    gpus: list[Gpu] = []
+    for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
+        handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+        if handle is None:  # fell off the bus, or belongs to another container
+            continue
+        gpu = Gpu(index, _ask(nvml.nvmlDeviceGetUUID, handle) or "", _device(nvml, handle))
+        gpus += _instances(nvml, handle, gpu) or [gpu]
+    return tuple(gpus)
+
+
+def visible(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: the first one is torch's `cuda:0`.
+
+    As CUDA does, stop at the first entry that names no GPU. A number counts in the order of the PCI bus, which is
+    CUDA's own order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all GPUs are alike.
+    """
+    wanted = environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return gpus
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in wanted.split(",")):
+        if entry.isdecimal():
+            found = next((gpu for gpu in gpus if gpu.index == int(entry)), None)
+        else:
+            found = next((gpu for gpu in gpus if entry and gpu.uuid.startswith(entry)), None)
+        if found is None:
+            break
+        chosen.append(found)
+    return tuple(chosen)
+
+
+def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
+    """Return how a GPU is now; `ours` are the pids that are no strangers. Costs well under a millisecond."""
+    nvml, handle = _find(uuid)
+    if nvml is None or handle is None:
+        return State()
+    card = _physical(nvml, handle)
+    celsius = _ask(nvml.nvmlDeviceGetTemperature, card, nvml.NVML_TEMPERATURE_GPU)
+    power_mw = _ask(nvml.nvmlDeviceGetPowerUsage, card)
+    busy = _ask(nvml.nvmlDeviceGetUtilizationRates, card)
+    return State(
+        sm_clock_hz=_hertz(_ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_SM)),
+        memory_clock_hz=_hertz(_ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_MEM)),
+        temperature_c=None if celsius is None else float(celsius),
+        power_w=None if power_mw is None else power_mw / 1e3,
+        throttle_reasons=_throttle_reasons(nvml, card),
+        others=_others(nvml, handle, ours),
+        busy_pct=None if busy is None else float(busy.gpu),
+        memory_used_bytes=_memory(nvml, handle, "used"),
+    )
+
+
+def card_of(uuid: str | None) -> str | None:
+    """Return the UUID of the physical GPU that an instance (MIG) is a part of; of a whole GPU its own."""
+    if uuid is None:
+        return None
+    nvml, handle = _find(uuid)
+    if nvml is None or handle is None:
+        return uuid
+    return str(_ask(nvml.nvmlDeviceGetUUID, _physical(nvml, handle)) or uuid)
+
+
+def query_working(uuid: str, since_us: int, pids: frozenset[int]) -> tuple[Process, ...]:
+    """Return which of these programs had kernels on the GPU's multiprocessors since a time in us of the epoch.
+
+    NVML samples that some times a second; it cannot say it of the instances of a split GPU.
+    """
+    nvml, handle = _find(uuid)
+    if nvml is None or handle is None or not pids:
+        return ()
+    samples = _ask(nvml.nvmlDeviceGetProcessUtilization, handle, since_us) or ()
+    working = {sample.pid for sample in samples if sample.smUtil and sample.timeStamp >= since_us}
+    return _no_proxies(Process(pid, _process_name(nvml, pid)) for pid in sorted(working & pids))
+
+
+def query_health(uuid: str) -> Health:
+    """Return what an operator would have to mend on a GPU."""
+    nvml, handle = _find(uuid)
+    if nvml is None or handle is None:
+        return Health()
+    card = _physical(nvml, handle)
+    persistence = _ask(nvml.nvmlDeviceGetPersistenceMode, card)
+    rows = _ask(nvml.nvmlDeviceGetRemappedRows, card)  # corrected, uncorrected, pending, failed
+    return Health(
+        persistence=None if persistence is None else bool(persistence),
+        uncorrected_errors=_ask(
+            nvml.nvmlDeviceGetTotalEccErrors, card, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        ),
+        repair_pending=None if rows is None else bool(rows[2] or rows[3]),
+    )
+
+
+@cache
+def _connect() -> tuple[Any | None, str]:
+    """Return pynvml, ready for questions, or the reason why there is none.
+
+    The connection is kept until the process ends: opening it can take seconds on a machine with many GPUs.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return None, "nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return None, str(error)
+    atexit.register(_ask, pynvml.nvmlShutdown)
+    return pynvml, ""
+
+
+def _ask(question: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 # the answers of NVML have no types
+    """Return NVML's answer, or None for any that it refuses."""
+    import pynvml
+
+    try:
+        return question(*args)
+    except (pynvml.NVMLError, UnicodeDecodeError):  # a process may bear any bytes as its name
+        return None
+
+
+def _find(uuid: str) -> tuple[Any | None, Any | None]:
+    nvml, _ = _connect()
+    return nvml, None if nvml is None else _ask(nvml.nvmlDeviceGetHandleByUUID, uuid)
+
+
+def _physical(nvml: Any, handle: Any) -> Any:  # noqa: ANN401
+    """Return the card that an instance is a part of: only the card has clocks, power and a temperature."""
+    return _ask(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
+
+
+def _device(nvml: Any, handle: Any) -> Device:  # noqa: ANN401
+    capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    compute_capability = None if capability is None else f"{capability[0]}.{capability[1]}"
+    limit_mw = _ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    ecc = _ask(nvml.nvmlDeviceGetEccMode, handle)  # current, pending
+    mig = _ask(nvml.nvmlDeviceGetMigMode, handle)  # current, pending
+    return Device(
+        kind="cuda",
+        name=_ask(nvml.nvmlDeviceGetName, handle) or "unknown",
+        compute_capability=compute_capability,
+        sm_count=_sm_count(_ask(nvml.nvmlDeviceGetNumGpuCores, handle), compute_capability),
+        memory_bytes=_memory(nvml, handle, "total"),
+        sm_clock_max_hz=_hertz(_ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)),
+        memory_clock_max_hz=_hertz(_ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM)),
+        memory_bus_bits=_ask(nvml.nvmlDeviceGetMemoryBusWidth, handle),
+        power_limit_w=None if limit_mw is None else limit_mw / 1e3,
+        driver=_ask(nvml.nvmlSystemGetDriverVersion),
+        ecc=None if ecc is None else bool(ecc[0]),
+        mig=None if mig is None else bool(mig[0]),
+    )
+
+
+def _instances(nvml: Any, card: Any, whole: Gpu) -> list[Gpu]:  # noqa: ANN401
+    """Return the MIG instances of a card that this process may use."""
+    if not whole.device.mig:
+        return []
+    instances: list[Gpu] = []
+    for number in range(_ask(nvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0):
+        handle = _ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, number)
+        if handle is None:
+            continue
+        attributes = _ask(nvml.nvmlDeviceGetAttributes_v2, handle)
+        device = replace(
+            whole.device,
+            name=_ask(nvml.nvmlDeviceGetName, handle) or f"{whole.device.name} MIG",
+            sm_count=attributes.multiprocessorCount if attributes else None,
+            memory_bytes=_memory(nvml, handle, "total"),
+            memory_bus_bits=None,  # an instance has a share of the bus, and NVML does not tell which
+        )
+        instances.append(Gpu(whole.index, _ask(nvml.nvmlDeviceGetUUID, handle) or "", device))
+    return instances
+
+
+def _sm_count(cores: int | None, compute_capability: str | None) -> int | None:
+    per_sm = _CORES_PER_SM.get(compute_capability or "")
+    return cores // per_sm if cores and per_sm else None
+
+
+def _memory(nvml: Any, handle: Any, which: str) -> int | None:  # noqa: ANN401
+    # Only version 2 keeps the driver's own reserve, hundreds of MiB on a data-centre GPU, out of `used`.
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2) or _ask(
+        nvml.nvmlDeviceGetMemoryInfo, handle
+    )
+    return None if memory is None else int(getattr(memory, which))
+
+
+def _throttle_reasons(nvml: Any, card: Any) -> tuple[str, ...] | None:  # noqa: ANN401
+    # Drivers before R535 know the question by its old name only.
+    bits = _ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, card)
+    if bits is None:
+        bits = _ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, card)
+    return None if bits is None else decode_throttle_reasons(bits)
+
+
+def decode_throttle_reasons(bits: int) -> tuple[str, ...]:
+    """Return the names of the reasons that hold a clock down."""
+    return tuple(
+        _THROTTLE_REASONS.get(bit, f"unknown-{bit:#x}")
+        for bit in (1 << n for n in range(bits.bit_length()))
+        if bits & bit and bit != _IDLE
+    )
+
+
+def _others(nvml: Any, handle: Any, ours: frozenset[int]) -> tuple[Process, ...] | None:  # noqa: ANN401
+    running = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    if running is None:
+        return None
+    return _no_proxies(
+        Process(process.pid, _process_name(nvml, process.pid), process.usedGpuMemory)
+        for process in running
+        if process.pid not in ours
+    )
+
+
+def _no_proxies(processes: Iterable[Process]) -> tuple[Process, ...]:
+    """Leave out the server of CUDA's Multi-Process Service, whose clients are listed beside it."""
+    return tuple(process for process in processes if process.name != "nvidia-cuda-mps-server")
+
+
+def _process_name(nvml: Any, pid: int) -> str:  # noqa: ANN401
+    """Return the program's file name only: its arguments may hold what is nobody's business."""
+    name = _ask(nvml.nvmlSystemGetProcessName, pid)
+    return PurePath(name).name if name else "unknown"
+
+
+def _hertz(mega: int | None) -> float | None:
+    return None if mega is None else mega * 1e6

@@ -1,0 +1,86 @@
+"""A run as it grows; saved after every change."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ci_perf.measure.lab import Lab, Profiled
+from ci_perf.values.job import Job
+from ci_perf.values.measurement import Failure, Measurement, Pair, Replicate
+from ci_perf.values.run import Against, Note, Run
+
+
+class Journal:
+    """What is known so far."""
+
+    def __init__(self, run: Run, jobs: Sequence[Job], lab: Lab, save: Callable[[Run], object]) -> None:
+        self._lab = lab
+        self._save = save
+        self.control_job: Job | None = None
+        self._index = {(job.spec.name, job.case, job.device): i for i, job in enumerate(jobs)}
+        blank = (Measurement(job.spec.name, job.case, job.params, job.device, job.target) for job in jobs)
+        self.run = replace(run, measurements=tuple(blank))
+        save(self.run)
+
+    def of(self, job: Job) -> Measurement:
+        """Return what is known of a job so far."""
+        return self.run.measurements[self._index[job.spec.name, job.case, job.device]]
+
+    def sound(self, jobs: Iterable[Job]) -> list[Job]:
+        """Return the jobs that have not failed."""
+        return [job for job in jobs if self.of(job).failure is None]
+
+    def update(self, job: Job, **changes: object) -> None:
+        """Replace fields of a job's measurement and save."""
+        self._put(job, replace(self.of(job), **changes))  # type: ignore[arg-type] # fields by name
+        self._save(self.run)
+
+    def append(self, job: Job, replicate: Replicate) -> None:
+        """Add a replicate to a job's measurement and save."""
+        self.update(job, replicates=(*self.of(job).replicates, replicate))
+
+    def paired(self, jobs: Iterable[Job]) -> list[Job]:
+        """Return the sound jobs that have a base to compare with."""
+        return [job for job in self.sound(jobs) if not self.of(job).unpaired]
+
+    def add_pair(self, job: Job, found: Pair | str | Failure) -> None:
+        """Add a pair to a job's measurement, or why there is none, and save."""
+        if isinstance(found, Pair):
+            self.update(job, pairs=(*self.of(job).pairs, found))
+        elif isinstance(found, str):
+            self.update(job, unpaired=found, pairs=())
+        else:
+            self.update(job, failure=found)
+
+    def put_control(self, against: Against) -> None:
+        """Replace what is known of the base and save."""
+        self.run = replace(self.run, against=against)
+        self._save(self.run)
+
+    def add(self, jobs: Sequence[Job], found: Profiled) -> None:
+        """Add what a profiler learned and save."""
+        for job in jobs:
+            old = self.of(job)
+            timeline = found.timelines.get(job.label, old.timeline)
+            counters = found.counters.get(job.label, old.counters)
+            parts, base_parts = found.parts.get(job.label, old.parts), found.base_parts.get(job.label, old.base_parts)
+            self._put(job, replace(old, timeline=timeline, counters=counters, parts=parts, base_parts=base_parts))
+        notes = (*self.run.notes, *found.notes)
+        self.run = replace(self.run, notes=notes, trace=found.trace or self.run.trace)
+        self._save(self.run)
+
+    def note(self, *notes: Note) -> None:
+        """Add notes to the run and save."""
+        if notes:
+            self.run = replace(self.run, notes=(*self.run.notes, *notes))
+            self._save(self.run)
+
+    def finish(self) -> Run:
+        """Mark the run as complete and save it for the last time."""
+        self.run = replace(self.run, finished=True)
+        self._save(self.run)
+        return self.run
+
+    def _put(self, job: Job, measurement: Measurement) -> None:
+        index = self._index[job.spec.name, job.case, job.device]
+        measurements = (*self.run.measurements[:index], measurement, *self.run.measurements[index + 1 :])
+        self.run = replace(self.run, measurements=measurements, gpu_seconds=round(self._lab.seconds_used(), 1))

@@ -1,0 +1,128 @@
+"""The main job: verify, time, confirm, profile; the run is saved after every step.
+
+The order of the steps lives here and nowhere else. What touches the machine comes in as a `Lab`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from ci_perf.judge.decision import confirming_processes
+from ci_perf.judge.finding import Finding
+from ci_perf.judge.verdict import judge
+from ci_perf.measure.journal import Journal
+from ci_perf.measure.lab import UNBOUNDED, Budget, Lab, Progress
+from ci_perf.measure.pair_loop import take_turns
+from ci_perf.values.job import Job
+from ci_perf.values.measurement import Failure, Replicate
+from ci_perf.values.run import Note, Run
+from ci_perf.values.verdict import Verdict
+
+SPARE_PROCESSES = 3
+"""So many times a process that something disturbed is measured again."""
+
+
+def execute(
+    run: Run,
+    jobs: Sequence[Job],
+    lab: Lab,
+    *,
+    processes: int,
+    save: Callable[[Run], object],
+    progress: Progress,
+    budget: Budget = UNBOUNDED,
+) -> Run:
+    """Measure all jobs and return the finished run; a failing job costs nothing but its own row."""
+    journal = Journal(run, jobs, lab, save)
+    progress.begin("verify", len(jobs))
+    for job, answer in lab.verify(jobs):
+        if isinstance(answer, Failure):
+            journal.update(job, failure=answer)
+        else:
+            journal.update(job, verification=answer[0], cost=answer[1])
+        progress.step(job.id)
+    if run.against is None:
+        _time(journal, lab, journal.sound(jobs), 0, processes, progress)
+        _confirm(journal, lab, jobs, processes, progress)
+    else:
+        take_turns(journal, lab, journal.sound(jobs), budget, progress)
+    profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
+    if profiled:
+        programs = sum(job.spec.program is not None for job in profiled)
+        progress.begin("profile", 2 + programs)
+    for found in lab.profile(profiled, _changed(journal, profiled)):
+        journal.add(profiled, found)
+        progress.step("profiler done")
+    return journal.finish()
+
+
+def _changed(journal: Journal, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that are slower or faster: what costs more is asked of them alone."""
+    clear = [f for f in judge(journal.run) if f.verdict.is_change]
+    return _jobs_of(clear, journal.run, jobs)
+
+
+def _jobs_of(findings: Iterable[Finding], run: Run, jobs: Iterable[Job]) -> list[Job]:
+    devices = {device.slug: device.kind for device in run.devices}
+    meant = {(f.kernel, f.case, devices.get(f.device)) for f in findings}
+    return [job for job in jobs if (job.spec.name, job.case, job.device) in meant]
+
+
+def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes: int, progress: Progress) -> None:
+    if not jobs:
+        return
+    progress.begin("time" if batch == 0 else "confirm", len(jobs) * processes)
+    spares = _Spares(lab, batch)
+    for turn in range(processes):
+        for job, first in lab.time(journal.sound(jobs), batch=batch, turn=turn):
+            answer = spares.undisturbed(job, first, turn)
+            if isinstance(answer, Failure):
+                journal.update(job, failure=answer)
+            else:
+                journal.append(job, answer)
+            progress.step(job.id)
+    journal.note(*spares.notes())
+
+
+class _Spares:
+    """Processes in place of those that something disturbed, and what is said of them."""
+
+    def __init__(self, lab: Lab, batch: int) -> None:
+        self._lab = lab
+        self._batch = batch
+        self._given_up: set[str] = set()
+        self._used: Counter[str] = Counter()
+        self._reasons: set[str] = set()
+
+    def undisturbed(self, job: Job, answer: Replicate | Failure, turn: int) -> Replicate | Failure:
+        """Return what was measured, or what a process after it did: the first that nothing disturbed, else the last.
+
+        A case for which all spares were disturbed, too, has no more.
+        """
+        left = 0 if job.id in self._given_up else SPARE_PROCESSES
+        while left and isinstance(answer, Replicate) and answer.disturbed:
+            left -= 1
+            self._used[job.id] += 1
+            self._reasons.update(answer.disturbed)
+            ((_, answer),) = self._lab.time([job], batch=self._batch, turn=turn)
+        if isinstance(answer, Replicate) and answer.disturbed:
+            self._given_up.add(job.id)
+        return answer
+
+    def notes(self) -> tuple[Note, ...]:
+        """Say how often what was measured again, and why."""
+        if not self._used:
+            return ()
+        cases = ", ".join(f"{name} ({number})" for name, number in self._used.items())
+        message = f"processes that were disturbed, and measured again: {cases}; {', '.join(sorted(self._reasons))}"
+        return (Note("measured-again", message, "keep other programs off the GPU, and see `ci-perf doctor`"),)
+
+
+def _confirm(journal: Journal, lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
+    """Measure the cases again, in fresh processes, whose verdict that may decide."""
+    run = journal.run
+    findings = [f for f in judge(run) if f.change is not None]
+    undecided = [f for f in findings if f.verdict is Verdict.INCONCLUSIVE]
+    chosen = _jobs_of(undecided, run, journal.sound(jobs))
+    fewest = min((len(case.time.replicates) for b in run.baselines for case in b.cases.values()), default=processes)
+    needed = confirming_processes(fewest, processes, len(findings), run.policy.confidence, processes)
+    _time(journal, lab, chosen, 1, needed, progress)

@@ -1,0 +1,122 @@
+"""Pairs of base and head until each verdict is clear or the budget is spent, and the base against itself."""
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from ci_perf.judge.paired import LOOKS, NEEDS_MORE_PAIRS, usable_ratios
+from ci_perf.judge.verdict import judge
+from ci_perf.judge.versus import LEAST_CONTROL, NO_CONTROL
+from ci_perf.measure.journal import Journal
+from ci_perf.measure.lab import Budget, Lab, Progress
+from ci_perf.values.job import Job
+from ci_perf.values.measurement import Failure, Pair
+from ci_perf.values.run import Note
+
+SPARE_PAIRS = 3
+"""So many pairs that something disturbed are measured again for each case, and the control, and look."""
+MOST_FAILURES = 2
+"""After so many failures in a row the control is given up for this look."""
+LONG_ENOUGH_S = 20e-6
+"""The control is a case that lasts at least so long, where there is one: shorter ones scatter more."""
+
+
+def take_turns(journal: Journal, lab: Lab, jobs: Sequence[Job], budget: Budget, progress: Progress) -> None:
+    """Measure pairs of every case until its verdict is clear or the budget is spent, then the control."""
+    if not jobs:
+        return
+    purse = _Purse(budget, lab.now)
+    before = 0
+    for look in LOOKS:
+        progress.begin(f"pairs to {look}", len(jobs) * (look - before))
+        for number in range(before, look + SPARE_PAIRS):
+            lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
+            for job, found in purse.spend(lab.pairs, lacking, number):
+                journal.add_pair(job, found)
+                progress.step(job.id)
+        _control(journal, lab, journal.paired(jobs), before, LOOKS[0] + LOOKS.index(look))
+        before = look
+        undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
+        jobs = [job for job in journal.paired(jobs) if job.id in undecided and purse.allows(job)]
+        if not jobs:
+            break
+
+
+class _Purse:
+    """What is left of the budget; a pair is started only where one like the last of its case still fits."""
+
+    def __init__(self, budget: Budget, now: Callable[[], float]) -> None:
+        self._budget = budget
+        self._now = now
+        self._started = now()
+        self._spent: dict[tuple[str, str], float] = {}
+        self._last: dict[tuple[str, str], float] = {}
+
+    def allows(self, job: Job, promised_s: float = 0.0) -> bool:
+        """Say whether another pair of the case fits, after others that take `promised_s`."""
+        case = (job.id, job.device)
+        next_s = self._last.get(case, 0.0)
+        of_all = self._now() - self._started + promised_s + next_s
+        of_case = self._spent.get(case, 0.0) + next_s
+        return of_all <= self._budget.total_s and of_case <= self._budget.case_s
+
+    def spend(
+        self,
+        measure: Callable[[Sequence[Job], int], Iterator[tuple[Job, Pair | str | Failure]]],
+        jobs: Sequence[Job],
+        number: int,
+    ) -> Iterator[tuple[Job, Pair | str | Failure]]:
+        """Measure a pair of each case that the budget allows, kernel by kernel."""
+        for kernel in dict.fromkeys((job.spec.name, job.device) for job in jobs):
+            allowed: list[Job] = []
+            for job in (job for job in jobs if (job.spec.name, job.device) == kernel):
+                if self.allows(job, sum(self._last.get((other.id, other.device), 0.0) for other in allowed)):
+                    allowed.append(job)
+            before = self._now()
+            for job, found in measure(allowed, number) if allowed else ():
+                case = (job.id, job.device)
+                self._last[case] = self._now() - before
+                self._spent[case] = self._spent.get(case, 0.0) + self._last[case]
+                yield job, found
+                before = self._now()
+
+
+def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted: int) -> None:
+    """Measure the base against itself, on a case that has a base, until so many pairs in all are undisturbed.
+
+    What is disturbed, or fails, is measured again as often as a pair of a case; two failures in a row end it.
+    """
+    against = journal.run.against
+    if against is None or not (jobs or against.control_case):
+        return
+    journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
+    pairs = list(against.control)
+    failures: list[str] = []
+
+    def sound() -> int:
+        return len(usable_ratios(pairs))
+
+    for number in range(first, first + wanted - sound() + SPARE_PAIRS):
+        if sound() >= wanted or len(failures) == MOST_FAILURES:
+            break
+        found = lab.control(job, number)
+        if isinstance(found, Pair):
+            pairs.append(found)
+            failures.clear()
+        else:
+            failures.append(found if isinstance(found, str) else found.message)
+    journal.put_control(replace(against, control_case=job.id, control=tuple(pairs)))
+    known = any(note.code == NO_CONTROL for note in journal.run.notes)
+    if failures and not known and sound() < LEAST_CONTROL:
+        message = f"the base could not be measured against itself: {failures[-1]}"
+        journal.note(Note(NO_CONTROL, message, "see the worker's log; without a control no verdict is believed"))
+
+
+def _steadiest(journal: Journal, jobs: Sequence[Job]) -> Job:
+    """Choose the shortest case that is long enough, else the longest."""
+    pairs = {job.id: journal.of(job).pairs for job in jobs}
+    seconds = {name: statistics.median(found[0].base) if found else 0.0 for name, found in pairs.items()}
+    enough = [job for job in jobs if seconds[job.id] >= LONG_ENOUGH_S]
+    if enough:
+        return min(enough, key=lambda job: seconds[job.id])
+    return max(jobs, key=lambda job: seconds[job.id])

@@ -1,0 +1,90 @@
+"""The timeline without nsys: torch's own profiler, one worker process for each case."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ci_perf.guard.guard import Guard
+from ci_perf.measure.lab import Profiled
+from ci_perf.measure.profile import NSYS_LAUNCHES, ProfileSession, timelines_found
+from ci_perf.measure.worker_process import Worker
+from ci_perf.traces import activity, chrome_trace
+from ci_perf.traces.attribution import case_timeline
+from ci_perf.values.errors import CiPerfError
+from ci_perf.values.job import Job
+from ci_perf.values.measurement import Failure
+from ci_perf.values.run import Note
+from ci_perf.values.trace import CaseTimeline
+
+_NAME = "timeline.trace.json"
+_HINT = "install Nsight Systems for API calls of other threads and local memory; https://ui.perfetto.dev opens the file"
+
+
+@dataclass(frozen=True, slots=True)
+class TorchTrace:
+    """A session of torch's profiler; opens at https://ui.perfetto.dev as timeline.trace.json."""
+
+    worker: Worker
+    guard: Guard
+    request: Callable[[Job], dict[str, Any]]
+    timeout_s: float
+
+    def run(self, jobs: Sequence[Job]) -> Profiled:
+        """Trace each job in a process of its own; what cannot be had becomes a note."""
+        found: dict[str, CaseTimeline | None] = {}
+        documents: list[dict[str, Any]] = []
+        notes: list[Note] = []
+        for job in jobs:
+            file = self.guard.outside / f"{len(documents)}.trace.json"
+            try:
+                found[job.label], document = self._trace(job, file)
+                documents.append(document)
+            except CiPerfError as error:
+                notes.append(Note("torch-trace-failed", f"torch's profiler: {job.id}: {error}", error.hint))
+            file.unlink(missing_ok=True)
+        if documents:
+            merged = self.guard.outside / _NAME
+            merged.write_text(json.dumps(chrome_trace.merge(documents)), encoding="utf-8")
+            notes += self.guard.admit(merged)
+            notes.append(Note("torch-trace", "the timeline is that of torch's profiler, not of nsys", _HINT))
+        unseen = sorted(job.id for job in jobs if job.label in found and found[job.label] is None)
+        if unseen:
+            notes.append(Note("torch-no-range", f"torch's profiler: saw no GPU kernel of {', '.join(unseen[:5])}"))
+        trace = activity.not_analysed("each case was traced by itself")
+        return timelines_found(found, trace, notes)
+
+    def _trace(self, job: Job, file: Path) -> tuple[CaseTimeline | None, dict[str, Any]]:
+        request = {
+            **self.request(job),
+            "op": "trace",
+            "range": job.label,
+            "launches": NSYS_LAUNCHES,
+            "trace": str(file),
+        }
+        answer = self.worker.ask(request, job.spec.timeout_s or self.timeout_s)
+        if isinstance(answer, Failure):
+            raise CiPerfError(answer.message)
+        found, document = chrome_trace.read(file, answer["local_bytes"])
+        if not found.timeline.has_kernel_data:
+            raise CiPerfError(found.timeline.warnings[0])
+        metrics = found.metrics.get(job.label)
+        timeline = case_timeline(found.timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics, "torch")
+        return timeline, document
+
+
+@dataclass(frozen=True, slots=True)
+class WithFallback:
+    """A session of nsys, and torch's profiler in its place where nsys saw no kernel of any case."""
+
+    nsys: ProfileSession
+    torch: TorchTrace
+
+    def run(self, jobs: Sequence[Job]) -> Profiled:
+        """Profile with nsys, or else trace with torch; the notes say why nsys did not do."""
+        found = self.nsys.run(jobs)
+        if any(timeline.kernels for timeline in found.timelines.values()):
+            return found
+        instead = self.torch.run(jobs)
+        return replace(instead, notes=(*found.notes, *instead.notes))

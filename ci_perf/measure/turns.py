@@ -1,0 +1,303 @@
+"""Base and head in turns: two resident processes on one device, each measuring short bursts while the other waits."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ci_perf.measure import gpu
+from ci_perf.measure.watch import Watch
+from ci_perf.measure.worker_process import Worker
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.measurement import Failure, Pair
+
+ROUNDS = 10
+"""Even, so that each side goes first as often as the other; each round uses another placement of the data."""
+SAMPLES = 2
+"""Samples of one side in one round; the first after the other side's turn is dropped by the worker."""
+SAMPLE_S = {"cuda": 2e-3, "cpu": 2e-3}
+"""A sample lasts at least this long: the resolution of an event is 0.5 us, 0.025 % of it."""
+WARM_UP_S = {"cuda": 0.25, "cpu": 0.05}
+"""For so long both sides take turns before a round counts: an idle GPU runs at a fraction of its clock."""
+STILL_WARM_S = {"cuda": 0.08, "cpu": 0.05}
+"""The same where another case was measured just before."""
+NOT_BOTH = frozenset({"out-of-memory", "device-taken"})
+"""Reason codes of what one side may be spared where it has the device to itself."""
+ALONE_SAMPLES = 20
+"""Samples of a side that has the GPU to itself, where it does not take both."""
+DIGITS = 12
+"""So much of the hash of the shapes of a side's inputs is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two commits: where its files lie, its kernels, and the worker that runs them."""
+
+    name: str
+    """`base` or `head`."""
+    root: Path
+    kernels: Mapping[str, KernelSpec]
+    worker: Worker
+
+    def request(self, job: Job, **more: object) -> dict[str, Any]:
+        """Return a request for a case: this side's code, the head's parameters."""
+        spec = self.kernels[job.spec.name]
+        return {
+            "entry": str(self.root / spec.folder / spec.entry),
+            "params": dict(job.params),
+            "device": job.device,
+            "target": job.target,
+            "seed": 0,
+            "l2": job.spec.l2,
+            **more,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SideFailure:
+    """A side that could not be timed."""
+
+    side: str
+    failure: Failure
+
+
+class Table:
+    """Where two sides sit and take turns, case after case."""
+
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        *,
+        gpu_uuid: str | None,
+        timeout_s: Callable[[Job], float],
+        planted: float | None = None,
+        identify: bool = True,
+        strangers: frozenset[int] = frozenset(),
+    ) -> None:
+        """The first of `sides` is the base; `planted` slows the second one down.
+
+        `identify` has the machine code of both sides compared; what is planted makes them differ. `strangers` are the
+        pids of other programs that were on the GPU from the beginning.
+        """
+        self._strangers = strangers
+        self._identify = identify and not planted
+        self._sides = sides
+        self._gpu_uuid = gpu_uuid
+        self._timeout_s = timeout_s
+        self._planted = planted
+        self._alone: set[str] = set()
+        """Cases of which the device takes only one side at a time."""
+
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | SideFailure]]:
+        """Measure a pair of each job, the jobs of one kernel in one fresh pair of processes.
+
+        A GPU context takes longer than a case. `number` counts the pairs of a run: it rotates the jobs, so that no case
+        always comes after the same one, and lets another side go first.
+        """
+        try:
+            for group in _by_kernel(jobs):
+                first = number % len(group)
+                fresh = True
+                for job in (*group[first:], *group[:first]):
+                    found = self._pair(job, number, fresh=fresh)
+                    fresh = isinstance(found, SideFailure) or job.id in self._alone
+                    yield job, found
+        finally:
+            for side in self._sides:
+                side.worker.rest()
+
+    def _pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SideFailure:
+        if job.id in self._alone:
+            return self._alternate(job, number)
+        found = self._resident_pair(job, number, fresh=fresh)
+        if isinstance(found, SideFailure) and found.failure.code in NOT_BOTH:
+            alone = self._alternate(job, number)
+            if isinstance(alone, Pair):
+                self._alone.add(job.id)
+            return alone
+        return found
+
+    def _resident_pair(self, job: Job, number: int, *, fresh: bool, timer: str = "") -> Pair | SideFailure:
+        """Make both sides alike and let them take turns; where one cannot be captured, CUPTI times both."""
+        timeout_s = self._timeout_s(job)
+        same = {} if fresh else {"same": True}
+        wishes = {
+            "op": "ready",
+            "placements": ROUNDS,
+            "least_s": SAMPLE_S[job.device],
+            "identify": self._identify,
+            **same,
+        }
+        requests = [
+            side.request(job, **wishes, planted=planted)
+            for side, planted in zip(self._sides, (None, self._planted), strict=True)
+        ]
+        ready = self._both(requests, number, timeout_s)
+        if isinstance(ready, SideFailure):
+            return ready
+        if _mixed_methods(ready) and not timer:
+            return self._resident_pair(job, number, fresh=True, timer="cupti")
+        mixed = _mixed_methods(ready) or _same_code(self._sides, ready)
+        if mixed:
+            return SideFailure("base", mixed)
+        step = math.lcm(*(answer["step"] for answer in ready))  # only whole launches can be planted
+        shape = {
+            "launches": -(-max(answer["launches"] for answer in ready) // step) * step,
+            "placements": min(answer["placements"] for answer in ready),
+        }
+        alike = self._both([{"op": "alike", "same": True, **shape}] * 2, number, timeout_s)
+        if isinstance(alike, SideFailure):
+            return alike
+        warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
+        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._strangers) as watch:
+            rounds = self._take_turns(number, warm_up_s, timeout_s)
+        if isinstance(rounds, SideFailure):
+            return rounds
+        facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
+        return _pair(rounds, facts, shape, watch)
+
+    def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
+        """Time the sides one after the other, each alone on the device, which does not take both together."""
+        timeout_s = self._timeout_s(job)
+        answers: dict[int, dict[str, Any]] = {}
+        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._strangers) as watch:
+            for index in _order(number):
+                for side in self._sides:
+                    side.worker.rest()
+                planted = self._planted if index else None
+                request = self._sides[index].request(job, op="time", samples=ALONE_SAMPLES, planted=planted)
+                answer = self._sides[index].worker.ask(request, timeout_s)
+                if isinstance(answer, Failure):
+                    return SideFailure(self._sides[index].name, answer)
+                answers[index] = answer
+        mixed = _mixed_methods(list(answers.values()))
+        if mixed:
+            return SideFailure("base", mixed)
+        method = f"{answers[0]['method']}/alternating"
+        found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
+        ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
+        return _pair([(answers[0], answers[1])], ready, found, watch, at_once=1)
+
+    def _both(
+        self, requests: Sequence[Mapping[str, Any]], number: int, timeout_s: float
+    ) -> list[dict[str, Any]] | SideFailure:
+        """Ask both sides at once, in turns the one or the other a moment earlier."""
+        for index in _order(number):
+            self._sides[index].worker.send(requests[index])
+        answers = [(side, side.worker.receive(timeout_s)) for side in self._sides]
+        for side, answer in answers:
+            if isinstance(answer, Failure):
+                return SideFailure(side.name, answer)
+        return [answer for _, answer in answers if not isinstance(answer, Failure)]
+
+    def _take_turns(self, number: int, warm_up_s: float, timeout_s: float) -> "list[_Round] | SideFailure":
+        """Alternate base head, head base; the rounds before the device is warm are dropped."""
+        rounds: list[_Round] = []
+        started = time.monotonic()
+        turn = 0
+        while len(rounds) < ROUNDS:
+            taken: dict[int, dict[str, Any]] = {}
+            request = {"op": "turn", "same": True, "samples": SAMPLES, "placement": turn}
+            for index in _order(number + turn):
+                answer = self._sides[index].worker.ask(request, timeout_s)
+                if isinstance(answer, Failure):
+                    return SideFailure(self._sides[index].name, answer)
+                taken[index] = answer
+            turn += 1
+            if rounds or time.monotonic() - started >= warm_up_s:
+                rounds.append((taken[0], taken[1]))
+        return rounds
+
+
+_Round = tuple[dict[str, Any], dict[str, Any]]
+
+
+def _order(number: int) -> tuple[int, int]:
+    return (0, 1) if number % 2 == 0 else (1, 0)
+
+
+def _by_kernel(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Group the jobs by kernel and device: the cases of one kernel share their process, and no other's."""
+    groups: dict[tuple[str, str], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((job.spec.name, job.device), []).append(job)
+    return list(groups.values())
+
+
+def _mixed_methods(answers: Sequence[Mapping[str, Any]]) -> Failure | None:
+    methods = {answer["method"] for answer in answers}
+    if len(methods) == 1:
+        return None
+    message = f"the sides can only be timed by different methods: {', '.join(sorted(methods))}"
+    return Failure("time", "mixed-methods", message)
+
+
+def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> Failure | None:
+    """Say what both processes imported from one place: then both would measure the same code."""
+    if sides[0].root == sides[1].root:
+        return None
+    for index, answer in enumerate(ready):
+        own, other = sides[index], sides[1 - index]
+        here, there = own.root.resolve(), other.root.resolve()
+        for file in answer["files"]:
+            path = Path(file)
+            if path.is_relative_to(there) and not path.is_relative_to(here):
+                shown = path.relative_to(there)
+                message = f"the {own.name} imported {shown} of the {other.name}: nothing would be compared"
+                return Failure("time", "same-code", message)
+    for name, file in ready[0]["installed"].items():
+        if ready[1]["installed"].get(name) == file and _is_source_of(sides[0].root, name):
+            message = f"both sides imported `{name}` as it is installed, not as their trees have it"
+            return Failure("time", "same-code", f"{message}: nothing would be compared", file)
+    return None
+
+
+def _is_source_of(root: Path, package: str) -> bool:
+    """Say whether a tree holds a package: at its top, or below `src` or `python`."""
+    places = (root, root / "src", root / "python")
+    return any((place / package / "__init__.py").is_file() or (place / f"{package}.py").is_file() for place in places)
+
+
+def _pair(
+    rounds: Sequence[_Round],
+    ready: Sequence[Mapping[str, Any]],
+    shape: Mapping[str, int],
+    watch: Watch,
+    at_once: int | None = None,
+) -> Pair:
+    base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
+    states = [[state for r in rounds for state in watch.between(*r[i]["window"])] for i in (0, 1)]
+    clocks = [_mean_clock(seen) for seen in states]
+    every = [state for seen in states for state in seen]
+    pids = frozenset(answer["pid"] for answer in ready)
+    return Pair(
+        base=tuple(base),
+        head=tuple(head),
+        launches=shape["launches"],
+        method=ready[0]["method"],
+        clocks=round(clocks[1] / clocks[0], 6) if clocks[0] and clocks[1] else None,
+        sm_clock_hz=float(f"{clocks[1]:.6g}") if clocks[1] else None,
+        temperature_c=max((s.temperature_c for s in every if s.temperature_c is not None), default=None),
+        throttle_reasons=tuple(sorted({reason for s in every for reason in s.throttle_reasons or ()})),
+        power_w=_mean_power(every),
+        placements=shape["placements"],
+        planted=float(f"{ready[1]['planted']:.6g}"),
+        identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
+        other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
+        shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
+        disturbed=watch.disturbances(every, pids, at_once=at_once),
+    )
+
+
+def _mean_clock(states: Sequence[gpu.State]) -> float | None:
+    clocks = [state.sm_clock_hz for state in states if state.sm_clock_hz]
+    return statistics.fmean(clocks) if clocks else None
+
+
+def _mean_power(states: Sequence[gpu.State]) -> float | None:
+    watts = [state.power_w for state in states if state.power_w]
+    return float(f"{statistics.fmean(watts):.6g}") if watts else None

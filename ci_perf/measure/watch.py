@@ -1,0 +1,98 @@
+"""What happens on a GPU while something is measured, and what of it spoils the measurement."""
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from ci_perf.measure import gpu
+from ci_perf.values.quantity import counted
+
+LOOK_BACK_US = 1_000_000
+"""NVML samples who worked once in up to so long, and a shorter watch may hold none of the samples.
+
+So what a stranger did in the second before a watch counts as well: a burst can mark the pairs right after it, too.
+"""
+HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
+"""Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
+
+
+def slowdowns(states: Sequence[gpu.State]) -> tuple[str, ...]:
+    """Say why the hardware slowed down suddenly."""
+    found = {reason for state in states for reason in state.throttle_reasons or () if reason in HARDWARE_SLOWDOWNS}
+    return tuple(sorted(found))
+
+
+def disturbances(
+    states: Sequence[gpu.State],
+    ours: frozenset[int],
+    known: frozenset[int] = frozenset(),
+    *,
+    at_once: int | None = None,
+) -> tuple[str, ...]:
+    """Say what spoilt a measurement of the processes `ours`: another program on the GPU, a sudden slowdown.
+
+    `known` are the programs that were there, and idle, before anything was measured. In a container NVML may give the
+    pids of another namespace, or of no process at all: then it is their number that tells, as `at_once` of ours are on
+    the GPU at a time, all unless it is given.
+    """
+    found = set(slowdowns(states))
+    expected = len(ours) if at_once is None else at_once
+    for state in states:
+        others = [process for process in state.others or () if process.pid not in known]
+        if any(process.pid in ours for process in others):
+            found |= {f"{process.name} ({process.pid})" for process in others if process.pid not in ours}
+        elif len(others) > expected:
+            found.add(f"{counted(len(others) - expected, 'other program')} on this GPU")
+    return tuple(sorted(found))
+
+
+class Watch:
+    """Reads a GPU's state over and over while something else runs; a thread that costs a per cent of one core."""
+
+    def __init__(self, uuid: str | None, strangers: frozenset[int] = frozenset(), interval_s: float = 0.01) -> None:
+        """`strangers` are the pids of programs that were there, and idle, before anything was measured."""
+        self._uuid = uuid
+        self._strangers = strangers
+        self._began_us = 0
+        self.woken: tuple[str, ...] = ()
+        """The strangers that worked meanwhile, or just before; known when the watch has ended."""
+        self._interval_s = interval_s
+        self._states: list[tuple[float, gpu.State]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._began_us = time.time_ns() // 1000
+        if self._uuid:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._uuid:
+            self._thread.join()
+            working = gpu.query_working(self._uuid, self._began_us - LOOK_BACK_US, self._strangers)
+            self.woken = tuple(f"{process.name} ({process.pid}), which had been idle" for process in working)
+
+    @property
+    def states(self) -> tuple[gpu.State, ...]:
+        """All states that were read."""
+        return tuple(state for _, state in self._states)
+
+    def disturbances(
+        self, states: Sequence[gpu.State], ours: frozenset[int], *, at_once: int | None = None
+    ) -> tuple[str, ...]:
+        """Say what spoilt a measurement of the processes `ours`, and which strangers worked meanwhile."""
+        return (*disturbances(states, ours, self._strangers, at_once=at_once), *self.woken)
+
+    def between(self, start: float, end: float) -> tuple[gpu.State, ...]:
+        """Return the states read in this stretch of time.monotonic(), which is the same clock in all processes."""
+        return tuple(state for when, state in self._states if start <= when <= end)
+
+    def _read(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._states.append((time.monotonic(), gpu.query_state(self._uuid or "")))

@@ -1,0 +1,187 @@
+"""A worker as seen from outside: asks, waits, and turns every way of dying into a Failure."""
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from ci_perf.measure import proc
+from ci_perf.values.errors import MachineError
+from ci_perf.values.measurement import Failure
+
+WORKER = Path(__file__).resolve().parent.parent / "worker.py"
+START_TIMEOUT_S = 120.0
+_TAIL = 4000
+
+
+def command(python: str, printed: Path, *more: str) -> tuple[str, ...]:
+    """Return the command line of a worker; `printed` takes what kernels print to stdout."""
+    return (python, "-u", str(WORKER), "--printed", str(printed), *more)
+
+
+class Worker:
+    """The process that answers each request from a fork of itself; started at the first request.
+
+    A request that runs into its time limit takes the whole process with it, and the next request starts another.
+    """
+
+    def __init__(
+        self, python: str, env: Mapping[str, str], logs: Path, name: str = "worker", cwd: Path | None = None
+    ) -> None:
+        self._cwd = cwd
+        self._python = python
+        self._env = dict(env)
+        self._stderr = logs / f"{name}.stderr.txt"
+        self._printed = logs / f"{name}.stdout.txt"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiting = False
+        """Whether it has not yet said that it is there."""
+        self._asked: dict[str, Any] = {}
+        self._buffer = b""
+        self._offset = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any] | Failure:
+        """Send a request and return its answer, or why there is none."""
+        self.send(request)
+        return self.receive(timeout_s)
+
+    def begin(self) -> None:
+        """Start the process without waiting for it: importing torch takes seconds, and several can do it at once."""
+        if self._process is None:
+            self._launch()
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Send a request without waiting; `receive` must follow before the next one."""
+        process = self._started()
+        self._asked = dict(request)
+        self._offset = self._stderr.stat().st_size
+        with contextlib.suppress(BrokenPipeError):
+            _pipe(process.stdin).write(json.dumps(request).encode() + b"\n")
+
+    def receive(self, timeout_s: float) -> dict[str, Any] | Failure:
+        """Return the answer to what was sent, or why there is none."""
+        if self._process is None:
+            raise RuntimeError("nothing was sent")
+        stage = str(self._asked["op"])
+        try:
+            answer = self._read(self._process, time.monotonic() + timeout_s)
+        except BaseException:
+            self.close()
+            raise
+        if answer is not None and answer["ok"]:
+            return answer
+        if answer is not None:
+            detail = "\n".join(part for part in (answer["detail"], self._tail()) if part)
+            return Failure(stage, answer["code"], answer["message"], detail)
+        failure = self._died(self._process, stage, timeout_s)
+        self.close()
+        return failure
+
+    def rest(self) -> None:
+        """Let go of the last case: its process ends, and nothing of it is on the GPU any more."""
+        if self._process is not None:
+            self.ask({"op": "rest"}, START_TIMEOUT_S)
+
+    def close(self) -> None:
+        """End the process and everything that it started."""
+        if self._process is not None:
+            proc.kill_group(self._process)
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream:
+                    stream.close()
+            self._process = None
+
+    def _launch(self) -> None:
+        self._buffer = b""
+        self._waiting = True
+        try:
+            with self._stderr.open("ab") as stderr:
+                self._process = subprocess.Popen(
+                    command(self._python, self._printed),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env=self._env,
+                    cwd=self._cwd,
+                    start_new_session=True,
+                    bufsize=0,
+                )
+        except OSError as error:
+            raise MachineError(
+                f"cannot start the interpreter `{self._python}`: {error.strerror}", hint="name another with --python"
+            ) from None
+        with contextlib.suppress(BrokenPipeError):
+            _pipe(self._process.stdin).write(b'{"op": "hello", "cuda": false}\n')
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """Return the process once it has imported torch: that is not counted against a case's time limit."""
+        self.begin()
+        process = self._process
+        if process is None:
+            raise RuntimeError("it was begun just now")
+        if self._waiting and self._read(process, time.monotonic() + START_TIMEOUT_S) is None:
+            tail = self._tail()
+            self.close()
+            raise MachineError(
+                f"the worker did not start under `{self._python}`", hint=tail.splitlines()[-1] if tail else ""
+            )
+        self._waiting = False
+        return process
+
+    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any] | None:
+        """Return the next answer, or None where the process died or the deadline passed."""
+        stdout = _pipe(process.stdout)
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    return None
+                chunk = os.read(stdout.fileno(), 1 << 16)
+                if not chunk:
+                    return None
+                self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or "ok" not in answer:
+            message = "something wrote into the worker's answers"
+            self.close()  # whatever comes next belongs to no request
+            return {"ok": False, "code": "crashed", "message": message, "detail": repr(line[:200])}
+        return answer
+
+    def _died(self, process: subprocess.Popen[bytes], stage: str, timeout_s: float) -> Failure:
+        """Say why the process itself, not only its fork, gives no answer."""
+        try:
+            status = process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return Failure(stage, "timeout", f"no answer within {timeout_s:g} s; the process was killed", self._tail())
+        return Failure(stage, "crashed", f"the worker ended with {proc.signal_name(status)}", self._tail())
+
+    def _tail(self) -> str:
+        """Return the end of what this process wrote on stderr."""
+        with self._stderr.open("rb") as log:
+            log.seek(self._offset)
+            return log.read()[-_TAIL:].decode("utf-8", "replace").strip()
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise RuntimeError("a worker is started with pipes")
+    return stream

@@ -1,0 +1,191 @@
+"""What a program did with the GPU during a range of its own: pure sums over calls and GPU work, whoever traced them.
+
+Sums and unions are kept apart: two kernels side by side keep the GPU busy once, and a driver call inside a runtime call
+is no time of its own.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from ci_perf.values.timeline_metrics import BY_NAME
+from ci_perf.values.trace import Reading
+
+_LAUNCH = re.compile(r"cu(da)?(Graph)?Launch(?!HostFunc)")
+_ALLOCATION = re.compile(
+    r"cu(da)?(Malloc|Free|Mem(Alloc|Free|Create|Release|Map|Unmap|Address|Host)|Host(Alloc|Register|Unregister))"
+    r"(?!.*(Info|Address(Range)?$|GetAddress))"
+)
+_WAIT = re.compile(r"cu(da)?(Device|Stream|Event|Ctx|Thread)Synchronize")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the CUDA runtime or driver."""
+
+    name: str
+    start: int
+    end: int
+    thread: int
+    correlation: tuple[int, int] | None = None
+    """Process and number; GPU work that the call started has the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that the GPU did."""
+
+    kind: str
+    """`kernel`, `memset`, or the kind of a copy: `host-to-device`."""
+    start: int
+    end: int
+    correlation: tuple[int, int] | None = None
+    bytes: int = 0
+    pageable: bool | None = None
+    """Of a copy: whether one end of it is pageable host memory; None where the trace does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Nanoseconds, counts and bytes of one range, or of several added up."""
+
+    wall: int = 0
+    """From the beginning of the range to its end, or to that of the last work that was started in it."""
+    kernel_busy: int = 0
+    """During which at least one kernel ran."""
+    work_span: int = 0
+    """From the beginning of the first work of the GPU to the end of the last."""
+    work_busy: int = 0
+    """During which at least one kernel, copy or memset ran."""
+    longest_gap: int = 0
+    kernels: int = 0
+    calls: int = 0
+    call_time: int = 0
+    launch_time: int = 0
+    allocations: int = 0
+    allocation_time: int = 0
+    waits: int = 0
+    wait_time: int = 0
+    copies: int = 0
+    pageable_copies: int = 0
+    unknown_copies: int = 0
+    """Of which the trace does not say whether they were pageable."""
+    upload_bytes: int = 0
+    upload_time: int = 0
+    download_bytes: int = 0
+    download_time: int = 0
+
+
+def measure(start: int, end: int, calls: Sequence[Call], work: Sequence[Work]) -> Activity:
+    """Sum up one range, given the calls that were made in it and the work that they started."""
+    launches, allocations, waits = (
+        [call for call in calls if pattern.match(call.name)] for pattern in (_LAUNCH, _ALLOCATION, _WAIT)
+    )
+    kernels = [w for w in work if w.kind == "kernel"]
+    copies = [w for w in work if w.kind not in {"kernel", "memset"}]
+    up = [w for w in copies if w.kind == "host-to-device"]
+    down = [w for w in copies if w.kind == "device-to-host"]
+    busy, longest_gap = union((w.start, w.end) for w in work)
+    return Activity(
+        wall=max(end, *(w.end for w in work), start) - start if work else end - start,
+        kernel_busy=union((w.start, w.end) for w in kernels)[0],
+        work_span=max((w.end for w in work), default=0) - min((w.start for w in work), default=0),
+        work_busy=busy,
+        longest_gap=longest_gap,
+        kernels=len(kernels),
+        calls=len(calls),
+        call_time=_time_in(calls),
+        launch_time=_time_in(launches),
+        allocations=len(allocations),
+        allocation_time=_time_in(allocations),
+        waits=len(waits),
+        wait_time=_time_in(waits),
+        copies=len(copies),
+        pageable_copies=sum(1 for w in copies if w.pageable),
+        unknown_copies=sum(1 for w in copies if w.pageable is None),
+        upload_bytes=sum(w.bytes for w in up),
+        upload_time=sum(w.end - w.start for w in up),
+        download_bytes=sum(w.bytes for w in down),
+        download_time=sum(w.end - w.start for w in down),
+    )
+
+
+def measure_all(calls: Sequence[Call], work: Sequence[Work]) -> Activity | None:
+    """Sum up a whole trace, from its first event to its last; None where it has no event."""
+    spans = [*((call.start, call.end) for call in calls), *((w.start, w.end) for w in work)]
+    return measure(min(s for s, _ in spans), max(e for _, e in spans), calls, work) if spans else None
+
+
+def add(activities: Iterable[Activity]) -> Activity:
+    """Add up ranges that have one name; the longest gap is that of the worst of them."""
+    activities = tuple(activities)
+    sums = {f.name: sum(getattr(a, f.name) for a in activities) for f in fields(Activity)}
+    return Activity(**{**sums, "longest_gap": max((a.longest_gap for a in activities), default=0)})
+
+
+def union(spans: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return how much time the spans cover together, and the longest time between them.
+
+    >>> union([(0, 10), (5, 12), (20, 21), (11, 12)])
+    (13, 8)
+    """
+    covered = gap = 0
+    last: int | None = None
+    for start, end in sorted(spans):
+        if last is None or start > last:
+            gap = max(gap, start - last if last is not None else 0)
+            covered += end - start
+            last = end
+        elif end > last:
+            covered += end - last
+            last = end
+    return covered, gap
+
+
+def _time_in(calls: Iterable[Call]) -> int:
+    by_thread: dict[int, list[tuple[int, int]]] = {}
+    for call in calls:
+        by_thread.setdefault(call.thread, []).append((call.start, call.end))
+    return sum(union(spans)[0] for spans in by_thread.values())
+
+
+def readings(found: Activity) -> dict[str, Reading]:
+    """Return the metrics of a timeline by name; what the range had none of is not available, never a zero."""
+    no_work, no_calls = "the GPU did no work in the range", "no CUDA call was traced"
+    no_copy = "no such copy in the range"
+    wall = found.wall if found.calls else 0
+    values = {
+        "cuda_time_pct": _share(found.kernel_busy, found.wall if found.kernels else 0, "no kernel ran in the range"),
+        "launch_overhead_pct": _share(found.launch_time, wall, no_calls),
+        "idle_pct": _share(found.work_span - found.work_busy, found.work_span, no_work),
+        "longest_gap_ns": (float(found.longest_gap), "") if found.work_span else (None, no_work),
+        "alloc_share_pct": _share(found.allocation_time, found.call_time, no_calls),
+        "alloc_calls": (float(found.allocations), "") if found.calls else (None, no_calls),
+        "sync_pct": _share(found.wait_time, wall, no_calls),
+        "sync_calls": (float(found.waits), "") if found.calls else (None, no_calls),
+        "pageable_copies": _pageable(found),
+        "h2d_bytes_per_s": _rate(found.upload_bytes, found.upload_time, no_copy),
+        "d2h_bytes_per_s": _rate(found.download_bytes, found.download_time, no_copy),
+    }
+    return {name: Reading(value, BY_NAME[name].unit, reason) for name, (value, reason) in values.items()}
+
+
+def not_analysed(reason: str) -> dict[str, Reading]:
+    """Return the metrics of a range of which nothing is known."""
+    return {name: Reading(None, BY_NAME[name].unit, reason) for name in readings(Activity())}
+
+
+def _share(part: int, whole: int, otherwise: str) -> tuple[float | None, str]:
+    return (round(100.0 * part / whole, 4), "") if whole > 0 else (None, otherwise)
+
+
+def _pageable(found: Activity) -> tuple[float | None, str]:
+    if not found.calls and not found.copies:
+        return None, "no CUDA call was traced"
+    if found.unknown_copies:
+        return None, "the trace does not say which copies were pageable"
+    return float(found.pageable_copies), ""
+
+
+def _rate(size: int, time_ns: int, otherwise: str) -> tuple[float | None, str]:
+    return (float(f"{size / time_ns * 1e9:.6g}"), "") if time_ns > 0 else (None, otherwise)

@@ -1,0 +1,196 @@
+"""From a profiler's file to the cases: which GPU kernels and counters belong to which range."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from ci_perf.traces.counters import Counters
+from ci_perf.traces.occupancy import occupancy_pct
+from ci_perf.traces.timeline import Gpu, KernelStats, Timeline, hidden_by_graphs
+from ci_perf.values.kernel_names import is_cut, normalize
+from ci_perf.values.metrics import Metric, combine_kernels
+from ci_perf.values.timeline_metrics import BY_NAME
+from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
+
+_NO_SHAPE = (0, 0, 0)
+"""Of a kernel whose grid or block the trace does not tell: no launch has it."""
+_NOT_SAID = "the trace does not say it of every kernel"
+
+
+def counts(name: str, patterns: Sequence[str]) -> bool:
+    """Say whether a GPU kernel counts: a pattern may match anywhere in its name, in any case of letters.
+
+    A pattern that is written in the style of another demangler matches too, and one with the number or the
+    specialisation that a compiler gave a kernel matches it under any other.
+
+    >>> counts("void flash::fwd<128>(...)", ["FLASH"]), counts("memset", ["flash", "gemm"]), counts("memset", [])
+    (True, False, True)
+    >>> [counts(f"triton_poi_fused_{end}", ["triton_poi_fused_add_0"]) for end in ("add_3", "add_relu_0")]
+    [True, False]
+    """
+    return not patterns or any(_matches(name, p) or _matches_normal(name, p) for p in patterns)
+
+
+def _matches_normal(name: str, pattern: str) -> bool:
+    """Hold normal forms against each other; a pattern whose end was a changing part ends where the name does."""
+    form, wanted = normalize(name), normalize(pattern)
+    return fnmatchcase(form.lower(), f"*{wanted.lower()}") if is_cut(pattern) else _matches(form, wanted)
+
+
+def inside(names: Iterable[str], patterns: Sequence[str]) -> bool:
+    """Say whether one of these NVTX ranges counts: a pattern is that of the whole name; without patterns all do.
+
+    >>> inside(["epoch", "step[3]"], ["step[3]"]), inside(["epoch"], ["step*"]), inside([], [])
+    (True, False, True)
+    """
+    return not patterns or any(name in patterns or any(fnmatchcase(name, p) for p in patterns) for name in names)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name.lower(), f"*{pattern.lower()}*")
+
+
+def case_timeline(
+    timeline: Timeline,
+    label: str,
+    patterns: Sequence[str],
+    launches: int,
+    metrics: Mapping[str, Reading] | None = None,
+    source: str = "nsys",
+) -> CaseTimeline | None:
+    """Return the kernels that a case launched inside its range, or None where the trace has no such range.
+
+    `metrics` are those of the range; to them come those of how the kernels were launched. Where CUDA graphs were traced
+    as a whole, no kernel is listed and no metric known: another trace may show what this one hides.
+    """
+    for found in timeline.ranges:
+        if found.name == label:
+            mine = [k for k in found.kernels if counts(k.name, patterns)]
+            launched = _launch_metrics(mine, {gpu.index: gpu.compute_capability for gpu in timeline.devices})
+            if timeline.graph_count:
+                reason = hidden_by_graphs(timeline.graph_count)
+                every = {**(metrics or {}), **launched}
+                unknown = {name: Reading(None, reading.unit, reason) for name, reading in every.items()}
+                return CaseTimeline(launches, (), source, unknown)
+            return CaseTimeline(launches, tuple(map(_traced, mine)), source, {**(metrics or {}), **launched})
+    return None
+
+
+def _launch_metrics(
+    kernels: Sequence[KernelStats], capabilities: Mapping[int | None, str | None]
+) -> dict[str, Reading]:
+    shared, local = [_shared(k) for k in kernels], [k.local_per_thread for k in kernels]
+    occupancies = [
+        occupancy_pct(capabilities.get(k.device), math.prod(k.block), k.registers_per_thread, mine)
+        if k.block and k.registers_per_thread is not None and mine is not None
+        else None
+        for k, mine in zip(kernels, shared, strict=True)
+    ]
+    return {
+        "shared_bytes_per_block": _worst(shared, max, "shared_bytes_per_block"),
+        "local_bytes_per_thread": _worst(local, max, "local_bytes_per_thread"),
+        "theoretical_occupancy_pct": _worst(occupancies, min, "theoretical_occupancy_pct"),
+    }
+
+
+def _worst(values: Sequence[float | None], choose: Callable[[Iterable[float]], float], name: str) -> Reading:
+    known = [float(value) for value in values if value is not None]
+    if not values or len(known) < len(values):
+        reason = _NOT_SAID if values else "no kernel ran in the range"
+        return Reading(None, BY_NAME[name].unit, reason)
+    return Reading(choose(known), BY_NAME[name].unit)
+
+
+def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]:
+    """Return the counters that need no counter: what the driver knows of a launch, for where ncu gives nothing."""
+    kernels, launches = timeline.kernels, timeline.launches
+    if not kernels:
+        return ()
+    registers = [k.registers_per_thread for k in kernels]
+    threads = [math.prod(k.block) or None for k in kernels]
+    blocks = [math.prod(k.grid) * k.count or None for k in kernels]
+    unequal = any(k.count % launches for k in kernels)
+    grids = _of_all(blocks, lambda found: sum(found) / launches, "block")
+    return (
+        {
+            "registers_per_thread": _of_all(registers, max, "register"),
+            "block_size": _of_all(threads, max, "thread"),
+            "grid_size": Reading(None, "block", "the launches were not alike") if unequal else grids,
+        },
+    )
+
+
+def _of_all(values: Sequence[int | None], choose: Callable[[list[int]], float], unit: str) -> Reading:
+    known = [value for value in values if value is not None]
+    return Reading(float(choose(known)), unit) if len(known) == len(values) else Reading(None, unit, _NOT_SAID)
+
+
+def program_timeline(
+    kernels: Sequence[KernelStats], devices: Iterable[Gpu] = (), metrics: Mapping[str, Reading] | None = None
+) -> CaseTimeline:
+    """Return the kernels of one run of a program; `metrics` are those of what it did, to which come their launches'."""
+    launched = _launch_metrics(kernels, {gpu.index: gpu.compute_capability for gpu in devices})
+    return CaseTimeline(1, tuple(map(_traced, kernels)), metrics={**(metrics or {}), **launched})
+
+
+def program_launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]:
+    """Return what the trace knows of a program's kernels, without the grid: ncu sees no more than the first few."""
+    return tuple(
+        {name: reading for name, reading in launch.items() if name != "grid_size"}
+        for launch in launch_counters(timeline)
+    )
+
+
+def program_counters(
+    counters: Counters, ranges: Sequence[str], patterns: Sequence[str], metrics: Iterable[Metric]
+) -> dict[str, Reading]:
+    """Return the named readings of one run of a program over the kernels that count; empty where none does."""
+    mine = [
+        launch.metrics
+        for launch in counters.launches
+        if inside(launch.ranges, ranges) and counts(launch.name, patterns)
+    ]
+    return combine_kernels(mine, metrics) if mine else {}
+
+
+def _traced(kernel: KernelStats) -> TracedKernel:
+    return TracedKernel(
+        name=kernel.name,
+        count=kernel.count,
+        total_ns=kernel.total_ns,
+        median_ns=kernel.median_ns,
+        grid=kernel.grid or _NO_SHAPE,
+        block=kernel.block or _NO_SHAPE,
+        registers_per_thread=kernel.registers_per_thread,
+        shared_bytes=_shared(kernel),
+        local_bytes=kernel.local_per_thread,
+    )
+
+
+def _shared(kernel: KernelStats) -> int | None:
+    known = [size for size in (kernel.static_shared, kernel.dynamic_shared) if size is not None]
+    return sum(known) if known else None
+
+
+def case_counters(
+    counters: Counters, label: str, patterns: Sequence[str], launches: int, metrics: Iterable[Metric]
+) -> tuple[Mapping[str, Reading], ...]:
+    """Return the named readings of each launch of a case; empty where its range holds no kernel that counts.
+
+    The kernels of a range come launch by launch in the order of the file. Where these are not the same for each launch,
+    some were lost or a launch cannot be told from the next, and nothing is said of any.
+    """
+    metrics = tuple(metrics)
+    mine = [launch for launch in counters.launches if label in launch.ranges and counts(launch.name, patterns)]
+    if not mine:
+        return ()
+    each = len(mine) // launches
+    alike = all(launch.name == mine[place % each].name for place, launch in enumerate(mine)) if each else False
+    if len(mine) % launches or not alike:
+        others = "" if len(mine) % launches else ", not the same in each"
+        reason = f"{len(mine)} GPU kernels in {launches} launches{others}"
+        return ({metric.name: Reading(None, metric.unit, reason) for metric in metrics},)
+    return tuple(
+        combine_kernels([launch.metrics for launch in mine[first : first + each]], metrics)
+        for first in range(0, len(mine), each)
+    )

@@ -1,0 +1,137 @@
+"""google-benchmark's JSON and CSV: repetitions are samples, aggregates stand in only where there are no repetitions."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, measured, number, scaled
+from ci_perf.values.base_unit import base_unit
+from ci_perf.values.kernel import Scalar
+
+_RATES = {"bytes_per_second": "byte/s", "items_per_second": "item/s"}
+_TIMES = ("real_time", "cpu_time")
+_NO_COUNTER = {
+    *_TIMES, *_RATES, "iterations", "repetitions", "repetition_index", "threads", "family_index",
+    "per_family_instance_index", "cpu_coefficient", "real_coefficient", "rms", "allocs_per_iter", "max_bytes_used",
+    "total_allocated_bytes", "net_heap_growth", "error_occurred", "skipped",
+}  # fmt: skip
+"""What is neither a text nor a counter that the author of the benchmark added."""
+_PREFERRED = ("median", "mean")
+"""Aggregates that stand for the samples, best first."""
+_HEADER = ("name", "iterations", "real_time", "cpu_time", "time_unit")
+
+
+def parse_json(document: Mapping[str, Any]) -> BenchmarkFile:
+    """Read a parsed JSON file."""
+    entries = [e for e in document["benchmarks"] if isinstance(e, dict)]
+    if not any("run_type" in entry for entry in entries):  # the first versions told aggregates by their names alone
+        entries = [entry | _named_aggregate(entry) for entry in entries]
+    return _parse("google-benchmark", entries)
+
+
+def _named_aggregate(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a newer file would say of an aggregate, which its name ends in; nothing for a repetition.
+
+    >>> _named_aggregate({"name": "BM_copy/8_mean"})
+    {'run_name': 'BM_copy/8', 'run_type': 'aggregate', 'aggregate_name': 'mean'}
+    """
+    found = re.fullmatch(r"(.*)_(mean|median|stddev|cv|BigO|RMS)", str(entry.get("name", "")))
+    return {"run_name": found[1], "run_type": "aggregate", "aggregate_name": found[2]} if found else {}
+
+
+def header_line(lines: Sequence[str]) -> int | None:
+    """Return the line with the CSV's headings, which may follow what the program printed."""
+    start = ",".join(_HEADER)
+    return next((place for place, line in enumerate(lines) if line.replace('"', "").startswith(start)), None)
+
+
+def parse_csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> BenchmarkFile:
+    """Read the rows below the headings."""
+    entries: list[dict[str, Any]] = []
+    for row in rows:
+        entry: dict[str, Any] = {key: value for key, value in zip(header, row, strict=False) if value != ""}
+        entry["error_occurred"] = entry.get("error_occurred", "").lower() == "true"
+        entries.append(entry | _named_aggregate(entry))
+    return _parse("google-benchmark-csv", entries)
+
+
+def _parse(kind: str, entries: Sequence[Mapping[str, Any]]) -> BenchmarkFile:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    fits = 0
+    for entry in entries:
+        if _is_fit(entry):
+            fits += 1
+        else:
+            groups.setdefault(str(entry.get("run_name") or entry.get("name", "?")), []).append(entry)
+    warnings = [f"{fits} rows of a complexity fit hold no time and were left out"] if fits else []
+    cases = [case for name, group in groups.items() for case in _cases(name, group)]
+    return BenchmarkFile(kind, tuple(cases), tuple(warnings))
+
+
+def _is_fit(entry: Mapping[str, Any]) -> bool:
+    return entry.get("aggregate_name") in ("BigO", "RMS") or "rms" in entry or "big_o" in entry
+
+
+def _cases(name: str, group: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkCase]:
+    params = _params(name)
+    for entry in group:
+        if entry.get("error_occurred") or entry.get("skipped"):
+            reason = entry.get("error_message") or entry.get("skip_message") or "skipped without a reason"
+            yield BenchmarkCase(name, params, "real_time", "s", "lower", (), str(reason))
+            return
+        if number(entry.get("iterations")) == 0:
+            yield BenchmarkCase(name, params, "real_time", "s", "lower", (), "it ran for no iteration")
+            return
+    samples = [e for e in group if e.get("run_type", "iteration") == "iteration"] or _summary(group)
+    unknown = sorted({str(entry["time_unit"]) for entry in samples if _factor(entry) is None})
+    for metric in _TIMES:
+        if unknown:
+            reason = f"the unit of its times is not known: {unknown[0]}"
+            yield BenchmarkCase(name, params, metric, "s", "lower", (), reason)
+        else:
+            yield measured(name, params, metric, ("s", "lower"), list(_seconds(samples, metric)))
+    for metric, unit in _RATES.items():
+        rates = [value for e in samples if (value := number(e.get(metric))) is not None]
+        if rates:
+            yield measured(name, params, metric, (unit, "higher"), rates)
+    yield from _counters(name, samples, params)
+
+
+def _summary(aggregates: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the one aggregate that stands for samples that the file does not have."""
+    for wanted in _PREFERRED:
+        found = [a for a in aggregates if a.get("aggregate_name") == wanted]
+        if found:
+            return found[:1]
+    return [a for a in aggregates if "aggregate_name" not in a][:1]
+
+
+def _seconds(samples: Sequence[Mapping[str, Any]], metric: str) -> Iterator[float]:
+    for entry in samples:
+        value, factor = number(entry.get(metric)), _factor(entry)
+        if value is not None and factor is not None:
+            yield scaled(value, factor)
+
+
+def _factor(entry: Mapping[str, Any]) -> float | None:
+    """Return how many seconds the entry's unit of time is; None: it is no unit of time."""
+    unit = base_unit(str(entry.get("time_unit", "ns")))
+    return unit[1] if unit and unit[0] == "s" else None
+
+
+def _counters(name: str, samples: Sequence[Mapping[str, Any]], params: Mapping[str, Scalar]) -> Iterator[BenchmarkCase]:
+    """Return the counters that the author added: nobody says what they are, so kernel.toml must."""
+    names = dict.fromkeys(key for entry in samples for key, value in entry.items() if isinstance(value, int | float))
+    for metric in names:
+        if metric not in _NO_COUNTER:
+            values = [value for entry in samples if (value := number(entry.get(metric))) is not None]
+            yield measured(name, params, metric, ("", None), values)
+
+
+def _params(name: str) -> dict[str, Scalar]:
+    """Read the arguments out of a name: `BM_copy/1024/bytes:4/threads:2` has arg0=1024, bytes=4, threads=2."""
+    params: dict[str, Scalar] = {}
+    for part in name.split("/")[1:]:
+        if found := re.fullmatch(r"(?:(\w+):)?([+-]?\d+)", part):
+            params[found[1] or f"arg{sum(key.startswith('arg') for key in params)}"] = int(found[2])
+    return params

@@ -1,0 +1,151 @@
+"""Reads any benchmark file: what kind it is shows in its content, never in its name."""
+
+import codecs
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ci_perf.traces.benchmarks import google, nvbench, pytest_benchmark, triton
+from ci_perf.traces.benchmarks.nvbench import Beside
+from ci_perf.traces.benchmarks.results import BenchmarkFile
+from ci_perf.values.errors import ProfileError
+
+_Parser = Callable[[Mapping[str, Any]], BenchmarkFile]
+_MOST_SAMPLES = 256 << 20
+"""Bytes of one file of samples; a larger one is not read."""
+_HINT = "known: nvbench JSON and CSV, google-benchmark JSON and CSV, pytest-benchmark JSON, the CSV of Triton"
+
+
+def read(path: Path) -> BenchmarkFile:
+    """Read a file; one that is no benchmark's, or holds none, is a ProfileError that says what it looks like."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ProfileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    try:
+        # PowerShell redirects into UTF-16
+        encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+        return parse(content.decode(encoding), str(path), beside=partial(beside, path))
+    except UnicodeDecodeError:
+        look = "an SQLite database" if content.startswith(b"SQLite format 3\0") else "binary data"
+        raise _refusal(str(path), look) from None
+
+
+def beside(path: Path, folder: str, name: str) -> bytes | None:
+    """Return the content of a file in a folder beside `path`; None: it is not there.
+
+    Where `path` was renamed together with its folder, the folder's name is that of `path` with nvbench's ending.
+    """
+    for place in (path.parent / folder, path.with_name(f"{path.name}-bin")):
+        file = place / name
+        if folder not in ("", "..") and file.is_file() and file.stat().st_size <= _MOST_SAMPLES:
+            return file.read_bytes()
+    return None
+
+
+def _nothing_beside(folder: str, name: str) -> None:
+    """Stand in for `beside` where there is only a text."""
+
+
+def parse(text: str, name: str, *, promised: str = "", beside: Beside = _nothing_beside) -> BenchmarkFile:
+    """Read the text of a file; `name` names it in errors, `beside` reads the files that nvbench writes beside it.
+
+    `promised` is the key of kernel.toml that says what the file is. Under `triton_csv` any table of numbers is one of
+    Triton's; else one that does not show it is refused.
+    """
+    text = text.removeprefix("\ufeff")
+    start = text.lstrip()[:40]
+    if not start:
+        raise ProfileError(f"{name}: the file is empty", hint="did the benchmark run, and to its end?")
+    if start.startswith("version https://git-lfs"):
+        raise ProfileError(f"{name}: a git-lfs pointer, not the file itself", hint="fetch it with `git lfs pull`")
+    if start.lower().startswith(("<!doctype html", "<html")):
+        raise _refusal(name, "an HTML page, such as a sign-in page in place of the file")
+    found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name, promised)
+    if not found.cases:
+        raise ProfileError(
+            f"{name}: a file of {found.kind} without a benchmark", hint="did the filter of the benchmark match nothing?"
+        )
+    return found
+
+
+def _refusal(name: str, look: str) -> ProfileError:
+    return ProfileError(f"{name}: not a benchmark's results: it looks like {look}", hint=_HINT)
+
+
+def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+            first = text.lstrip().splitlines()[0][:40]
+            raise _refusal(name, f"several JSON documents one after another: {first}") from None
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ProfileError(
+            f"{name}: not JSON: {reason}", hint="was the benchmark stopped while it wrote the file?"
+        ) from None
+    if isinstance(document, list):
+        raise _refusal(name, f"a list of {_objects(document)} in JSON")
+    benchmarks = document.get("benchmarks")
+    if isinstance(benchmarks, list | dict):
+        entries = list(benchmarks.values()) if isinstance(benchmarks, dict) else benchmarks
+        if kind := _json_kind(document, [entry for entry in entries if isinstance(entry, dict)], beside):
+            try:
+                return kind(document)
+            except ProfileError as error:
+                raise ProfileError(f"{name}: {error}", hint=error.hint) from None
+    raise _refusal(name, f"JSON with the keys {_keys(document)}" if document else "JSON that holds nothing")
+
+
+def _json_kind(document: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], beside: Beside) -> _Parser | None:
+    """Return the parser of the program that writes such entries; of a file without any, by what stands beside them."""
+    parse_nvbench: _Parser = partial(nvbench.parse_json, beside=beside)
+    first = {key for entry in entries for key in entry}  # a fit may come first, and has few of them
+    kinds = (
+        (parse_nvbench, "states" in first or ("meta" in document and not entries)),
+        (pytest_benchmark.parse_json, "stats" in first or ("machine_info" in document and not entries)),
+        (google.parse_json, bool({"real_time", "run_type", "iterations", "error_occurred"} & first)),
+        (google.parse_json, "context" in document and not entries),
+    )
+    listed = isinstance(document["benchmarks"], list)
+    return next((kind for kind, fits in kinds if fits and (listed or kind is parse_nvbench)), None)
+
+
+def _keys(entry: Mapping[str, Any]) -> str:
+    return ", ".join(list(entry)[:6]) + (", ..." if len(entry) > 6 else "")
+
+
+def _objects(entries: Sequence[object]) -> str:
+    first = entries[0] if entries else None
+    return f"objects with the keys {_keys(first)}" if isinstance(first, dict) else "values"
+
+
+def _parse_csv(text: str, name: str, promised: str) -> BenchmarkFile:
+    lines = text.splitlines()
+    below = google.header_line(lines)
+    try:
+        table = [row for row in csv.reader(lines[below or 0 :]) if row]
+    except csv.Error as error:
+        raise ProfileError(f"{name}: not CSV: {error}", hint=_HINT) from None
+    header = [heading.strip() for heading in table[0]]
+    if below is None and not nvbench.is_csv(header) and not _is_table(table):
+        raise _refusal(name, "text" if len(header) < 2 else f"CSV with the columns {', '.join(header[:6])}")
+    rows = [row for row in table[1:] if len(row) == len(header)]
+    if len(rows) < len(table) - 1:
+        ragged = next(row for row in table[1:] if len(row) != len(header))
+        raise ProfileError(
+            f"{name}: a row has {len(ragged)} cells under {len(header)} headings: {','.join(ragged)[:60]}",
+            hint="was the benchmark stopped while it wrote the file?",
+        )
+    if below is None and not nvbench.is_csv(header) and promised != "triton_csv" and not triton.is_signed(header, rows):
+        raise _refusal(name, f"a table of numbers, which nothing in it says Triton wrote: {', '.join(header[:6])}")
+    if below is not None:
+        return google.parse_csv(header, rows)
+    return nvbench.parse_csv(header, rows) if nvbench.is_csv(header) else triton.parse_csv(header, rows)
+
+
+def _is_table(table: Sequence[Sequence[str]]) -> bool:
+    return triton.is_csv([heading.strip() for heading in table[0]], table[1:])

@@ -1,0 +1,263 @@
+"""Reads the Chrome trace that torch's profiler exports, into the same values as a trace of nsys.
+
+Times are microseconds with a fraction; a kernel and the call that launched it have one `correlation`, and the range
+that the worker opened is a `user_annotation`.
+"""
+
+import gzip
+import json
+import re
+import statistics
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ci_perf.traces import activity
+from ci_perf.traces.activity import Call, Work
+from ci_perf.traces.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, RangeStats, Timeline
+from ci_perf.values.errors import ProfileError
+from ci_perf.values.trace import Reading
+
+_CALLS = ("cuda_runtime", "cuda_driver")
+_LAUNCH = re.compile(r"cu(da)?Launch(Cooperative)?Kernel")
+_COPY = re.compile(r"Memcpy (\w)to(\w)(?: \((\w+) -> (\w+)\))?")
+_KINDS = {"HD": "host-to-device", "DH": "device-to-host", "DD": "device-to-device"}
+_OF_THE_HOST = ("host_name", "traceName", "trace_id")
+_LOCAL = "local memory per thread"
+LARGEST = 1 << 30
+"""Bytes of a trace that are read: JSON takes ten times its size in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChromeTrace:
+    """A trace of torch's profiler."""
+
+    timeline: Timeline
+    metrics: Mapping[str, Mapping[str, Reading]]
+    """Of each range by name."""
+    whole: Mapping[str, Reading]
+    """The metrics over all that was traced."""
+
+
+def read(path: Path, local_bytes: Mapping[str, int] | None = None) -> tuple[ChromeTrace, dict[str, Any]]:
+    """Read a trace, also one that is packed by gzip, and return its document too; what is none is refused.
+
+    `local_bytes` are sizes by name of a kernel, which are added to the document.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            raw = file.read(LARGEST + 1)
+        document = json.loads(raw) if len(raw) <= LARGEST else None
+    except (OSError, EOFError, ValueError, RecursionError) as error:
+        raise ProfileError(f"{path}: no Chrome trace: {error}", hint="was the program that wrote it cut off?") from None
+    if document is None:
+        raise ProfileError(f"{path}: larger than {LARGEST >> 20} MiB", hint="trace fewer launches")
+    try:
+        add_local_memory(document, local_bytes or {})
+        return parse(document), document
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProfileError(
+            f"{path}: no Chrome trace of torch's profiler: {error!r}", hint="`export_chrome_trace` writes one"
+        ) from None
+
+
+def parse(document: Mapping[str, Any]) -> ChromeTrace:
+    """Read a trace that was loaded from JSON."""
+    events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+    calls = sorted((_call(event) for event in events if event.get("cat") in _CALLS), key=lambda call: call.start)
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    work = [*(_work("kernel", event) for event in kernels), *_copies(events)]
+    ranges = [event for event in events if event.get("cat") == "user_annotation"]
+    attributed = {id(event): _inside(event, calls) for event in ranges}
+    correlations = {key: {call.correlation for call in mine} for key, mine in attributed.items()}
+    names = list(dict.fromkeys(event["name"] for event in sorted(ranges, key=lambda event: event["ts"])))
+    grouped = {name: [event for event in ranges if event["name"] == name] for name in names}
+    found = []
+    metrics = {}
+    for name, instances in grouped.items():
+        started = set[tuple[int, int] | None]().union(*(correlations[id(event)] for event in instances)) - {None}
+        found.append(_range(name, len(instances), [k for k in kernels if _correlation(k) in started]))
+        metrics[name] = activity.readings(
+            activity.add(
+                activity.measure(
+                    *_span(event), attributed[id(event)], [w for w in work if w.correlation in correlations[id(event)]]
+                )
+                for event in instances
+            )
+        )
+    timeline = _timeline(document, kernels, work, found)
+    launches = sum(bool(_LAUNCH.match(call.name)) for call in calls)
+    timeline = replace(timeline, launches=launches, nvtx_count=len(ranges), api=_api(calls))
+    return ChromeTrace(timeline, metrics, _whole(calls, work))
+
+
+def add_local_memory(document: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    """Write into the kernels of a trace what their loaders know of them and torch's profiler does not."""
+    for event in document["traceEvents"]:
+        if event.get("cat") == "kernel" and event["name"] in sizes:
+            event.setdefault("args", {})[_LOCAL] = sizes[event["name"]]
+
+
+def merge(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Put several traces of one machine into one, for people to look at.
+
+    The arrows of a trace are numbered, and so are the processes of each: the numbers of the next trace follow on.
+    """
+    merged = {k: v for k, v in documents[0].items() if k not in _OF_THE_HOST} | {"traceEvents": []}
+    for index, document in enumerate(documents):
+        for event in document["traceEvents"]:
+            arrow = event.get("ph") in {"s", "t", "f"} and isinstance(event.get("id"), int)
+            merged["traceEvents"].append({**event, "id": event["id"] + (index << 32)} if arrow else event)
+    return merged
+
+
+def _whole(calls: Sequence[Call], work: Sequence[Work]) -> dict[str, Reading]:
+    whole = activity.measure_all(calls, work)
+    return activity.readings(whole) if whole else activity.not_analysed("the trace holds no CUDA activity at all")
+
+
+def _span(event: Mapping[str, Any]) -> tuple[int, int]:
+    start = round(float(event["ts"]) * 1000)
+    return start, start + round(float(event["dur"]) * 1000)
+
+
+def _correlation(event: Mapping[str, Any]) -> tuple[int, int] | None:
+    number = event.get("args", {}).get("correlation")
+    return None if number is None else (0, int(number))
+
+
+def _call(event: Mapping[str, Any]) -> Call:
+    return Call(event["name"], *_span(event), int(event["tid"]), _correlation(event))
+
+
+def _work(kind: str, event: Mapping[str, Any], size: int = 0, pageable: bool | None = None) -> Work:
+    return Work(kind, *_span(event), _correlation(event), size, pageable)
+
+
+def _copies(events: Sequence[Mapping[str, Any]]) -> Iterator[Work]:
+    for event in events:
+        if event.get("cat") == "gpu_memset":
+            yield _work("memset", event)
+        elif event.get("cat") == "gpu_memcpy":
+            size = int(event.get("args", {}).get("bytes", 0))
+            named = _COPY.match(event["name"])
+            kind = _KINDS.get(named[1] + named[2], "copy") if named else "copy"
+            memories = {named[3], named[4]} if named else {None}
+            crosses = kind in {"host-to-device", "device-to-host"}
+            yield _work(kind, event, size, (None if None in memories else "Pageable" in memories) if crosses else False)
+
+
+def _inside(event: Mapping[str, Any], calls: Sequence[Call]) -> list[Call]:
+    """Return the calls that any thread made during a range; `calls` are sorted by their beginning."""
+    start, end = _span(event)
+    first = bisect_left(calls, start, key=lambda call: call.start)
+    return list(calls[first : bisect_right(calls, end, key=lambda call: call.start)])
+
+
+def _timeline(
+    document: Mapping[str, Any],
+    kernels: Sequence[Mapping[str, Any]],
+    work: Sequence[Work],
+    ranges: Sequence[RangeStats],
+) -> Timeline:
+    gpus = tuple(_gpu(device) for device in document.get("deviceProperties", ()))
+    busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for kernel in kernels:
+        busy[_args(kernel).get("device", 0)].append(_span(kernel))
+    warnings = () if kernels else ("no kernel was traced: another profiler may hold CUPTI, or none was launched",)
+    return Timeline(
+        tool_version=None,
+        schema_version=str(document["schemaVersion"]) if "schemaVersion" in document else None,
+        devices=gpus,
+        kernel_count=len(kernels),
+        kernel_total_ns=sum(end - start for start, end in map(_span, kernels)),
+        kernel_busy_ns={device: activity.union(spans)[0] for device, spans in sorted(busy.items())},
+        graph_count=0,
+        graph_total_ns=0,
+        copies=tuple(_copy_stats(work)),
+        memset_count=sum(1 for w in work if w.kind == "memset"),
+        nvtx_count=0,
+        api={},
+        kernels=_stats(kernels),
+        ranges=tuple(ranges),
+        warnings=warnings,
+    )
+
+
+def _copy_stats(work: Sequence[Work]) -> Iterator[CopyStats]:
+    """Group copies by kind; between which memories, the trace says of some only."""
+    kinds = dict.fromkeys(w.kind for w in work if w.kind not in ("kernel", "memset"))
+    for kind in kinds:
+        mine = [w for w in work if w.kind == kind]
+        total = sum(w.end - w.start for w in mine)
+        yield CopyStats(kind, None, None, len(mine), sum(w.bytes for w in mine), total)
+
+
+def _api(calls: Sequence[Call]) -> dict[str, ApiStats]:
+    sums: dict[str, list[int]] = defaultdict(list)
+    for call in calls:
+        sums[call.name].append(call.end - call.start)
+    return {name: ApiStats(len(spent), sum(spent)) for name, spent in sums.items()}
+
+
+def _gpu(device: Mapping[str, Any]) -> Gpu:
+    major, minor = device.get("computeMajor"), device.get("computeMinor")
+    capability = None if major is None or minor is None else f"{major}.{minor}"
+    return Gpu(device.get("id"), device.get("name", "?"), capability, device.get("numSms"))
+
+
+def _range(name: str, instances: int, kernels: Sequence[Mapping[str, Any]]) -> RangeStats:
+    durations = [end - start for start, end in map(_span, kernels)]
+    return RangeStats(
+        name=name,
+        instances=instances,
+        kernels=_stats(kernels),
+        count=len(kernels),
+        total_ns=sum(durations),
+        median_ns=statistics.median(durations) if durations else None,
+    )
+
+
+def _stats(kernels: Sequence[Mapping[str, Any]]) -> tuple[KernelStats, ...]:
+    """Group kernels by name and launch parameters; the longest total first."""
+    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for event in kernels:
+        args = _args(event)
+        start, end = _span(event)
+        key = (
+            *(event["name"], args.get("device", 0), _dim(args.get("grid")), _dim(args.get("block"))),
+            *(args.get("registers per thread"), args.get("shared memory"), args.get(_LOCAL)),
+        )
+        groups[key].append(end - start)
+    stats = [
+        KernelStats(
+            name=name,
+            short_name=name,
+            count=len(durations),
+            total_ns=sum(durations),
+            median_ns=statistics.median(durations),
+            min_ns=min(durations),
+            max_ns=max(durations),
+            device=device,
+            grid=grid,
+            block=block,
+            registers_per_thread=registers,
+            static_shared=None,
+            dynamic_shared=shared,  # torch gives the sum of both
+            local_per_thread=local,
+        )
+        for (name, device, grid, block, registers, shared, local), durations in groups.items()
+    ]
+    return tuple(sorted(stats, key=lambda k: (-k.total_ns, k.name)))
+
+
+def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    args: Mapping[str, Any] = event.get("args", {})
+    return args
+
+
+def _dim(sizes: Sequence[int] | None) -> Dim3 | None:
+    return (int(sizes[0]), int(sizes[1]), int(sizes[2])) if sizes else None

@@ -1,0 +1,146 @@
+"""The .ncu-rep file, through NVIDIA's `ncu_report` package: no ncu and no GPU needed."""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ci_perf.traces import units
+from ci_perf.traces.counters import Counters, Dim3, Kind, Launch, failed_launches, range_name
+from ci_perf.values.errors import ProfileError
+from ci_perf.values.trace import Reading
+
+
+def read(path: Path) -> Counters:
+    """Read a report that begins with ncu's magic bytes; one that is cut off or holds no launch is an error."""
+    # NOTE: ncu_report 2026.3 opens truncated and empty files without an error.
+    _check_whole(path)
+    try:
+        # Imported only here: the package is large, and exists for x86-64 Linux alone.
+        import ncu_report
+    except (ImportError, OSError) as error:
+        raise ProfileError(
+            f"{path}: the package that reads ncu reports cannot be imported ({error})",
+            hint="`pip install ncu-report` on x86-64 Linux, or `ncu --import REPORT --page raw --csv` and read that",
+        ) from None
+    try:
+        launches = tuple(_launches(ncu_report.load_report(str(path))))
+    except Exception as error:  # the package raises whatever its C++ raises; damaged names are a TypeError
+        raise ProfileError(
+            f"{path}: ncu_report cannot read it: {error}",
+            hint="the report is damaged, or of a newer ncu; profile again",
+        ) from error
+    if not launches:
+        raise ProfileError(f"{path}: the report holds no launch", hint="ncu profiled no kernel; its output says why")
+    return Counters(Kind.REPORT, _tool_version(path), launches, tuple(failed_launches(launches)))
+
+
+def _launches(report: Any) -> Iterator[Launch]:  # noqa: ANN401 - the package has no types
+    index = 0
+    for report_range in (report.range_by_idx(place) for place in range(report.num_ranges())):
+        for place in range(report_range.num_actions()):
+            yield _launch(index, report_range.action_by_idx(place))
+            index += 1
+
+
+def _launch(index: int, action: Any) -> Launch:  # noqa: ANN401
+    metrics = {name: _reading(action.metric_by_name(name)) for name in action.metric_names()}
+    major, minor = (
+        metrics.get(f"device__attribute_compute_capability_{part}", Reading(None)).value for part in ("major", "minor")
+    )
+    return Launch(
+        index=index,
+        name=action.name(action.NameBase_DEMANGLED) or action.name(),
+        grid=_dim(metrics, "launch__grid_dim"),
+        block=_dim(metrics, "launch__block_dim"),
+        ranges=tuple(_ranges(action.nvtx_state())),
+        metrics=metrics,
+        compute_capability=None if major is None or minor is None else f"{major:.0f}.{minor:.0f}",
+    )
+
+
+def _reading(metric: Any) -> Reading:  # noqa: ANN401
+    unit = units.parse_unscaled(metric.unit() or "")  # the file holds base units only
+    if not metric.has_value():
+        return Reading(None, unit.base, "not collected")
+    if metric.kind() in {metric.ValueKind_STRING, metric.ValueKind_ANY, metric.ValueKind_UNKNOWN}:
+        return Reading(None, unit.base, f"text: {metric.as_string()}")
+    value = float(metric.as_double())
+    if not math.isfinite(value):
+        return Reading(None, unit.base, "nan" if math.isnan(value) else "inf")
+    return Reading(value if unit.factor == 1 else float(value * unit.factor), unit.base)
+
+
+def _dim(metrics: dict[str, Reading], prefix: str) -> Dim3 | None:
+    x, y, z = (metrics.get(f"{prefix}_{axis}", Reading(None)).value for axis in "xyz")
+    return None if x is None or y is None or z is None else (int(x), int(y), int(z))
+
+
+def _ranges(state: Any) -> Iterator[str]:  # noqa: ANN401
+    for domain_id in state.domains() if state else ():
+        domain = state.domain_by_id(domain_id)
+        for name in (*domain.push_pop_ranges(), *domain.start_end_ranges()):
+            yield range_name(domain.name(), name)
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a file that ends inside a block.
+
+    Each block is the length of its header, the header, and as many bytes as the header says. The layout is that of
+    ProfilerReport.proto, which ships with ncu; a header that is built otherwise ends the check.
+    """
+    size = path.stat().st_size
+    cut = ProfileError(
+        f"{path}: the report is cut off or damaged", hint="the disk or the upload may have filled up; profile again"
+    )
+    with path.open("rb") as file:
+        place = 8 + _length(file.read(8)[4:])
+        while place < size:
+            file.seek(place)
+            header_size = _length(file.read(4))
+            place += 4 + header_size
+            if place > size:
+                raise cut
+            payload_size = _payload_size(file.read(header_size))
+            if payload_size is None:
+                return
+            place += payload_size
+    if place > size:
+        raise cut
+
+
+def _length(raw: bytes) -> int:
+    return int.from_bytes(raw, "little")
+
+
+def _payload_size(header: bytes) -> int | None:
+    """Return field 5 of a block header, which is a protobuf message; None if it is not built like one."""
+    place = 0
+    while place < len(header):
+        key, place = _varint(header, place)
+        if key & 7 not in {0, 2}:
+            return None
+        value, place = _varint(header, place)
+        if key == 5 << 3:
+            return value
+        if key & 7 == 2:  # a nested message
+            place += value
+    return 0
+
+
+def _varint(raw: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    for byte in raw[place : place + 10]:
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return value, place
+
+
+def _tool_version(path: Path) -> str | None:
+    """Return ncu's version, which the file spells in plain text where its strings are not compressed."""
+    found = re.search(rb"(\d{4}\.\d+\.\d+\.\d+) \(build", path.read_bytes())
+    return found[1].decode() if found else None

@@ -1,0 +1,140 @@
+"""The tables of an nsys export, given one shape whatever version of nsys wrote them.
+
+Tables and columns come, go and change their names, and a table exists only if it has rows. So each is looked at once,
+to make a temporary view that every query can rely on. Only the tables named here are read: others hold the
+environment of the traced process.
+"""
+
+import re
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci_perf.values.errors import ProfileError
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the queries see of a table."""
+
+    tables: Sequence[str]
+    """Names under which the table is known; the last one that exists wins."""
+    columns: Mapping[str, str]
+    """What stands in for a column that is missing or null; empty: no trace is without it."""
+    where: str = "1"
+
+
+_VIEWS = {
+    "kernel": _View(
+        ["CUPTI_ACTIVITY_KIND_KERNEL"],
+        {"start": "", "end": "", "deviceId": "0", "correlationId": "NULL"}
+        | dict.fromkeys(["demangledName", "shortName", "mangledName"], "-1")
+        | dict.fromkeys(["gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"], "-1")
+        | dict.fromkeys(["registersPerThread", "staticSharedMemory", "dynamicSharedMemory"], "-1")
+        | {"localMemoryPerThread": "-1"},
+        where='"end" >= start',
+    ),
+    "any_kernel": _View(["CUPTI_ACTIVITY_KIND_KERNEL"], {"start": "", "end": ""}),
+    "graph": _View(["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"], {"start": "", "end": ""}, where='"end" >= start'),
+    "copy": _View(
+        ["CUPTI_ACTIVITY_KIND_MEMCPY"],
+        {"start": "", "end": "", "bytes": "0", "copyKind": "0", "srcKind": "NULL", "dstKind": "NULL"}
+        | {"correlationId": "NULL"},
+        where='"end" >= start',
+    ),
+    "any_copy": _View(["CUPTI_ACTIVITY_KIND_MEMCPY"], {"start": "", "end": ""}),
+    "memset": _View(["CUPTI_ACTIVITY_KIND_MEMSET"], {"start": "", "end": "NULL", "correlationId": "NULL"}),
+    "api": _View(
+        ["CUPTI_ACTIVITY_KIND_RUNTIME"],
+        {"start": "", "end": "", "nameId": "NULL", "name": "NULL", "correlationId": "NULL", "returnValue": "0"}
+        | {"globalTid": "0"},
+    ),
+    "nvtx": _View(
+        ["NVTX_EVENTS"],
+        {"start": "", "end": "NULL", "eventType": "59", "text": "NULL", "textId": "NULL", "domainId": "0"}
+        | {"globalTid": "0"},
+    ),
+    "string": _View(["StringIds"], {"id": "", "value": ""}),
+    "diagnostic": _View(["DIAGNOSTIC_EVENT"], {"severity": "0", "text": ""}),
+    "metadata": _View(["EXPORT_META_DATA", "META_DATA_EXPORT"], {"name": "", "value": ""}),
+    "gpu": _View(
+        ["TARGET_INFO_CUDA_GPU", "TARGET_INFO_GPU"],
+        {"id": "NULL", "cuDevice": "NULL", "deviceId": "NULL", "name": ""}
+        | {"computeMajor": "NULL", "computeMinor": "NULL", "smCount": "NULL"}
+        # the names of 2020
+        | {"computeCapabilityMajor": "NULL", "computeCapabilityMinor": "NULL", "numMultiprocessors": "NULL"},
+    ),
+}
+
+
+def create_views(database: sqlite3.Connection, path: Path) -> list[str]:
+    """Create one view per entry of `_VIEWS`, each with a column `pid`; a table that is missing is an empty view.
+
+    Return the statements, which give another connection to the trace the same views.
+    """
+    statements = []
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+    if not any(re.match(r"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|NVTX_EVENTS|(EXPORT_)?META_DATA", name) for name in tables):
+        held = ", ".join(sorted(tables)[:8]) or "none"
+        raise ProfileError(
+            f"{path}: an SQLite database, but no nsys export (its tables: {held})",
+            hint="`nsys export --type sqlite REPORT` writes one",
+        )
+    has_pid = False
+    for name, view in _VIEWS.items():
+        table = _find_table(tables, view.tables)
+        present = {row[1]: bool(row[3]) for row in database.execute(f'PRAGMA table_info("{table}")')} if table else {}
+        missing = [column for column, default in view.columns.items() if not default and column not in present]
+        if table and missing:
+            raise ProfileError(f"{path}: the table {table} has no column {missing[0]}", hint="export the trace again")
+        numbered = table is not None and name in {"kernel", "any_kernel", "api"}
+        if numbered and not _has_row_numbers(database, str(table)):
+            raise ProfileError(f"{path}: the rows of {table} have no numbers", hint="export the trace again")
+        if name == "kernel":
+            has_pid = "globalPid" in present
+        columns = [_column(column, default, present) for column, default in view.columns.items()]
+        columns.append(f"{_pid(present, has_pid)} AS pid")
+        columns += ["rowid AS place"] if numbered else ["NULL AS place"]
+        source = f'FROM main."{table}" WHERE {view.where}' if table else "WHERE 0"
+        statements.append(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
+        database.execute(statements[-1])
+    return statements
+
+
+def _has_row_numbers(database: sqlite3.Connection, table: str) -> bool:
+    """Say whether this is a table as nsys makes them: no view, and not WITHOUT ROWID."""
+    try:
+        row = database.execute(f'SELECT rowid FROM "{table}" LIMIT 1').fetchone()  # noqa: S608 - out of sqlite_master
+    except sqlite3.OperationalError:
+        return False
+    return row is None or row[0] is not None
+
+
+def _column(column: str, default: str, present: Mapping[str, bool]) -> str:
+    """Return the column; `present` says of each that exists whether it is declared never to be null."""
+    stand_in = default or "NULL"
+    if present.get(column) or (column in present and stand_in == "NULL"):
+        return f'"{column}"'
+    return f'COALESCE("{column}", {stand_in}) AS "{column}"' if column in present else f'{stand_in} AS "{column}"'
+
+
+def _pid(present: Collection[str], has_pid: bool) -> str:
+    """Return the process of a row, the same for all where kernels have none.
+
+    A globalTid is the globalPid plus the thread in the low 24 bits.
+    """
+    if has_pid and "globalPid" in present:
+        return "globalPid"
+    return "globalTid & ~16777215" if has_pid and "globalTid" in present else "0"
+
+
+def _find_table(tables: Sequence[str], candidates: Sequence[str]) -> str | None:
+    """Return the name of the table, which newer versions of nsys may give a suffix (`_V2`)."""
+    found = [
+        (rank, len(name), name)
+        for rank, candidate in enumerate(candidates)
+        for name in tables
+        if re.fullmatch(rf"{candidate}(_V\d+)?", name)
+    ]
+    return max(found)[2] if found else None

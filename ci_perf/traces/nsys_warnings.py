@@ -1,0 +1,78 @@
+"""What a trace does not hold, or holds in part, in sentences: silence would look like a measurement."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+
+from ci_perf.traces.nsys_kernels import Kernels
+from ci_perf.traces.timeline import DIAGNOSTIC, Timeline
+
+NEWEST_SCHEMA = 3
+"""The newest major version that this module was tried on."""
+# Severity 2 is a warning, 3 an error; 1 and 4 are chatter. Complaints about other traces (OpenGL, OS runtime) and
+# those of a child process that the rest of the trace disproves say nothing about the kernels.
+_COMPLAINTS = """
+    SELECT DISTINCT text FROM diagnostic WHERE severity IN (2, 3)
+        AND (text GLOB '*CUDA*' OR text GLOB '*CUPTI*' OR text GLOB '*NVTX*')
+        AND NOT (text GLOB 'No CUDA events*' AND EXISTS (SELECT 1 FROM kernel))
+        AND NOT (text GLOB 'No NVTX events*' AND EXISTS (SELECT 1 FROM nvtx))
+    ORDER BY severity DESC, text
+"""
+_NOT_STARTED = "CUDA profiling might have not been started"
+"""Said of each process without CUDA beside those that use it: shells, data loaders, parents that only fork.
+
+One that was to use it, of which nothing was traced, cannot be told from these: kernels are missing then that its base
+or baseline has.  So it is repeated only where several processes ran kernels, or none did.
+"""
+
+
+def warnings_of(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
+    """Yield what a reader must know of a trace; the views of `nsys_schema` are in the database."""
+    major = re.match(r"\d+", timeline.schema_version or "")
+    if major and int(major[0]) > NEWEST_SCHEMA:
+        yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
+    yield from _untraced(timeline, kernels)
+    yield from _unfinished(database, timeline, kernels)
+    if timeline.graph_count:
+        yield (
+            f"{timeline.graph_count} CUDA graph launches were traced as a whole ({timeline.graph_total_ns} ns): their "
+            "kernels are not listed; record with --cuda-graph-trace=node"
+        )
+    if timeline.ranges and kernels.attributed < timeline.kernel_count:
+        lost = timeline.kernel_count - kernels.attributed
+        yield f"{lost} of {timeline.kernel_count} kernels have no launch call in the trace, so no NVTX range has them"
+    of_helpers = timeline.has_kernel_data and len(timeline.processes) == 1
+    for (text,) in database.execute(_COMPLAINTS):
+        if of_helpers and text.startswith(_NOT_STARTED):
+            continue
+        yield f"{DIAGNOSTIC}{' '.join(text.split())}"
+
+
+def _untraced(timeline: Timeline, kernels: Kernels) -> Iterator[str]:
+    launches, untraced = timeline.launches, kernels.untraced_launches
+    if not timeline.has_kernel_data:
+        yield _why_empty(timeline)
+        return
+    if untraced > 0:
+        yield f"{untraced} of {launches} kernel launches have no kernel in the trace: events were lost or cut off"
+    for process in timeline.processes:
+        if process.launches and not process.kernel_count:
+            yield f"none of the {process.launches} kernels that process {process.pid} launched is in the trace"
+
+
+def _unfinished(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
+    if kernels.unfinished:
+        yield f"{kernels.unfinished} kernels have no end in the trace and were left out"
+    ((copies,),) = database.execute("SELECT COUNT(*) FROM any_copy")
+    if lost := copies - sum(copy.count for copy in timeline.copies):
+        yield f"{lost} memory copies have no end in the trace and were left out"
+
+
+def _why_empty(timeline: Timeline) -> str:
+    if timeline.graph_count:
+        return "no kernel was traced: all ran inside CUDA graphs, which were traced as a whole"
+    if timeline.launches:
+        return f"{timeline.launches} kernels were launched but none was traced: the capture is broken, not the GPU idle"
+    if timeline.api:
+        return "no kernel was traced: the program called CUDA but launched no kernel"
+    return "no kernel was traced: the trace holds no CUDA activity at all"

@@ -1,0 +1,74 @@
+"""A program's trace as one number: the GPU kernels that count, summed."""
+
+from collections.abc import Callable, Sequence
+
+from ci_perf.traces.attribution import counts, inside
+from ci_perf.traces.timeline import KernelStats, RangeStats, Timeline, hidden_by_graphs
+from ci_perf.values.errors import ProfileError
+
+_SHOWN = 5
+
+
+def counted_kernels(
+    timeline: Timeline,
+    ranges: Sequence[str],
+    patterns: Sequence[str],
+    read_inside: Callable[[Sequence[str]], Sequence[KernelStats]],
+) -> tuple[KernelStats, ...]:
+    """Return the kernels that count, or raise a ProfileError that says why there are none.
+
+    A kernel counts if a pattern matches its name and it was launched inside an NVTX range whose whole name a pattern of
+    `ranges` matches; without patterns all do. `read_inside` reads the trace again for the kernels inside ranges of
+    several names, where the sum over the names would count a kernel twice that lies in two of them.
+    """
+    if not timeline.has_kernel_data:
+        raise ProfileError("; ".join(timeline.warnings) or "no kernel was traced")
+    if timeline.graph_count:
+        raise ProfileError(hidden_by_graphs(timeline.graph_count))
+    kernels: Sequence[KernelStats] = timeline.kernels
+    if ranges:
+        chosen = chosen_ranges(timeline, ranges)
+        if not chosen:
+            raise ProfileError(
+                f"no NVTX range is called {listed(ranges)}; the trace has {listed([r.name for r in timeline.ranges])}"
+            )
+        kernels = chosen[0].kernels if len(chosen) == 1 else read_inside([r.name for r in chosen])
+    found = tuple(kernel for kernel in kernels if counts(kernel.name, patterns))
+    if not found:
+        inside = f" inside {listed(ranges)}" if ranges else ""
+        names = list(dict.fromkeys(kernel.short_name for kernel in kernels))
+        raise ProfileError(f"no kernel{inside} is called {listed(patterns or ['*'])}; there ran {listed(names)}")
+    return found
+
+
+def chosen_ranges(timeline: Timeline, patterns: Sequence[str]) -> tuple[RangeStats, ...]:
+    """Return the ranges whose kernels count; none where all kernels do, in a range or not."""
+    return tuple(found for found in timeline.ranges if patterns and inside([found.name], patterns))
+
+
+def parts_of_run(
+    kernels: Sequence[KernelStats], ranges: Sequence[RangeStats], patterns: Sequence[str]
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return how many of the kernels that count ran, and for how many ns: by name, and in ranges of each name.
+
+    A kernel in ranges of two names is in the sum of each.
+    """
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    parts = [(("kernel", kernel.name), kernel) for kernel in kernels]
+    parts += [(("range", r.name), kernel) for r in ranges for kernel in r.kernels if counts(kernel.name, patterns)]
+    for key, kernel in parts:
+        count, total_ns = found.get(key, (0, 0))
+        found[key] = count + kernel.count, total_ns + kernel.total_ns
+    return found
+
+
+def listed(names: Sequence[str]) -> str:
+    """Name the first few of what there was, or none.
+
+    >>> listed(["a", "b", "c", "d", "e", "f"]), listed([])
+    ('`a`, `b`, `c`, `d`, `e` and 1 more', 'none')
+    """
+    if not names:
+        return "none"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f"`{name[:60]}`" for name in names[:_SHOWN]) + more

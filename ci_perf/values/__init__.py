@@ -1,0 +1,52 @@
+"""What is known: kernels, measurements, runs, baselines. Pure, but for `store`.
+
+Glossary, one word for one thing:
+
+kernel       a folder with a `kernel.toml`; the folder's name is its name
+case         one set of parameters of a kernel
+launch       one call of the kernel's `launch`; it may start several GPU kernels
+program      what is run where a kernel has no `launch`: an application, or a benchmark that writes its own results
+sample       the time of one launch in seconds, averaged over the launches timed together; of a program, what it
+             measured itself, in the unit of its measurement
+replicate    the samples of one fresh process; the process is the unit of replication
+batch        the replicates measured before the next look at the verdict: 0 first, 1 to confirm
+pair         a process of the base commit and one of the head, alive together, that time a case in turns
+measurement  all that one run learned of one case on one device
+run          everything a verdict needs, in one file
+baseline     what was agreed for one kernel on one GPU model, in `baselines/`
+session      what one job of a merged run had to itself: its machine, and its base against itself
+shard        a part of a plan that one job measures
+finding      the verdict on one case, with its reason code and numbers
+report       findings and statistics, ready to be rendered
+
+Units are SI base units (seconds, bytes, hertz, watts); a percentage keeps `_pct` in its name, a trace's time `_ns`.
+
+base_unit         units as people write them
+baseline          a baseline
+check_outcome     what random cases and compute-sanitizer found
+codec             runs and baselines as canonical JSON
+comment           the state of a pull request comment
+device            the machine that was measured
+errors            errors that users see, and exit statuses
+escape            names from users' code made harmless
+job               which cases run where
+kernel            kernels as kernel.toml describes them
+kernel_names      names of GPU kernels, whatever tool wrote them
+kernel_toml       kernel.toml
+measurement       what a run measured of one case
+metrics           the counters by name
+program           the command line of a program, filled for a case
+provenance        where a run or a baseline comes from
+quantity          numbers as text
+random_cases      random cases, and smaller ones
+run               a run
+schema            JSON Schemas and errors that name the key
+sessions          the parts of a merged run, each with its own machine
+settings          every setting once
+shard             shards of a plan
+store             files: kernels, settings, runs, baselines
+timeline_metrics  the metrics of a timeline by name
+tool              programs of the machine that ci-perf uses
+trace             readings of counters, and a timeline
+verdict           the verdicts
+"""

@@ -1,0 +1,97 @@
+"""Which cases run, on which devices, in which order."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.kernel import KernelSpec, Params
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One case on one device, as planned."""
+
+    spec: KernelSpec
+    case: str
+    params: Params
+    device: str
+    """`cuda` or `cpu`."""
+    seed: int = 0
+    """Of the values of its inputs."""
+
+    @property
+    def target(self) -> str:
+        """The function that runs: `reference` stands in where `launch` does not run on the device."""
+        return "launch" if self.device in self.spec.devices else "reference"
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is anything to run on the device: a program has no reference that could stand in."""
+        return self.spec.program is None or self.device in self.spec.devices
+
+    @property
+    def id(self) -> str:
+        """How the case is written on the command line: `kernel/case`."""
+        return f"{self.spec.name}/{self.case}"
+
+    @property
+    def label(self) -> str:
+        """The name of the case's NVTX range."""
+        return f"ci-perf:{self.id}"
+
+
+def make_plan(
+    specs: Iterable[KernelSpec],
+    patterns: Sequence[str],
+    devices: Iterable[str],
+    *,
+    all_cases: bool = False,
+    small: bool = False,
+) -> tuple[Job, ...]:
+    """Return a job for each case that a pattern matches, in the order of the files, device by device.
+
+    A pattern is `KERNEL` or `KERNEL/CASE`, each part with the wildcards of fnmatch; none means all. On a CPU, and where
+    `small` is set on a GPU too, only the `cpu_cases` run, unless `all_cases` is set or a pattern names the case. A
+    pattern that matches nothing is an error.
+
+    >>> spec = KernelSpec("sdpa", "kernels/sdpa", "kernel.py", cases={"s128": {}, "s256": {}}, cpu_cases=("s128",))
+    >>> [job.id for job in make_plan([spec], [], ["cpu"])]
+    ['sdpa/s128']
+    >>> [job.id for job in make_plan([spec], ["sdpa/s2*"], ["cpu"])]
+    ['sdpa/s256']
+    """
+    specs = tuple(specs)
+    names = [f"{spec.name}/{case}" for spec in specs for case in spec.cases]
+    for pattern in patterns:
+        if not any(matches(name, pattern) for name in names):
+            raise ConfigError(f"no case matches `{pattern}`", hint=_suggestion(pattern, specs, names))
+    return tuple(
+        Job(spec, case, params, device)
+        for device in devices
+        for spec in specs
+        for case, params in spec.cases.items()
+        if _selected(spec, case, patterns, small=(small or device == "cpu") and not all_cases)
+    )
+
+
+def _selected(spec: KernelSpec, case: str, patterns: Sequence[str], *, small: bool) -> bool:
+    name = f"{spec.name}/{case}"
+    matching = [p for p in patterns if matches(name, p)]
+    if patterns and not matching:
+        return False
+    if not small or spec.cpu_cases is None or case in spec.cpu_cases:
+        return True
+    return any("/" in p for p in matching)
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Say whether `kernel/case` is one of those that a pattern of the command line means."""
+    return fnmatchcase(name, pattern if "/" in pattern else f"{pattern}/*")
+
+
+def _suggestion(pattern: str, specs: Sequence[KernelSpec], names: Sequence[str]) -> str:
+    known = names if "/" in pattern else [spec.name for spec in specs]
+    close = difflib.get_close_matches(pattern, known, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else "`ci-perf list` shows all cases"

@@ -1,0 +1,243 @@
+"""`kernel.toml` as a value: parsed, checked, and its cases written out."""
+
+import difflib
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ci_perf.values.base_unit import base_unit
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.kernel import Gate, KernelSpec, Params, Program, Scalar
+from ci_perf.values.metrics import BY_NAME as COUNTERS
+from ci_perf.values.program import BENCHMARKS, KINDS, PLACES, placeholders, unfilled
+from ci_perf.values.random_cases import REFUSED, STRIDES, fuzz_ranges
+from ci_perf.values.schema import check
+from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+GATED = (*COUNTERS, *TIMELINE)
+"""Every name that `[gates]` of a kernel.toml may hold."""
+
+
+def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
+    """Read the text of `FOLDER/kernel.toml`; every error names the file and the key."""
+    source = f"{folder}/kernel.toml"
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{folder}: `{name}` cannot be a kernel's name", hint="use letters, digits, '.', '_' and '-' for the folder"
+        )
+    try:
+        document = tomllib.loads(text, parse_float=_finite)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: {error}", hint="a table or key may be written only once") from None
+    except ValueError as error:
+        raise ConfigError(f"{source}: {error}", hint="JSON, in which runs are kept, has no such number") from None
+    check(document, "kernel", source)
+    cases = _cases(document, source)
+    program = _program(document, cases, source)
+    policy = document.get("policy", {})
+    return KernelSpec(
+        name=name,
+        folder=folder,
+        entry=document.get("entry", ""),
+        description=document.get("description", ""),
+        devices=tuple(document.get("devices", ("cpu", "cuda") if program else ("cuda",))),
+        program=program,
+        ranges=tuple(document.get("ranges", ())),
+        kernels=tuple(document.get("kernels", ())),
+        l2=document.get("l2", "warm"),
+        cases=cases,
+        cpu_cases=_cpu_cases(document, cases, source),
+        sanitize=_sanitize(document, cases, source),
+        tolerance=document.get("tolerance", {}),
+        regression=_optional_fraction(policy, "regression", source),
+        speedup=_optional_fraction(policy, "speedup", source),
+        timeout_s=policy.get("timeout"),
+        gates=tuple(_gate(metric, limit, source) for metric, limit in document.get("gates", {}).items()),
+        fuzz=fuzz_ranges(document.get("fuzz", {}), cases, source),
+        refuses_strides=document.get("fuzz", {}).get(STRIDES) == REFUSED,
+    )
+
+
+def _program(document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> Program | None:
+    """Return the program that stands in for an entry; a file names one of the two, and only keys that it needs."""
+    named = [kind for kind in ("entry", *KINDS) if kind in document]
+    if len(named) != 1:
+        raise ConfigError(
+            f"{source}: "
+            + (
+                f"keys {_listed(named)} exclude each other"
+                if named
+                else "`entry` is missing but required, or a program in its place"
+            ),
+            hint=f"write exactly one of {_listed(('entry', *KINDS))}",
+        )
+    (kind,) = named
+    for keys, kinds in _BELONGS.items():
+        for key in keys:
+            if key in document and kind not in kinds:
+                raise ConfigError(
+                    f"{source}: key `{key}`: means nothing beside `{kind}`", hint=f"it belongs to {_listed(kinds)}"
+                )
+    if kind == "entry":
+        return None
+    program = Program(kind, tuple(document[kind]), *(document.get(key, "") for key in _PROGRAM_KEYS))
+    _check_program(program, document, cases, source)
+    return program
+
+
+_PROGRAM_KEYS = ("benchmark", "metric", "unit", "better")
+_BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    _PROGRAM_KEYS: BENCHMARKS,
+    ("ranges",): ("command",),
+    ("kernels", "gates"): ("entry", "command"),
+    ("l2", "tolerance", "fuzz"): ("entry",),
+}
+"""Which keys mean something beside what."""
+
+
+def _check_program(program: Program, document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> None:
+    if program.unit and base_unit(program.unit) is None:
+        raise ConfigError(
+            f"{source}: key `unit`: {program.unit!r} is not known", hint="write s, ms, us, ns, GB/s, TFLOP/s or items/s"
+        )
+    if program.kind == "triton_csv":
+        for key in ("unit", "better"):
+            if not getattr(program, key):
+                raise ConfigError(
+                    f"{source}: `{key}` is missing but required: a CSV of Triton does not say it",
+                    hint='write for example unit = "GB/s" and better = "higher"',
+                )
+    writes = program.kind in BENCHMARKS
+    if writes and not any("output" in placeholders(word) for word in program.argv):
+        raise ConfigError(
+            f"{source}: key `{program.kind}`: no argument holds {{output}}",
+            hint="{output} stands for the file that the program must write its results to",
+        )
+    places = [place for place in PLACES if place != "output" or writes]
+    for name, params in cases.items():
+        _check_words(program.kind, program.argv, params, places, (name, source))
+        _check_words("benchmark", (program.benchmark,), params, (), (name, source))
+        for key in ("ranges", "kernels"):
+            _check_words(key, document.get(key, ()), params, (), (name, source))
+
+
+def _check_words(key: str, words: Sequence[str], params: Params, places: Sequence[str], where: tuple[str, str]) -> None:
+    case, source = where
+    if taken := [name for name in params if name in PLACES]:
+        raise ConfigError(
+            f"{source}: key `cases.{case}.{taken[0]}`: {{{taken[0]}}} stands for {PLACES[taken[0]]}",
+            hint="call the parameter something else",
+        )
+    if lacking := unfilled(words, params, places):
+        known = ", ".join(f"{{{name}}}" for name in (*params, *places)) or "no parameter"
+        raise ConfigError(
+            f"{source}: key `{key}`: case `{case}` has no parameter `{lacking[0]}`",
+            hint=f"known here: {known}; double braces stay braces",
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"`{text}` is not a finite number")
+    return number
+
+
+def parse_fraction(value: object, where: str) -> float:
+    """Read a threshold, written `3%` or `0.03`; one reading only, so a bare number must be below 1.
+
+    >>> parse_fraction("3%", "regression"), parse_fraction(0.1, "speedup")
+    (0.03, 0.1)
+    """
+    text = str(value).strip()
+    try:
+        fraction = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ConfigError(f"{where}: {value!r} is not a fraction", hint="write 3% or 0.03") from None
+    if not 0 < fraction < (math.inf if text.endswith("%") else 1):
+        hint = f"did you mean {text}%?" if 1 <= fraction < math.inf else "write 3% or 0.03"
+        raise ConfigError(f"{where}: {value!r} is not between 0 and 1", hint=hint)
+    return round(fraction, 12)
+
+
+def _optional_fraction(policy: Mapping[str, object], key: str, source: str) -> float | None:
+    return parse_fraction(policy[key], f"{source}: key `policy.{key}`") if key in policy else None
+
+
+def _cases(document: Mapping[str, dict[str, dict[str, Scalar]]], source: str) -> dict[str, Params]:
+    """Write out all cases: the named ones, then the sweep; none may repeat another's name or parameters."""
+    defaults: Params = document.get("defaults", {})  # type: ignore[assignment] # the schema has checked its values
+    named: dict[str, Params] = {name: {**defaults, **params} for name, params in document["cases"].items()}
+    cases: dict[str, Params] = {}
+    seen: dict[tuple[tuple[str, Scalar], ...], str] = {}
+    swept = _sweep(document.get("sweep", {}), defaults or next(iter(named.values())))  # type: ignore[arg-type]
+    for name, params in itertools.chain(named.items(), swept):
+        key = tuple(sorted(params.items()))
+        table = "cases" if name in named and name not in cases else "sweep"
+        if name in cases:
+            raise ConfigError(
+                f"{source}: key `{table}`: case `{name}` repeats", hint="rename the case or drop the value"
+            )
+        if key in seen:
+            raise ConfigError(
+                f"{source}: key `{table}.{name}`: the same parameters as case `{seen[key]}`",
+                hint="a case that repeats another measures nothing new: remove one",
+            )
+        cases[name], seen[key] = params, name
+    return cases
+
+
+def _sweep(lists: Mapping[str, list[Scalar]], fixed: Params) -> list[tuple[str, Params]]:
+    """Return the product of the lists; parameters that are not swept come from `fixed`."""
+    if not lists:
+        return []
+    points = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+    return [("-".join(f"{k}{_slug(v)}" for k, v in point.items()), {**fixed, **point}) for point in points]
+
+
+def _slug(value: Scalar) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", str(value).lower()).strip("-")
+
+
+def _cpu_cases(document: Mapping[str, object], cases: Mapping[str, Params], source: str) -> tuple[str, ...] | None:
+    names = document.get("cpu_cases")
+    if not isinstance(names, list):
+        return None
+    for name in names:
+        if name not in cases:
+            raise ConfigError(f"{source}: key `cpu_cases`: no case is called `{name}`", hint=_similar(name, cases))
+    return tuple(names)
+
+
+def _sanitize(document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> tuple[str, ...] | None:
+    for entry in document.get("sanitize", ()):
+        _, slash, pattern = entry.partition("/")
+        if slash and not any(fnmatchcase(name, pattern) for name in cases):
+            message = f"{source}: key `sanitize`: `{entry}`: no case matches `{pattern}`"
+            raise ConfigError(message, hint=_similar(pattern, cases))
+    return tuple(document["sanitize"]) if "sanitize" in document else None
+
+
+def _gate(metric: str, limit: str, source: str) -> Gate:
+    if metric not in GATED:
+        raise ConfigError(
+            f"{source}: key `gates.{metric}`: no counter has this name, nor a metric of the timeline",
+            hint=_similar(metric, GATED),
+        )
+    operator = limit.strip()[:2]
+    return Gate(metric, operator, float(limit.strip()[2:]))
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else "known: " + ", ".join(known)

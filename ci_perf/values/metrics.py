@@ -1,0 +1,222 @@
+"""The counters that ci-perf knows by name: what ncu calls them, and how far they may be trusted.
+
+A counter is *exact* (any difference is a change), *banded* (a difference beyond a tolerance that was measured is a
+change) or *explaining* (percentages of a peak: for gates and causes, never the judge of a change).
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ci_perf.values.trace import Reading
+
+
+class Trust(StrEnum):
+    """What a difference between two readings means."""
+
+    EXACT = "exact"
+    BANDED = "banded"
+    EXPLAINING = "explaining"
+
+
+class Combine(StrEnum):
+    """How the readings of several GPU kernels of one launch become one."""
+
+    SUM = "sum"
+    MAX = "max"
+    WEIGHTED = "weighted"
+    """The mean, weighted by the duration of each kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A counter of one launch."""
+
+    name: str
+    ncu: str
+    unit: str
+    combine: Combine
+    trust: Trust
+    band: float = 0.0
+    """For banded counters: the fraction by which unchanged code may differ."""
+    slack: float = 0.0
+    """For banded counters: the amount by which unchanged code may differ, beside the band."""
+    complement: bool = False
+    """The value is 100 minus what ncu reports."""
+    extra_passes: bool = False
+    """Asked for only where a gate names it, or with `--profile full`: it costs several replay passes of its own."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that ncu may call it, by chip and version; the first is the one to ask for."""
+        return self.ncu, *ALIASES.get(self.ncu, ())
+
+
+# AD: chips like the L4; GH: like the H100. A report may come from another machine or version; that a name exists there
+# was checked, that it counts the same only by its description. The pages for people have names of their own.
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "gpu__time_duration.sum": ("gpu__time_duration.avg", "Duration"),
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": (
+        "sm__pipe_tensor_cycles_active_v2.avg.pct_of_peak_sustained_active",  # AD, from 12.6 on
+    ),
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": ("DRAM Throughput",),
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": ("Compute (SM) Throughput", "SM Throughput", "SOL SM"),
+    "sm__warps_active.avg.pct_of_peak_sustained_active": ("Achieved Occupancy",),
+    "l1tex__t_sector_hit_rate.pct": ("L1/TEX Hit Rate",),
+    "lts__t_sector_hit_rate.pct": ("lts__average_t_sector_hit_rate_realtime.pct", "L2 Hit Rate"),
+    "launch__registers_per_thread": ("Registers Per Thread",),
+    "launch__block_size": ("Block Size",),
+    "launch__grid_size": ("Grid Size",),
+}
+
+# The bands are several times the scatter that repeated launches of unchanged kernels showed on an H100 and an H200:
+# instructions 0.3 % (spin waits), bytes read 0.7 %, bytes written 5 % and, where a kernel's data stay in the L2 cache,
+# anything up to a MiB. Cycles under ncu scatter by 3 % for kernels of a few microseconds: they explain, never judge.
+METRICS: tuple[Metric, ...] = (
+    Metric("registers_per_thread", "launch__registers_per_thread", "register", Combine.MAX, Trust.EXACT),
+    Metric("block_size", "launch__block_size", "thread", Combine.MAX, Trust.EXACT),
+    Metric("grid_size", "launch__grid_size", "block", Combine.SUM, Trust.EXACT),
+    Metric("shared_static_bytes", "launch__shared_mem_per_block_static", "byte", Combine.MAX, Trust.EXACT),
+    Metric("shared_dynamic_bytes", "launch__shared_mem_per_block_dynamic", "byte", Combine.MAX, Trust.EXACT),
+    Metric("local_load_inst", "smsp__inst_executed_op_local_ld.sum", "inst", Combine.SUM, Trust.EXACT),
+    Metric("local_store_inst", "smsp__inst_executed_op_local_st.sum", "inst", Combine.SUM, Trust.EXACT),
+    # On Hopper it counts conversions of integers to float32 too: one for each warp of kernels/pipeline: row_moments.
+    Metric("tensor_inst", "sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", Combine.SUM, Trust.EXACT),
+    Metric("instructions", "smsp__inst_executed.sum", "inst", Combine.SUM, Trust.BANDED, band=0.01),
+    Metric("dram_read_bytes", "dram__bytes_read.sum", "byte", Combine.SUM, Trust.BANDED, band=0.03, slack=1 << 20),
+    Metric("dram_write_bytes", "dram__bytes_write.sum", "byte", Combine.SUM, Trust.BANDED, band=0.20, slack=4 << 20),
+    Metric("cycles", "sm__cycles_elapsed.max", "cycle", Combine.SUM, Trust.EXPLAINING),
+    Metric(
+        "dram_throughput_pct",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        "%",
+        Combine.WEIGHTED,
+        Trust.EXPLAINING,
+    ),
+    Metric(
+        "warps_active_pct",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "%",
+        Combine.WEIGHTED,
+        Trust.EXPLAINING,
+    ),
+    Metric(
+        "tensor_active_pct",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "%",
+        Combine.WEIGHTED,
+        Trust.EXPLAINING,
+    ),
+    Metric("l1_hit_rate_pct", "l1tex__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING),
+    Metric(
+        "l1_miss_rate_pct", "l1tex__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING, complement=True
+    ),
+    Metric("l2_hit_rate_pct", "lts__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING),
+    Metric(
+        "shared_bank_conflicts",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+        "",
+        Combine.SUM,
+        Trust.EXPLAINING,
+    ),
+    Metric("duration_ns", "gpu__time_duration.sum", "ns", Combine.SUM, Trust.EXPLAINING),
+    Metric(
+        "sm_throughput_pct",
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        "%",
+        Combine.WEIGHTED,
+        Trust.EXPLAINING,
+        extra_passes=True,
+    ),
+)
+
+BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
+_DURATION = BY_NAME["duration_ns"]
+_ABSENT = "not in the report"
+
+
+def wanted(gated: Iterable[str], *, full: bool = False) -> tuple[Metric, ...]:
+    """Return the metrics to ask ncu for: all cheap ones, and those that a gate names; or all there are.
+
+    >>> "sm_throughput_pct" in {m.name for m in wanted([])}
+    False
+    >>> "sm_throughput_pct" in {m.name for m in wanted(["sm_throughput_pct"])}
+    True
+    """
+    names = set(gated)
+    return tuple(m for m in METRICS if full or not m.extra_passes or m.name in names)
+
+
+def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[Metric]) -> dict[str, Reading]:
+    """Turn the ncu readings of the GPU kernels of one launch into named readings of the launch.
+
+    A reading that one kernel lacks is lacking for the launch: a partial sum would look like an improvement.
+    """
+    return {metric.name: _combine(metric, kernels) for metric in metrics}
+
+
+def typical(launches: Sequence[Mapping[str, Reading]]) -> dict[str, Reading]:
+    """Return the median of each metric over the launches of a case; one that a launch lacks is not available.
+
+    The duration is left out: a launch that is replayed, with empty caches, takes longer than it does in truth.
+
+    >>> typical([{"cycles": Reading(3.0, "cycle")}, {"cycles": Reading(5.0, "cycle")}])
+    {'cycles': Reading(value=4.0, unit='cycle', reason='')}
+    """
+    found = {}
+    for name in BY_NAME:
+        if name == _DURATION.name or all(name not in launch for launch in launches):
+            continue
+        readings = [launch.get(name, Reading(None, "", "not measured of every launch")) for launch in launches]
+        values = [reading.value for reading in readings if reading.value is not None]
+        missing = [reading for reading in readings if reading.value is None]
+        found[name] = missing[0] if missing else Reading(statistics.median(values), readings[0].unit)
+    return found
+
+
+def find_reading(metric: Metric, kernel: Mapping[str, Reading]) -> Reading | None:
+    """Return what a report says of a metric under any of its names: a value before a reason why there is none."""
+    found = [kernel[name] for name in metric.names if name in kernel]
+    return next((reading for reading in found if reading.value is not None), found[0] if found else None)
+
+
+def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Reading:
+    absent = Reading(None, metric.unit, _ABSENT)
+    readings = [find_reading(metric, kernel) or absent for kernel in kernels]
+    for reading, kernel in zip(readings, kernels, strict=True):
+        if reading.value is None:
+            return Reading(None, metric.unit, reading.reason if reading is not absent else _absence(metric, kernel))
+    values = [r.value for r in readings if r.value is not None]
+    if not values:
+        return Reading(None, metric.unit, "no GPU kernel ran")
+    if metric.combine is Combine.SUM:
+        value = math.fsum(values)
+    elif metric.combine is Combine.MAX:
+        value = max(values)
+    else:
+        durations = [(find_reading(_DURATION, kernel) or absent).value for kernel in kernels]
+        known = [duration for duration in durations if duration is not None]
+        if known and len(known) < len(durations):
+            return Reading(None, metric.unit, "the duration of a kernel, its weight, is not available")
+        value = _weighted(values, known or [0.0] * len(values))
+    return Reading(100.0 - value if metric.complement else value, metric.unit)
+
+
+def _absence(metric: Metric, kernel: Mapping[str, Reading]) -> str:
+    """Say that a report lacks a metric, and what it has of the same counter.
+
+    >>> _absence(BY_NAME["duration_ns"], {"gpu__time_duration.max": Reading(1.0), "launch__grid_size": Reading(1.0)})
+    'not in the report, which has gpu__time_duration.max'
+    """
+    counters = {name.partition(".")[0] for name in metric.names}
+    similar = sorted(name for name in kernel if name.partition(".")[0] in counters)[:3]
+    return f"{_ABSENT}, which has {', '.join(similar)}" if similar else _ABSENT
+
+
+def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+    total = math.fsum(weights)
+    if total <= 0:
+        return math.fsum(values) / len(values)
+    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / total

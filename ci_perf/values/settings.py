@@ -1,0 +1,339 @@
+"""Every setting once: its name, its default, how its text is read, and what it means.
+
+The command line, `ci-perf.toml` and `[tool.ci-perf]`, the environment (`CI_PERF_<NAME>`, which the action sets) and
+`--show-settings` are all made from this table. Precedence: flag, environment, file, default; what a `kernel.toml` says
+of its own kernel stands between the environment and the file.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.kernel_toml import parse_fraction
+from ci_perf.values.run import Policy
+
+COMMENT_POLICIES = ("on-change", "always", "never")
+CAUSES = ("regression", "failed", "gate", "missing", "new", "inconclusive", "not-comparable", "gate-not-measured")
+STRICT = CAUSES
+DEVICES = ("auto", "cpu", "cuda")
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+PROFILES = ("auto", "none", "nsys", "ncu", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that a user can set."""
+
+    name: str
+    """Kebab-case: the flag is `--NAME`, the key NAME, the variable `CI_PERF_NAME`."""
+    default: Any
+    parse: Callable[[object, str], Any]
+    """From text or a TOML value; the second argument says where it came from, for errors."""
+    help: str
+    metavar: str = "TEXT"
+    command: str = "run"
+    """The command that takes them all; `publish` has a few of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The resolved values, and where each came from."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 # each setting has a type of its own
+        return self.values[name]
+
+    def chosen_by_user(self, name: str) -> bool:
+        """Say whether a flag or the environment set it, so that it outranks a kernel.toml."""
+        return self.origins[name].startswith(("flag", "environment"))
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{where}: {value!r} is not text")
+    return value
+
+
+def _positive(value: object, where: str) -> float:
+    try:
+        number = float(str(value))
+    except ValueError:
+        raise ConfigError(f"{where}: {value!r} is not a number") from None
+    if not 0 < number < 1e9:
+        raise ConfigError(f"{where}: {value!r} is not a positive number")
+    return number
+
+
+def _seconds(value: object, where: str) -> float | None:
+    return None if value in (None, "") else _positive(value, where)
+
+
+def _count(value: object, where: str) -> int:
+    number = _positive(value, where)
+    if not number.is_integer():
+        raise ConfigError(f"{where}: {value!r} is not a whole number")
+    return int(number)
+
+
+def _whole(value: object, where: str) -> int:
+    if not str(value).isdecimal() or len(str(value)) > 18:
+        raise ConfigError(f"{where}: {value!r} is not a whole number of at most 18 digits")
+    return int(str(value))
+
+
+def _optional_count(value: object, where: str) -> int | None:
+    return None if value in (None, "") else _count(value, where)
+
+
+def _samples(value: object, where: str) -> int:
+    number = _count(value, where)
+    if number < 5:
+        raise ConfigError(f"{where}: {number} samples have no useful median", hint="5 or more")
+    return number
+
+
+def _flag(value: object, where: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if str(value).lower() not in words:
+        raise ConfigError(f"{where}: {value!r} is neither true nor false")
+    return words[str(value).lower()]
+
+
+def _words(choices: Sequence[str]) -> Callable[[object, str], tuple[str, ...]]:
+    def parse(value: object, where: str) -> tuple[str, ...]:
+        parts = value if isinstance(value, list | tuple) else str(value).split(",")
+        words = tuple(str(part).strip() for part in parts if str(part).strip())
+        for word in words:
+            if word not in choices:
+                raise ConfigError(f"{where}: `{word}` is none of {', '.join(choices)}", hint=_similar(word, choices))
+        return words
+
+    return parse
+
+
+def _choice(choices: Sequence[str]) -> Callable[[object, str], str]:
+    def parse(value: object, where: str) -> str:
+        if value not in choices:
+            raise ConfigError(f"{where}: {value!r} is none of {', '.join(choices)}", hint=_similar(str(value), choices))
+        return str(value)
+
+    return parse
+
+
+def _names(value: object, where: str) -> tuple[str, ...]:
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
+    names = tuple(str(part).strip() for part in parts if str(part).strip())
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_*?][A-Za-z0-9_*?]*", name):
+            raise ConfigError(f"{where}: `{name}` is no variable's name", hint="write NAME or a pattern like MY_*")
+    return names
+
+
+def _key(value: object, where: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_. -]{0,99}", value):
+        raise ConfigError(f"{where}: {value!r} is not a name", hint="letters, digits, `_`, `.`, `-` and spaces")
+    return value
+
+
+def _price(value: object, where: str) -> float | None:
+    return None if value in (None, "") else _positive(value, where)
+
+
+def _planted(value: object, where: str) -> float | None:
+    return None if value in (None, "") else parse_fraction(value, where)
+
+
+def _similar(word: str, choices: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+_POLICY = Policy()
+SETTINGS: tuple[Setting, ...] = (
+    Setting("config", "", _text, "File of settings; default: ci-perf.toml, else [tool.ci-perf] of pyproject.", "FILE"),
+    Setting("kernels-dir", "kernels", _text, "Folder that holds a folder for each kernel.", "DIR"),
+    Setting("baselines", "baselines", _text, "Folder of the baselines.", "DIR"),
+    Setting("output", "ci-perf-run", _text, "Folder that takes the run: run.json, report, profiles, logs.", "DIR"),
+    Setting("device", ("auto",), _words(DEVICES), "auto, cpu, cuda, or cpu,cuda for both side by side.", "LIST"),
+    Setting("python", "", _text, "Interpreter that the kernels run under; default: the one that has torch.", "PATH"),
+    Setting(
+        "profile",
+        "auto",
+        _choice(PROFILES),
+        "What to profile with: auto (nsys and ncu where they work), full (with ncu's full set), nsys, ncu, none.",
+        "NAME",
+    ),
+    Setting(
+        "pass-env",
+        (),
+        _names,
+        "Variables, with wildcards, that kernels and profilers get beside the usual ones, secrets among them.",
+        "LIST",
+    ),
+    Setting(
+        "against",
+        "",
+        _text,
+        "Measure a base in turns with this tree: a commit, a branch, merge-base:BRANCH, base (of the pull request or "
+        "merge group), or auto (base where the event has one, else none).",
+        "REF",
+    ),
+    Setting(
+        "setup", "", _text, "Command that builds what the kernels import, run in each tree with --against.", "COMMAND"
+    ),
+    Setting("base-python", "", _text, "Interpreter of the base; default: that of the head.", "PATH"),
+    Setting(
+        "processes", 6, _count, "Fresh processes that time each case before the first verdict; not with --against.", "N"
+    ),
+    Setting("samples", 30, _samples, "Samples in each process, 5 or more; not with --against.", "N"),
+    Setting("timeout", 120.0, _positive, "Seconds that one case may take in one process.", "S"),
+    Setting(
+        "budget",
+        None,
+        _seconds,
+        "Seconds for the turns of all cases, the control not counted: what is undecided then stays INCONCLUSIVE.",
+        "S",
+    ),
+    Setting("case-budget", None, _seconds, "The same for each case.", "S"),
+    Setting(
+        "wait",
+        3600.0,
+        _positive,
+        "Seconds to wait for whatever keeps the GPU busy: another run or any program.",
+        "S",
+    ),
+    Setting(
+        "regression-threshold",
+        _POLICY.regression,
+        parse_fraction,
+        "How much slower is a regression: 3% means head / base >= 1.03.",
+        "PERCENT",
+    ),
+    Setting(
+        "speedup-threshold",
+        _POLICY.speedup,
+        parse_fraction,
+        "How much faster is a speedup: 10% means base / head >= 1.10.",
+        "PERCENT",
+    ),
+    Setting(
+        "fail-on",
+        _POLICY.fail_on,
+        _words(CAUSES),
+        "What makes the exit status 1, of: " + ", ".join(CAUSES) + ".",
+        "LIST",
+    ),
+    Setting("shard", "", _text, "Which shard of a plan this is; `merge --plan` goes by it.", "NAME"),
+    Setting("strict", False, _flag, "Fail on everything that fail-on can name.", "BOOL"),
+    Setting("all-cases", False, _flag, "On a CPU, run the cases that cpu_cases leaves out too.", "BOOL"),
+    Setting(
+        "plant-slowdown",
+        None,
+        _planted,
+        "Slow the kernels down by extra launches, to see that a gate works: 5% makes 21 launches of 20.",
+        "PERCENT",
+    ),
+    Setting(
+        "fuzz",
+        None,
+        _optional_count,
+        "Verify N random cases of each kernel with a [fuzz] table, in place of the usual run; nothing is timed.",
+        "N",
+    ),
+    Setting("seed", 0, _whole, "Of the random cases: each seed gives others, always the same.", "N"),
+    Setting(
+        "sanitize",
+        (),
+        _words(SANITIZERS),
+        "Run the small cases, or those named, under these tools of compute-sanitizer in place of the usual run: "
+        + ", ".join(SANITIZERS)
+        + ".",
+        "LIST",
+    ),
+    Setting(
+        "comment",
+        "on-change",
+        _choice(COMMENT_POLICIES),
+        "When to comment on a pull request: on-change (from the first change on), always, never.",
+        "WHEN",
+        "publish",
+    ),
+    Setting(
+        "comment-key", "default", _key, "Tells the comments of several runs on a pull request apart.", "KEY", "publish"
+    ),
+    Setting(
+        "artifact-name",
+        "ci-perf-run",
+        _key,
+        "Artifact that holds the run, for the command in the comment that fetches it.",
+        "NAME",
+        "publish",
+    ),
+    Setting(
+        "cost-per-hour",
+        None,
+        _price,
+        "What an hour of the GPU costs, in any currency: the comment says what the run cost.",
+        "PRICE",
+        "publish",
+    ),
+)
+BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
+
+
+def resolve(sources: Sequence[tuple[str, Mapping[str, object]]]) -> Settings:
+    """Read each setting from the first source that has it; sources come strongest first, with a word for where.
+
+    >>> settings = resolve([("flag", {"samples": "7"}), ("ci-perf.toml", {"samples": 9, "processes": 3})])
+    >>> settings["samples"], settings.origins["samples"], settings["processes"], settings.origins["timeout"]
+    (7, 'flag --samples', 3, 'default')
+    """
+    for origin, found in sources:
+        for name in found:
+            if name not in BY_NAME:
+                raise ConfigError(
+                    f"{origin}: key `{name}`: there is no such setting",
+                    hint=_similar(name, list(BY_NAME)) or "known: " + ", ".join(BY_NAME),
+                )
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for setting in SETTINGS:
+        origin, raw = next(
+            ((o, found[setting.name]) for o, found in sources if setting.name in found), ("default", None)
+        )
+        values[setting.name] = (
+            setting.default if origin == "default" else setting.parse(raw, _where(origin, setting.name))
+        )
+        origins[setting.name] = origin if origin == "default" else _where(origin, setting.name)
+    return Settings(values, origins)
+
+
+def _where(origin: str, name: str) -> str:
+    if origin == "flag":
+        return f"flag --{name}"
+    if origin == "environment":
+        return f"environment {variable(name)}"
+    return f"{origin}: key `{name}`"
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting.
+
+    >>> variable("fail-on")
+    'CI_PERF_FAIL_ON'
+    """
+    return "CI_PERF_" + name.upper().replace("-", "_")
+
+
+def policy_from(settings: Settings) -> Policy:
+    """Return the rules of the verdict that the settings ask for."""
+    return Policy(
+        regression=settings["regression-threshold"],
+        speedup=settings["speedup-threshold"],
+        fail_on=STRICT if settings["strict"] else settings["fail-on"],
+    )

@@ -1,0 +1,186 @@
+"""Files: kernels, settings, runs and baselines. Every error names the file; every write is whole or not at all."""
+
+import shutil
+import tempfile
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ci_perf.values.baseline import Baseline, path_of
+from ci_perf.values.codec import dump_baseline, dump_run, load_baseline, load_plan, load_run
+from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.kernel_toml import parse_kernel
+from ci_perf.values.run import Run
+from ci_perf.values.shard import Plan
+
+LARGEST_RUN = 256 << 20
+"""Bytes of a run.json that are read from an archive; a larger one is no run but a bomb."""
+
+
+def read_kernels(folder: Path, root: Path) -> tuple[KernelSpec, ...]:
+    """Read every `FOLDER/*/kernel.toml`, in the order of names."""
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder}: there is no such folder",
+            hint="run ci-perf where `kernels/` lies, or name it with --kernels-dir",
+        )
+    files = sorted(folder.glob("*/kernel.toml"))
+    if not files:
+        raise ConfigError(f"{folder}: holds no kernel", hint="a kernel is a folder with a kernel.toml")
+    return tuple(_read_kernel(file, root) for file in files)
+
+
+def _read_kernel(file: Path, root: Path) -> KernelSpec:
+    home = file.parent
+    folder = (home.relative_to(root) if home.is_relative_to(root) else home).as_posix()
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{folder}/kernel.toml: cannot be read: {error}") from None
+    spec = parse_kernel(text, name=home.name, folder=folder)
+    if spec.program is None and not (home / spec.entry).is_file():
+        raise ConfigError(
+            f"{folder}/kernel.toml: key `entry`: there is no file `{folder}/{spec.entry}`",
+            hint="name the Python file beside kernel.toml that defines make_inputs, launch, reference and cost",
+        )
+    return spec
+
+
+def read_settings_file(root: Path, name: str | None = None) -> tuple[str, Mapping[str, object]]:
+    """Return the settings and the file that holds them: the one named, ci-perf.toml, or [tool.ci-perf] of pyproject."""
+    own, project = root / (name or "ci-perf.toml"), root / "pyproject.toml"
+    if name and not own.is_file():
+        raise ConfigError(f"{name}: there is no such file of settings", hint="--config names a file like ci-perf.toml")
+    for file, table in ((own, ()), (project, ("tool", "ci-perf"))):
+        if file.is_file():
+            try:
+                document = tomllib.loads(file.read_text(encoding="utf-8"))
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{file.name}: {error}") from None
+            found: object = document
+            for key in table:
+                found = found.get(key, {}) if isinstance(found, dict) else found
+            if not isinstance(found, dict):
+                raise ConfigError(f"{file.name}: key `{'.'.join(table)}`: {found!r} is not a table of settings")
+            if found or file == own:
+                return file.name, found
+    return "ci-perf.toml", {}
+
+
+def read_run(path: Path) -> Run:
+    """Read a run from a `run.json`, the folder that holds one, or a zip that does."""
+    file = path / "run.json" if path.is_dir() else path
+    try:
+        text = _unzip(file) if zipfile.is_zipfile(file) else file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no run", hint="`ci-perf run` writes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: cannot be read: {error}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        # The last two: packed in a way that Python cannot unpack, or encrypted.
+        raise FormatError(f"{path}: the archive cannot be unpacked: {error}") from None
+    return load_run(text, str(path))
+
+
+def read_plan(path: Path) -> Plan:
+    """Read what `ci-perf plan` wrote."""
+    try:
+        return load_plan(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no plan", hint="`ci-perf plan --plan FILE` writes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path}: cannot be read: {error}") from None
+
+
+def _unzip(file: Path) -> str:
+    """Read the only run.json of an archive, in memory: nothing is unpacked."""
+    with zipfile.ZipFile(file) as archive:
+        members = [m for m in archive.infolist() if m.filename.split("/")[-1] == "run.json"]
+        if len(members) != 1:
+            raise FormatError(f"{file}: holds {len(members)} files called run.json, expected one")
+        with archive.open(members[0]) as member:
+            content = member.read(LARGEST_RUN + 1)
+    if len(content) > LARGEST_RUN:
+        raise FormatError(f"{file}: its run.json is larger than {LARGEST_RUN >> 20} MiB")
+    return content.decode("utf-8")
+
+
+OWN_FILES = (
+    *(
+        "index.md",
+        "run.json",
+        "report.md",
+        "key_metrics.csv",
+        "smoke.txt",
+        "env.txt",
+        "nsys_summary.txt",
+        "baseline.patch",
+    ),
+    *("timeline.*", "kernels.*", "explain.*", "traces/*", "counters/*", "benchmarks/*"),
+    *("logs/n*", "logs/t*", "logs/program*", "logs/sanitizer-*"),
+)
+
+
+def claim_run_folder(folder: Path) -> None:
+    """Make the folder of a run; one that holds files and no run.json is somebody else's."""
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - {"logs"} and not (folder / "run.json").is_file():
+        raise ConfigError(f"{folder}: holds files that are no run", hint="name a new folder with --output")
+    try:
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        (folder / "run.json").touch()
+        for pattern in ("logs/worker*", "logs/setup-*"):
+            for log in folder.glob(pattern):
+                log.unlink()
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be used: {error}", hint="name another folder with --output") from None
+
+
+def clear_run_folder(folder: Path) -> None:
+    """Remove what an earlier run left in its folder; files of other names stay."""
+    for pattern in OWN_FILES:
+        for file in folder.glob(pattern):
+            if file.is_dir() and not file.is_symlink():  # the samples of an nvbench
+                shutil.rmtree(file)
+            else:
+                file.unlink()
+
+
+def write_run(run: Run, folder: Path) -> Path:
+    """Write `run.json`; it is complete on disk at any time."""
+    return write_text(folder / "run.json", dump_run(run))
+
+
+def read_baselines(folder: Path, slugs: Iterable[str]) -> tuple[Baseline, ...]:
+    """Read the baselines of these devices; no folder means none."""
+    return tuple(read_baseline(file) for slug in slugs for file in sorted((folder / slug).glob("*.json")))
+
+
+def read_baseline(file: Path) -> Baseline:
+    """Read one file of `baselines/`."""
+    try:
+        return load_baseline(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{file}: cannot be read: {error}") from None
+
+
+def write_baseline(baseline: Baseline, folder: Path) -> Path:
+    """Write a baseline to its place below the folder."""
+    return write_text(folder / path_of(baseline.device, baseline.kernel), dump_baseline(baseline))
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Replace a file in one step, so that nobody ever reads half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as draft:
+            draft.write(text)
+        Path(draft.name).chmod(0o644)
+        Path(draft.name).replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+    return path
