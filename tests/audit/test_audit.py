@@ -1,0 +1,689 @@
+"""`ci-perf audit --show`: recorded sessions become the tool's own error rate, beside that of other rules."""
+
+import itertools
+import json
+import math
+import statistics
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ci_perf.audit.anchor_shares import MOST_STORED, judge_anchors
+from ci_perf.audit.anchors import RULES, Call, Setting, bootstrap_median, cliffs_delta
+from ci_perf.audit.file import append_session, read_sessions
+from ci_perf.audit.line import dump_session, load_sessions, merge
+from ci_perf.audit.measure import card_hash
+from ci_perf.audit.plot import render_plot
+from ci_perf.audit.rates import Seconds, Seen, build_audit
+from ci_perf.audit.render import render_audit_markdown
+from ci_perf.audit.session import AuditCase, AuditSession, judge_session, replay
+from ci_perf.cli import program
+from ci_perf.judge.paired import log_ratio
+from ci_perf.judge.stats import mann_whitney_p, upper_bound
+from ci_perf.judge.verdict import judge
+from ci_perf.judge.versus import control_trouble
+from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.measurement import Pair
+from ci_perf.values.run import Against, Policy
+from ci_perf.values.verdict import Verdict
+from tests.builders import STEADY, a_device, a_provenance, a_run, a_toolchain, an_audit_case, an_audit_session, times
+from tests.judge.test_noise import RECORDED, SimulatedGpu
+from tests.judge.test_noise import session as simulated_session
+
+RULE = {rule.name: rule.call for rule in RULES}
+STEPS = (0.0, 0.02, 0.035, 0.05)
+
+
+def recorded_case(kernel, trials, planted):
+    """A case made of recorded pairs; a planted slowdown makes each sample of the head longer, as more launches do."""
+    pairs = [
+        Pair(tuple(a * 1e-6 for a, _ in t), tuple(b * 1e-6 * (1 + planted) for _, b in t), 1000, "cuda-graph")
+        for t in trials
+    ]
+    ratios = tuple(log_ratio(pair) for pair in pairs)
+    return AuditCase(kernel, "c", "cuda-graph", 1000, planted, ratios, (1.0,) * 5, pairs[0].base, pairs[0].head)
+
+
+def recorded_sessions(steps=STEPS):
+    """Six sessions for each step, of five pairs recorded on an H100 each."""
+    unchanged = RECORDED["unchanged"]
+    numbers = itertools.count(1)
+    return tuple(
+        AuditSession(
+            session=f"{next(numbers):04x}",
+            provenance=a_provenance(command="ci-perf audit"),
+            device=a_device(),
+            toolchain=a_toolchain(),
+            planted=step,
+            seconds=18.5,
+            cases=tuple(recorded_case(kernel, unchanged[kernel][i : i + 5], step) for kernel in sorted(unchanged)),
+            control_case="copy/c",
+            control=recorded_case("copy", unchanged["copy"][25 - i : 30 - i], 0.0).ratios,
+        )
+        for step in steps
+        for i in range(0, 30, 5)
+    )
+
+
+@pytest.fixture
+def audit_file(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    for session in recorded_sessions():
+        append_session(path, session)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(program, ["audit", *map(str, arguments)])
+
+
+def report_of(*sessions):
+    return build_audit(sessions, Policy())
+
+
+# The file
+
+
+def test_a_session_is_one_line_that_is_read_back_equal(golden):
+    case = an_audit_case(clocks=(1.0, None, 1.0, 0.99, 1.0))
+    session = an_audit_session(1, case, AuditCase("gone", "s", "", 0, 0.0, failure="raised: no\nmore"))
+    line = dump_session(session)
+
+    golden("audit-line.json", line)
+    assert line.count("\n") == 1
+    assert load_sessions(line, "a.jsonl") == ((session,), ())
+
+
+def test_a_value_that_no_line_may_hold_is_refused_before_it_is_written(tmp_path):
+    for broken in (an_audit_case(ratios=(math.nan,)), an_audit_case(kernel="a b")):
+        with pytest.raises(FormatError, match="session 0001"):
+            append_session(tmp_path / "a.jsonl", an_audit_session(1, broken))
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_a_line_cut_off_anywhere_costs_only_its_own_session():
+    first, second, third = (an_audit_session(n) for n in (1, 2, 3))
+    whole, cut, after = (dump_session(s) for s in (first, second, third))
+
+    for end in range(1, len(cut) - 1):
+        sessions, warnings = load_sessions(whole + cut[:end], "a.jsonl")
+        assert sessions == (first,)
+        assert warnings == ("a.jsonl:2: the line was cut off while it was written: it is left out",)
+        assert load_sessions(whole + cut[:end] + "\n" + after, "a.jsonl")[0] == (first, third)
+
+
+def test_what_is_appended_after_a_cut_off_line_starts_a_new_one(tmp_path):
+    path = tmp_path / "folder" / "a.jsonl"
+    append_session(path, an_audit_session(1))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:100])
+    append_session(path, an_audit_session(2))
+    append_session(path, an_audit_session(3))
+
+    sessions, warnings = read_sessions([path])
+
+    assert [s.session for s in sessions] == ["0001", "0002", "0003"]
+    assert len(warnings) == 1
+    assert path.read_bytes().startswith(whole + whole[:100] + b"\n{")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('"planted":0.0,"provenance"', '"planted":"none","provenance"', r"a.jsonl:2: key `planted`: 'none' is not"),
+        ('"launches":1000', '"launches":-1', r"a.jsonl:2: key `cases\[0\].launches`"),
+        ('"seconds":4.5', '"minutes":4.5', r"a.jsonl:2: .*`minutes`|a.jsonl:2: `seconds` is missing"),
+        ("ci-perf/audit-1", "ci-perf/audit-2", r"a.jsonl:2: key `schema`: 'ci-perf/audit-2'"),
+        ('"planted":0.0', '"planted":NaN', r"a.jsonl:2: not JSON: NaN"),
+        ('{"card"', "card", "a.jsonl:2: not JSON"),
+        ('"control":[', '"control":[,', "a.jsonl:2: not JSON"),
+    ],
+)
+def test_a_broken_line_is_named_by_file_line_and_key(old, new, complaint):
+    line = dump_session(an_audit_session(2))
+    assert old in line
+
+    with pytest.raises(FormatError, match=complaint):
+        load_sessions(dump_session(an_audit_session(1)) + line.replace(old, new), "a.jsonl")
+
+
+def test_a_session_in_two_files_counts_once_and_may_not_differ():
+    first, second = an_audit_session(1), an_audit_session(2)
+
+    assert merge([first, second, first]) == (first, second)
+    with pytest.raises(FormatError, match="session 0001 is recorded twice"):
+        merge([first, replace(first, seconds=5.0)])
+
+
+# The verdicts
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    [{}, {"sd": 0.01, "true": 1.03}, {"true": 1.05}, {"true": 0.85}, {"bias": 0.05}, {"true": 1.05, "throttle": 0.95}],
+    ids=["quiet", "near", "slower", "faster", "control", "clock"],
+)
+def test_a_replayed_session_has_the_verdicts_that_the_run_had(gpu):
+    for seed in range(3):
+        finished = simulated_session(SimulatedGpu(seed, **gpu))
+        cases = tuple(
+            AuditCase(
+                m.kernel,
+                m.case,
+                "cuda-graph",
+                100,
+                0.0,
+                tuple(log_ratio(pair) for pair in m.pairs),
+                tuple(pair.clocks for pair in m.pairs),
+            )
+            for m in finished.measurements
+        )
+        control = tuple(log_ratio(pair) for pair in finished.against.control)
+        session = an_audit_session(1, *cases, control_case=finished.against.control_case, control=control)
+
+        replayed = {
+            (found.case.id, found.outcome.code, found.outcome.change) for found in judge_session(session, Policy())
+        }
+
+        assert replayed == {(finding.id, finding.code, finding.change) for finding in judge(finished)}
+
+
+def test_a_rule_decides_at_the_first_look_that_is_clear_and_uses_no_later_pair():
+    clear, moved = (0.05, 0.051, 0.049, 0.0505, 0.0495), (0.0,) * 7
+
+    outcome, pairs, _ = replay(clear + moved, (1.0,) * 12, Policy(), comparisons=1)
+
+    assert (outcome.verdict, pairs) == (Verdict.REGRESSION, 5)
+    assert replay(moved + clear, (1.0,) * 12, Policy(), comparisons=1)[0].verdict is Verdict.UNCHANGED
+
+
+def test_a_rule_looks_at_twelve_pairs_at_most():
+    restless = (0.2, -0.2, 0.1, -0.1, 0.0) * 4
+
+    outcome, pairs, cut_short = replay(restless, (1.0,) * 20, Policy(), comparisons=1)
+
+    assert (outcome.code, pairs, cut_short) == ("interval-too-wide", 12, False)
+
+
+def test_a_record_that_ends_before_the_rule_decides_is_counted():
+    undecided = an_audit_case(ratios=(0.2, -0.2, 0.1, -0.1, 0.0, 0.1))
+    report = report_of(an_audit_session(1, undecided, an_audit_case()), an_audit_session(2, undecided, planted=0.05))
+
+    assert report.cut_short == (1, 1)
+    assert report.unchanged.codes == {"interval-too-wide": 1}
+
+
+def test_the_clock_explains_at_the_look_that_decides():
+    slower = (0.05, 0.051, 0.049, 0.0505, 0.0495) * 2
+
+    for clocks, code in (((0.95,) * 5 + (1.0,) * 5, "slower-clock"), ((1.0,) * 5 + (0.95,) * 5, "slower")):
+        outcome, pairs, _ = replay(slower, clocks, Policy(), comparisons=1)
+        assert (outcome.code, pairs) == (code, 5)
+
+
+def test_swapped_sides_swap_clocks_and_control_too():
+    session = an_audit_session(1, an_audit_case(true=0.8, clocks=(1.25,) * 5), control=(0.002, 0.001))
+    swapped = session.swapped
+
+    assert swapped.control == (-0.002, -0.001)
+    assert swapped.swapped == session
+    codes = [found.outcome.code for side in (session, swapped) for found in judge_session(side, Policy())]
+    assert codes == ["faster-clock", "slower-clock"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "name"),
+    [(1.9e-6, "< 2 us"), (2e-6, "2-20 us"), (19e-6, "2-20 us"), (20e-6, ">= 20 us"), (9.0, ">= 20 us")],
+)
+def test_the_duration_class_is_that_of_the_median_sample_of_the_base(seconds, name):
+    assert an_audit_case(base=(0.0, seconds, 99.0), head=(1.0,)).duration_class == name
+
+
+def test_more_cases_in_a_session_ask_for_more_certainty():
+    near = an_audit_case(ratios=(0.031, 0.039, 0.035, 0.032, 0.038))
+
+    alone = judge_session(an_audit_session(1, near), Policy())
+    among = judge_session(an_audit_session(1, *(replace(near, case=f"c{i}") for i in range(3000))), Policy())
+
+    assert alone[0].outcome.verdict is Verdict.REGRESSION
+    assert among[0].outcome.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_clock_that_half_of_the_pairs_know_explains_a_change():
+    known, unknown = (0.95,) * 3, (None,) * 2
+
+    for clocks, code in (
+        ((*known, *unknown), "slower-clock"),
+        ((*known[:2], *unknown, None), "slower"),
+        ((), "slower"),
+    ):
+        (found,) = judge_session(an_audit_session(1, an_audit_case(true=1.05, clocks=clocks)), Policy())
+        assert found.outcome.code == code
+
+
+def test_a_session_whose_control_moved_is_inconclusive_as_a_whole():
+    session = an_audit_session(1, an_audit_case(true=1.05), an_audit_case("copy"), control=(0.05, 0.051, 0.049, 0.05))
+
+    assert {found.outcome.code for found in judge_session(session, Policy())} == {"control-moved"}
+
+
+@pytest.mark.parametrize(
+    ("control", "case", "code"),
+    [
+        ((), "copy/c", "no-control"),
+        ((0.0,), "copy/c", "no-control"),
+        ((0.0, 0.0, 0.0), "copy/c", "no-control"),
+        ((0.0, 0.0, 0.0, 0.0), "copy/c", "slower"),
+        ((), "", "slower"),
+    ],
+)
+def test_a_session_in_which_too_little_was_measured_to_vouch_for_it_is_judged_as_the_run_judged_it(control, case, code):
+    session = an_audit_session(1, an_audit_case(true=1.05), control=control, control_case=case)
+    pairs = tuple(Pair((1.0,), (1.0,), 1, "cuda-graph") for _ in control)
+    against = Against("HEAD~1", "0" * 40, control_case=case, control=pairs)
+
+    assert [found.outcome.code for found in judge_session(session, Policy())] == [code]
+    assert bool(control_trouble(a_run(), against)) == (code == "no-control")
+
+
+# The figures
+
+
+def test_recorded_sessions_show_no_false_alarm_and_flag_what_was_planted():
+    report = report_of(*recorded_sessions())
+
+    assert (report.unchanged.verdicts, report.unchanged.red, report.unchanged.green) == (24, 0, 0)
+    assert (report.swapped.verdicts, report.swapped.red, report.swapped.green) == (24, 0, 0)
+    assert report.point(0.035, ">= 20 us").counts.red == 18
+    assert report.point(0.02).counts.red == 0
+    assert {s.case: s.duration_class for s in report.spreads}["small/c"] == "2-20 us"
+    assert report.worst("2-20 us").sd < 0.01
+    assert report.worst(">= 20 us").sd < 0.0035
+
+
+def test_alarms_are_counted_by_verdict_and_by_session_on_both_sides():
+    report = report_of(
+        an_audit_session(1, an_audit_case("a", true=1.05), an_audit_case("b", true=1.05)),
+        an_audit_session(2, an_audit_case("a"), an_audit_case("b", true=0.8)),
+        an_audit_session(3),
+        an_audit_session(4, planted=0.05),
+    )
+
+    assert (report.unchanged.red, report.unchanged.green, report.unchanged.unchanged) == (2, 1, 2)
+    assert (report.alarmed_sessions, report.unchanged_sessions) == (2, 3)
+    assert (report.swapped.red, report.swapped.green) == (1, 0)  # 20 % faster is 25 % slower; 5 % slower is no speedup
+    assert report.unchanged.alarm_bound == pytest.approx(upper_bound(3, 5))
+
+
+def test_the_bounds_are_of_what_was_planted_on_each_side_of_the_threshold_and_of_sessions():
+    steps = (0.0, 0.0, 0.02, 0.03, 0.05, 0.1)
+    report = report_of(*(an_audit_session(n, planted=step) for n, step in enumerate(steps)))
+
+    assert report.missed_bound == pytest.approx(upper_bound(0, 2))  # 5 and 10 %; 3 % itself may be either
+    assert report.early_bound == pytest.approx(upper_bound(0, 1))
+    assert report.session_bound == pytest.approx(upper_bound(0, 2))
+    assert report_of(an_audit_session(1)).missed_bound is None
+
+
+def test_the_base_against_itself_is_judged_like_a_case_in_every_session_that_has_it():
+    sessions = (
+        an_audit_session(1),
+        an_audit_session(2, planted=0.05),
+        replace(an_audit_session(3), control=(0.05, 0.051, 0.049, 0.05, 0.052)),
+        replace(an_audit_session(4), control=(), control_case=""),
+    )
+    counts = report_of(*sessions).controls
+
+    assert (counts.verdicts, counts.red, counts.green, counts.unchanged) == (3, 1, 0, 2)
+
+
+def test_the_scatter_of_a_case_is_that_of_its_reported_ratios():
+    report = report_of(*(an_audit_session(n, an_audit_case(true=true)) for n, true in enumerate((1.01, 1.0, 1.02))))
+
+    (spread,) = report.spreads
+    assert spread.bias == pytest.approx(0.01, abs=1e-4)
+    assert spread.sd == pytest.approx(0.01, abs=1e-4)
+    assert (spread.positive, spread.sessions) == (2, 3)
+
+
+def test_the_wall_time_is_that_of_unchanged_sessions_over_all_their_cases():
+    failed = AuditCase("b", "s", "", 0, 0.0, failure="raised: no")
+    sessions = an_audit_session(1, an_audit_case(), failed, seconds=6.0), an_audit_session(2, seconds=4.0)
+    report = report_of(*sessions, an_audit_session(3, an_audit_case(planted=0.02), planted=0.02, seconds=9.0))
+
+    assert report.seconds_per_case == Seconds(3.0, 3.5, 4.0)
+    assert report.failed == 1
+    assert report.unchanged.verdicts == 2
+
+
+def test_a_step_counts_as_seen_only_if_every_larger_one_is():
+    def at(number, step, true):
+        return an_audit_session(number, an_audit_case(true=true, planted=step), planted=step)
+
+    seen = [at(1, 0.035, 1.035), at(2, 0.05, 1.05)]
+
+    assert report_of(*seen).seen_from() == Seen(0.035, 2, 2)
+    assert report_of(*seen, at(3, 0.1, 1.0)).seen_from() is None
+    assert report_of(at(1, 0.02, 1.02), at(2, 0.05, 1.05)).seen_from() == Seen(0.05, 1, 1)
+
+
+@pytest.mark.parametrize(("missed", "seen"), [(1, Seen(0.05, 99, 100)), (2, None)])
+def test_seen_is_what_is_flagged_in_99_of_100_cases(missed, seen):
+    trues = (1.0,) * missed + (1.05,) * (100 - missed)
+    cases = (an_audit_case(case=f"c{i}", true=true, planted=0.05) for i, true in enumerate(trues))
+
+    assert report_of(an_audit_session(1, *cases, planted=0.05)).seen_from() == seen
+
+
+def test_the_curve_says_what_was_really_planted():
+    cases = (an_audit_case("a", planted=0.035, true=1.035), an_audit_case("b", planted=0.036, true=1.036))
+
+    planted = report_of(an_audit_session(1, *cases, planted=0.035)).point(0.035).planted
+
+    assert planted == pytest.approx((0.035, 0.0355, 0.036))
+
+
+# Upper limits of Clopper and Pearson, one-sided 95 %; of no events 1 - 0.05^(1/n).
+@pytest.mark.parametrize(
+    ("events", "trials", "bound"),
+    [(0, 10, 0.2589), (0, 60, 0.0487), (1, 10, 0.3942), (0, 500, 0.00597), (5, 5, 1.0), (0, 1, 0.95)],
+)
+def test_the_bound_of_a_rate_is_that_of_clopper_and_pearson(events, trials, bound):
+    assert upper_bound(events, trials) == pytest.approx(bound, abs=6e-5)
+
+
+@given(trials=st.integers(1, 60), data=st.data())
+def test_at_the_bound_so_few_events_are_seen_once_in_twenty(trials, data):
+    events = data.draw(st.integers(0, trials - 1))
+    p = Fraction(upper_bound(events, trials))
+
+    seen = sum(math.comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(events + 1))
+
+    assert float(seen) == pytest.approx(0.05, rel=1e-6)
+
+
+# The rules of others
+
+side = st.lists(st.sampled_from([1.0, 1.01, 1.02, 1.03, 1.05, 1.1, 1.2, 2.0]), min_size=2, max_size=30).map(tuple)
+MIRROR = {Call.SLOWER: Call.FASTER, Call.FASTER: Call.SLOWER, Call.SAME: Call.SAME}
+
+
+@pytest.mark.parametrize("name", sorted(RULE.keys() - {"do_bench medians, 3 %"}))
+@given(samples=side)
+def test_a_side_against_itself_is_never_flagged(name, samples):
+    assert RULE[name](samples, samples) is Call.SAME
+
+
+@pytest.mark.parametrize("name", sorted(RULE))
+@given(base=side, head=side)
+def test_swapped_sides_mirror(name, base, head):
+    # The order of time is mirrored, too: one of the rules looks at it.
+    assert RULE[name](head[::-1], base[::-1]) is MIRROR[RULE[name](base, head)]
+
+
+@pytest.mark.parametrize("name", sorted(RULE))
+@given(base=side, head=side, power=st.integers(-40, 10))
+def test_the_unit_of_time_does_not_matter(name, base, head, power):
+    def scaled(samples):
+        return tuple(s * 2.0**power for s in samples)
+
+    assert RULE[name](scaled(base), scaled(head)) is RULE[name](base, head)
+
+
+@pytest.mark.parametrize("name", sorted(RULE))
+def test_every_rule_sees_a_large_change(name):
+    base = tuple(1 + 0.001 * i for i in range(30))
+
+    assert RULE[name](base, times(1.3, base)) is Call.SLOWER
+    assert RULE[name](times(1.3, base), base) is Call.FASTER
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "head", "call"),
+    [
+        ("median, 3 %", (1.0, 1.0, 9.0), (1.03, 1.03, 1.03), Call.SLOWER),
+        ("median, 3 %", (1.0, 1.0, 1.0), (1.029, 1.029, 9.0), Call.SAME),
+        ("mean, 3 % (nsys-ai)", (1.0, 1.0, 1.0), (1.0, 1.0, 1.1), Call.SLOWER),
+        ("mean, 3 % (nsys-ai)", (1.0, 1.0, 1.0), (1.0, 1.0, 1.08), Call.SAME),
+        ("do_bench medians, 3 %", (1.0, 1.0, 2.0, 2.0), (1.0, 1.0, 1.04, 1.04), Call.SLOWER),
+        ("bootstrap + Cliff's delta", (1.0, 1.001) * 15, (1.01, 1.011) * 15, Call.SLOWER),
+        ("bootstrap + Cliff's delta, 3 %", (1.0, 1.001) * 15, (1.01, 1.011) * 15, Call.SAME),
+        # Separate sides of n and n samples have p = 2 / (2n choose n): 2 / 924, 2 / 3432; 2 / 20, 2 / 70.
+        ("asv continuous", (1.0, 1.01, 1.02, 1.03, 1.04, 1.05), (2.0, 2.01, 2.02, 2.03, 2.04, 2.05), Call.SAME),
+        ("asv continuous", tuple(1 + i / 1000 for i in range(7)), tuple(1.2 + i / 1000 for i in range(7)), Call.SLOWER),
+        ("asv continuous", tuple(1 + i / 1000 for i in range(7)), tuple(1.09 + i / 1000 for i in range(7)), Call.SAME),
+        ("asv continuous", (1.0,) * 10 + (1.2,) * 20, (1.0,) * 10 + (1.35,) * 20, Call.SAME),
+        ("benchstat", (1.0, 1.1, 1.2), (2.0, 2.1, 2.2), Call.SAME),
+        ("benchstat", (1.0, 1.1, 1.2, 1.3), (2.0, 2.1, 2.2, 2.3), Call.SLOWER),
+        ("benchstat", (1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 2.0), Call.SAME),
+        ("benchstat", (1.0,) * 30, (1.0001,) * 30, Call.SLOWER),
+        # 24 and 36 equal samples of 60: p is 0.037, and 0.077 without the correction for ties.
+        ("benchstat", (1.0,) * 16 + (2.0,) * 14, (1.0,) * 8 + (2.0,) * 22, Call.SLOWER),
+        # The medians are surely apart, but a sample of one side exceeds one of the other in 54 % of the pairs only.
+        ("bootstrap + Cliff's delta", (1.0,) * 22 + (9.0,) * 8, (1.5,) * 22 + (0.1,) * 8, Call.SAME),
+    ],
+)
+def test_each_rule_draws_the_line_where_its_system_does(name, base, head, call):
+    assert RULE[name](base, head) is call
+
+
+@given(samples=st.lists(st.floats(1, 2), min_size=1, max_size=5).map(tuple))
+def test_the_bootstrap_of_the_median_is_that_of_all_resamples(samples):
+    medians = sorted(statistics.median(drawn) for drawn in itertools.product(samples, repeat=len(samples)))
+    ends = (math.ceil(share * len(medians) - 1e-9) - 1 for share in (0.025, 0.975))
+
+    assert bootstrap_median(samples) == pytest.approx([medians[max(0, end)] for end in ends])
+
+
+@pytest.mark.parametrize("n", range(7, 42, 2))
+def test_the_bootstrap_of_the_median_is_binomial(n):
+    """The median of an odd resample is at most the j-th sample where most of the n draws are."""
+    below = [
+        sum(math.comb(n, k) * j**k * (n - j) ** (n - k) for k in range(n // 2 + 1, n + 1)) / n**n for j in range(n + 1)
+    ]
+
+    expected = tuple(float(next(j for j in range(n + 1) if below[j] >= share)) for share in (0.025, 0.975))
+
+    assert bootstrap_median(tuple(range(n, 0, -1))) == expected
+
+
+@given(base=side, head=side)
+def test_the_effect_size_is_that_of_all_pairs_of_samples(base, head):
+    signs = [(h > b) - (h < b) for b in base for h in head]
+
+    assert cliffs_delta(base, head) == pytest.approx(sum(signs) / len(signs))
+
+
+@pytest.mark.parametrize(
+    ("u", "m", "n", "p"), [(2, 5, 5, 8 / 252), (23, 5, 5, 8 / 252), (0, 3, 4, 2 / 35), (6, 3, 4, 1.0)]
+)
+def test_the_exact_p_counts_orderings(u, m, n, p):
+    assert mann_whitney_p(u, m, n) == pytest.approx(p)
+
+
+def shares(sessions, name, setting):
+    return next(rule for rule in judge_anchors(sessions) if (rule.name, rule.setting) == (name, setting))
+
+
+def test_a_stored_run_is_the_base_of_every_other_unchanged_session():
+    sessions = (
+        an_audit_session(1, an_audit_case(base=STEADY, head=STEADY)),
+        an_audit_session(2, an_audit_case(base=STEADY, head=times(1.05))),
+        an_audit_session(3, an_audit_case(base=times(9), head=times(1.05), planted=0.05), planted=0.05),
+    )
+
+    stored = shares(sessions, "median, 3 %", Setting.STORED)
+    same_job = shares(sessions, "median, 3 %", Setting.SAME_JOB)
+
+    assert (stored.at(0.0).slower, stored.at(0.0).n) == (1, 2)
+    assert (stored.at(0.05).slower, stored.at(0.05).n) == (2, 2)
+    assert (same_job.at(0.0).slower, same_job.at(0.0).n) == (1, 2)
+    assert (same_job.at(0.05).faster, same_job.at(0.05).n) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        an_audit_session(2, device=a_device(name="NVIDIA L4")),
+        an_audit_session(2, an_audit_case(method="cuda-events")),
+        an_audit_session(2, an_audit_case(case="s256")),
+        an_audit_session(2, an_audit_case(base=(), head=())),
+    ],
+    ids=["device", "method", "case", "no samples"],
+)
+def test_only_like_is_held_against_like(other):
+    assert shares((an_audit_session(1), other), "median, 3 %", Setting.STORED).at(0.0).n == 0
+
+
+def test_a_stored_run_is_held_against_runs_of_the_same_card_where_it_is_known():
+    cards = ("a" * 16, "a" * 16, "b" * 16, "", "")
+    sessions = tuple(an_audit_session(number, card=card) for number, card in enumerate(cards))
+
+    assert shares(sessions, "median, 3 %", Setting.STORED).at(0.0).n == 4  # both ways: of the first two, the last two
+    assert shares(sessions, "median, 3 %", Setting.SAME_JOB).at(0.0).n == 5
+
+
+@pytest.mark.parametrize(
+    ("cards", "kind", "said", "known", "unknown"),
+    [
+        (("a" * 16, "a" * 16), "cuda", "; 1 card; 2 A/A", 1, 0),
+        (("a" * 16, "b" * 16, ""), "cuda", "; 2 cards, not recorded in 1 session; 3 A/A", 2, 1),
+        (("", ""), "cuda", "; cards not recorded; 2 A/A", 0, 2),
+        (("", ""), "cpu", "driver 580.159.03; 2 A/A", 0, 0),
+    ],
+)
+def test_the_audit_says_on_how_many_cards(tmp_path, cards, kind, said, known, unknown):
+    path = tmp_path / "audit.jsonl"
+    for number, card in enumerate(cards):
+        append_session(path, an_audit_session(number, card=card, device=a_device(kind=kind)))
+
+    assert said in run("--show", path, "--markdown").stdout
+    document = json.loads(run("--show", path, "--json").stdout)
+    assert (document["cards"], document["sessions_without_card"]) == (known, unknown)
+
+
+def test_a_line_from_before_cards_were_recorded_is_read():
+    line = dump_session(an_audit_session(1)).replace('"card":"",', "")
+
+    assert "card" not in line
+    assert load_sessions(line, "a.jsonl") == ((an_audit_session(1),), ())
+
+
+def test_a_card_is_told_from_others_without_its_name():
+    one, other = (card_hash(f"GPU-{digit}7a5b5ea-0000-4b1c-8a55-0123456789ab") for digit in "01")
+
+    assert one != other
+    assert "7a5b5ea" not in one
+    assert card_hash(None) == ""
+    assert dump_session(an_audit_session(1, card=one))
+
+
+def test_of_many_comparisons_the_same_ones_are_drawn_each_time():
+    sessions = [an_audit_session(n, an_audit_case(head=times(1 + n / 200))) for n in range(20)]
+
+    drawn = shares(sessions, "median, 3 %", Setting.STORED)
+
+    assert drawn.at(0.0).n == MOST_STORED < 20 * 19
+    assert drawn == shares(sessions[::-1], "median, 3 %", Setting.STORED)
+    assert 100 < drawn.at(0.0).slower < 190  # of all 380, 266 are
+
+
+# What people see
+
+
+def test_the_tables_of_recorded_sessions(audit_file, golden):
+    shown = run("--show", audit_file, "--markdown")
+
+    assert shown.exit_code == 0
+    golden("audit.md", shown.stdout)
+
+
+def test_the_terminal_and_json_say_the_same(audit_file):
+    text, document = run("--show", audit_file), json.loads(run("--show", audit_file, "--json").stdout)
+
+    assert text.exit_code == 0
+    assert "0 REGRESSION, 0 SPEEDUP" in text.stdout
+    assert document["unchanged"]["verdicts"] == 24
+    assert {rule["base_from"] for rule in document["rules"]} == {"stored run", "same job"}
+    assert [point["regression"] for point in document["curve"] if point["duration_class"] == ">= 20 us"][2:] == [18, 18]
+
+
+def test_several_files_are_shown_together(audit_file, tmp_path):
+    append_session(tmp_path / "b.jsonl", an_audit_session(0xABC))
+
+    shown = json.loads(run("--show", audit_file, tmp_path / "b.jsonl", audit_file, "--json").stdout)
+
+    assert shown["sessions"] == 25
+
+
+def test_a_line_that_was_cut_off_is_told_on_stderr(audit_file):
+    audit_file.write_bytes(audit_file.read_bytes()[:-50])
+
+    shown = run("--show", audit_file)
+
+    assert shown.exit_code == 0
+    assert "audit.jsonl:24: the line was cut off" in shown.stderr
+
+
+def test_names_cannot_break_a_table():
+    text = render_audit_markdown(
+        report_of(an_audit_session(1, an_audit_case(case="a|b<img>@you\n"), device=a_device(name="<b>")))
+    )
+
+    assert "a|b" not in text
+    assert "<img" not in text
+    assert "<b>" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--show"], "--show needs at least one audit file"),
+        (["--show", "missing.jsonl"], "missing.jsonl: there is no such audit file"),
+        (["--show", "{empty}"], "the audit holds no session"),
+        (["--show", "{folder}"], "cannot be read"),
+        (["--show", "{text}"], "other.txt:1: not JSON"),
+    ],
+)
+def test_what_cannot_be_shown_is_a_usage_error(arguments, complaint, tmp_path):
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "other.txt").write_text("a report\n")
+    places = {"empty": tmp_path / "empty.jsonl", "folder": tmp_path, "text": tmp_path / "other.txt"}
+
+    shown = run(*(argument.format(**places) for argument in arguments))
+
+    assert shown.exit_code == 2
+    assert complaint in shown.stderr
+
+
+def test_the_picture_is_the_same_each_time_and_legible_on_any_background(audit_file, tmp_path):
+    pictures = [tmp_path / "one.svg", tmp_path / "two.svg"]
+    for picture in pictures:
+        assert run("--show", audit_file, "--plot", picture).exit_code == 0
+    one, two = (picture.read_text(encoding="utf-8") for picture in pictures)
+
+    assert one == two
+    assert "date" not in one.lower()
+    assert "fill: #ffffff" in one
+    assert ET.fromstring(one).tag.endswith("svg")
+
+
+def test_another_audit_gives_another_picture():
+    same, planted = (report_of(*recorded_sessions(steps)) for steps in ((0.0, 0.02), (0.0, 0.05)))
+
+    assert render_plot(same) != render_plot(planted)
+    assert "<svg" in render_plot(report_of(an_audit_session(1)))
+
+
+def test_without_matplotlib_the_error_names_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+    with pytest.raises(ConfigError, match="matplotlib") as caught:
+        render_plot(report_of(an_audit_session(1)))
+    assert "pip install 'matplotlib" in caught.value.hint

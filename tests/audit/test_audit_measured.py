@@ -1,0 +1,66 @@
+"""`ci-perf audit` from end to end: sessions of a kernel with its own clock on the CPU, appended to a file."""
+
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from ci_perf.audit.file import read_sessions
+from ci_perf.cli import program
+from ci_perf.measure import turns
+from tests.measure.test_against import NAP, TOML
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch, bare_python):
+    """The current folder, with one kernel of 2.5 ms by its own clock."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CI_PERF_PYTHON", str(bare_python))
+    for name in [n for n in os.environ if n.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(turns, "SAMPLES", 1)
+    kernel = tmp_path / "kernels" / "nap"
+    kernel.mkdir(parents=True)
+    (kernel / "kernel.toml").write_text(TOML.format(microseconds=2500))
+    (kernel / "kernel.py").write_text(NAP.format(factor=1.0))
+    return tmp_path
+
+
+def audit(*arguments):
+    return CliRunner().invoke(program, ["audit", "--file", "audit.jsonl", "--ladder", "0,10%", *arguments])
+
+
+def test_two_calls_append_to_one_file_and_record_what_was_really_planted(folder):
+    file = folder / "audit.jsonl"
+    first = audit("--markdown")
+    before = file.read_text()
+    second = audit("--ladder", "0")
+
+    assert (first.exit_code, second.exit_code) == (0, 0), first.output + second.output
+    assert file.read_text().startswith(before)
+    sessions, warnings = read_sessions([file])
+    assert [(session.planted, session.cases[0].planted) for session in sessions] == [(0.0, 0.0), (0.1, 0.1), (0.0, 0.0)]
+    assert all(case.id == "nap/one" and len(case.ratios) >= 5 for s in sessions for case in s.cases)
+    assert all(s.control_case == "nap/one" and len(s.control) >= 5 for s in sessions)
+    assert sessions[1].cases[0].launches % 10 == 0
+    assert len({session.session for session in sessions}) == 3
+    assert warnings == ()
+
+
+def test_a_file_that_cannot_be_read_is_refused_before_anything_is_measured_and_stays_as_it_was(folder):
+    file = folder / "audit.jsonl"
+    file.write_text('{"schema": "something else"}\n')
+    refused = audit()
+
+    assert refused.exit_code == 2
+    assert "audit.jsonl" in refused.stderr
+    assert file.read_text() == '{"schema": "something else"}\n'
+    assert not (folder / "ci-perf-run").exists()
+
+
+def test_no_minutes_measure_nothing_and_that_is_said(folder):
+    ran = audit("--minutes", "0")
+
+    assert ran.exit_code == 0, ran.output
+    assert "0 minutes are over: 0 of 2 sessions were measured" in ran.stderr
+    assert not (folder / "audit.jsonl").exists()

@@ -1,0 +1,277 @@
+"""Random cases: what is drawn, what is tried in place of a failing one, and the whole program around them."""
+
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ci_perf.checks.order import fuzz
+from ci_perf.judge.report import build_report
+from ci_perf.userside import strides
+from ci_perf.values import store
+from ci_perf.values.codec import dump_run, load_run
+from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.kernel import FuzzRange
+from ci_perf.values.kernel_toml import parse_kernel
+from ci_perf.values.measurement import Failure
+from ci_perf.values.random_cases import MOST_TRIES, STRIDE_KINDS, case_name, draw, fuzz_jobs, named_case, smaller
+from ci_perf.values.verdict import Verdict
+from tests.builders import a_cpu, a_run, a_spec
+from tests.cli.test_run import ci_perf, repository  # noqa: F401 # a fixture for every test here
+from tests.measure.test_flow import SOUND, Disk, Quiet
+from tests.project.test_project import ROOT
+
+SIZES = a_spec("k", cases={"a": {"n": 8, "m": 16, "dtype": "f16"}})
+
+
+def ranged(**ranges):
+    return replace(SIZES, fuzz=ranges)
+
+
+ranges = st.builds(
+    lambda least, more, step: FuzzRange(min=least, max=(least // step + 1) * step + more, multiple_of=step),
+    st.integers(0, 5000),
+    st.integers(0, 5000),
+    st.integers(1, 64),
+)
+
+
+@given(found=ranges, seed=st.integers(0, 10**18 - 1), number=st.integers(0, 10**6))
+def test_a_size_keeps_its_range_and_multiple_and_the_case_is_a_function_of_its_name(found, seed, number):
+    spec = ranged(n=found)
+    params = draw(spec, seed, number)
+
+    assert found.min <= params["n"] <= found.max
+    assert params["n"] % found.multiple_of == 0
+    assert (params["m"], params["dtype"]) == (16, "f16")
+    assert draw(spec, *named_case(f"k/{case_name(seed, number)}")[1:]) == params
+
+
+def test_ends_neighbours_of_powers_of_two_and_odd_sizes_come_often():
+    drawn = [draw(ranged(n=FuzzRange(min=0, max=4096)), 1, i)["n"] for i in range(400)]
+
+    assert {0, 1, 4095, 4096} <= set(drawn)
+    assert sum(n in {0, 1, 4095, 4096} for n in drawn) > 80
+    assert sum(n % 2 for n in drawn) > 200
+    assert sum(0 < n < 64 for n in drawn) > 60, "small sizes are as likely as large ones"
+
+
+def test_every_value_of_a_list_comes_and_other_seeds_give_other_cases():
+    spec = ranged(dtype=FuzzRange(values=("f16", "f32")), n=FuzzRange(min=1, max=10**6))
+    of = {seed: [draw(spec, seed, i) for i in range(30)] for seed in (1, 2)}
+
+    assert {params["dtype"] for params in of[1]} == {"f16", "f32"}
+    assert of[1] != of[2]
+
+
+def test_every_other_case_has_inputs_that_are_not_contiguous_in_each_way_unless_the_table_says_which():
+    any_way, named = ranged(n=FuzzRange(min=1, max=9)), ranged(strides=FuzzRange(values=("padded",)))
+    drawn = Counter(draw(any_way, 1, i)["strides"] for i in range(400))
+
+    assert set(drawn) == set(STRIDE_KINDS)
+    assert 160 < drawn["contiguous"] < 240
+    assert min(drawn.values()) > 20
+    assert {draw(named, 1, i)["strides"] for i in range(20)} == {"padded"}
+
+
+def test_the_worker_makes_every_order_of_memory_that_is_drawn():
+    assert {*strides.VIEWS, "mixed"} == set(STRIDE_KINDS)
+    schema = json.loads((ROOT / "ci_perf/schemas/kernel.schema.json").read_text())
+    _, listed = schema["properties"]["fuzz"]["properties"]["strides"]["oneOf"]
+    assert tuple(listed["items"]["enum"]) == STRIDE_KINDS
+
+
+def test_contiguous_inputs_are_tried_before_smaller_ones():
+    spec = ranged(n=FuzzRange(min=1, max=64))
+    first, *others = smaller(spec, {"n": 9, "m": 16, "dtype": "f16", "strides": "padded"})
+
+    assert first == {"n": 9, "m": 16, "dtype": "f16", "strides": "contiguous"}
+    assert all(candidate["n"] < 9 for candidate in others)
+
+
+@given(found=ranges, seed=st.integers(0, 99))
+def test_smaller_cases_are_smaller_keep_the_range_and_come_to_an_end(found, seed):
+    spec = ranged(n=found, m=FuzzRange(min=1, max=64))
+    params = draw(spec, seed, 0)
+    for candidate in smaller(spec, params):
+        assert (candidate["n"], candidate["m"]) < (params["n"] + 1, params["m"] + 1)
+        assert found.min <= candidate["n"] <= params["n"]
+        assert candidate["n"] % found.multiple_of == 0
+    least = {"n": -(-found.min // found.multiple_of) * found.multiple_of, "m": 1, "strides": "contiguous"}
+    assert not list(smaller(spec, {**params, **least}))
+
+
+class WrongFrom:
+    """Verifies, and finds every output wrong from a size on."""
+
+    def __init__(self, size, code="wrong-output"):
+        self.size, self.code, self.asked = size, code, []
+
+    def verify(self, jobs):
+        for job in jobs:
+            self.asked.append(job.params["n"])
+            yield job, Failure("verify", self.code, "far off") if job.params["n"] >= self.size else SOUND
+
+    def seconds_used(self):
+        return 0.0
+
+
+def fuzzed(lab, count=12):
+    spec = ranged(n=FuzzRange(min=0, max=4096))
+    blank = a_run(kernels=(spec,), devices=(a_cpu(),), finished=False)
+    jobs = fuzz_jobs([spec], [], ["cpu"], seed=7, count=count)
+    return fuzz(replace(blank, measurements=()), jobs, lab, save=Disk().save, progress=Quiet())
+
+
+def test_a_failing_case_is_a_row_that_says_how_to_run_it_again_and_how_small_it_can_be():
+    run = fuzzed(WrongFrom(100))
+    report = build_report(load_run(dump_run(run), "run.json"))
+    (of,) = run.fuzzed
+    row = report.rows[0].finding
+
+    assert report == build_report(run)
+    assert (of.cases, len(report.rows)) == (12, len(of.failures))
+    assert (row.verdict, row.code, report.exit_status) == (Verdict.FAILED, "wrong-output", 1)
+    assert row.sentence.startswith("fuzz: far off; with dtype=f16, m=16, n=")
+    assert f"again with `ci-perf run k/{of.failures[0].case}`" in row.sentence
+    assert all(100 <= failure.smallest["n"] < 200 for failure in of.failures if failure.params["n"] >= 200)
+
+
+def test_a_forged_device_is_refused_with_its_key():
+    text = dump_run(fuzzed(WrongFrom(100))).replace('"device": "cpu"', '"device": "cuda"')
+    with pytest.raises(FormatError, match=r"key `fuzzed\[0\].device`"):
+        load_run(text, "run.json")
+
+
+def test_the_search_for_a_smaller_case_is_bounded_and_a_hang_is_not_repeated():
+    wrong, hangs = WrongFrom(100), WrongFrom(100, "timeout")
+    failures = len(fuzzed(wrong).fuzzed[0].failures)
+    fuzzed(hangs)
+
+    assert len(wrong.asked) <= 12 + failures * MOST_TRIES
+    assert len(hangs.asked) == 12
+
+
+def test_patterns_choose_kernels_or_name_one_case():
+    specs = [ranged(n=FuzzRange(min=1, max=9)), a_spec("other")]
+    ids = [job.id for job in fuzz_jobs(specs, ["k"], ["cpu"], seed=1, count=2)]
+
+    assert ids == ["k/fuzz-1-0", "k/fuzz-1-1"]
+    assert [job.id for job in fuzz_jobs(specs, ["k/fuzz-7-3"], ["cpu"], seed=1, count=0)] == ["k/fuzz-7-3"]
+    for pattern in ("other", "k/s128", "other/fuzz-1-1"):
+        with pytest.raises(ConfigError, match=r"\[fuzz\] table"):
+            fuzz_jobs(specs, [pattern], ["cpu"], seed=1, count=2)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("sequence = [1]", "key `fuzz.sequence`: no case has this parameter"),
+        ("n = { min = 5, max = 4 }", "key `fuzz.n`: no number lies from 5 to 4"),
+        ("n = { min = 5, max = 7, multiple_of = 8 }", "key `fuzz.n`: no multiple of 8 lies from 5 to 7"),
+        ("n = 3", "key `fuzz.n`"),
+        ('strides = ["diagonal"]', "key `fuzz.strides"),
+        ('strides = "sometimes"', "key `fuzz.strides"),
+        ("strides = { min = 0, max = 3 }", "key `fuzz.strides"),
+        ("n = { min = -1, max = 7 }", "key `fuzz.n"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_file_and_key(table, message):
+    toml = f'entry = "kernel.py"\n[cases.a]\nn = 1\n[fuzz]\n{table}\n'
+    with pytest.raises(ConfigError) as error:
+        parse_kernel(toml, name="k", folder="kernels/k")
+    assert message in str(error.value)
+    assert str(error.value).startswith("kernels/k/kernel.toml")
+
+
+def test_a_parameter_of_that_name_is_refused_beside_a_fuzz_table_and_nowhere_else():
+    toml = 'entry = "kernel.py"\n[cases.a]\nstrides = 1\n'
+    assert parse_kernel(toml, name="k", folder="k").cases == {"a": {"strides": 1}}
+    with pytest.raises(ConfigError, match=r"key `cases.a.strides`"):
+        parse_kernel(toml + "n = 1\n[fuzz]\nn = [1]\n", name="k", folder="k")
+
+
+SUM = """
+def make_inputs(rng, device, n):
+    return [rng.random() for _ in range(n)]
+
+def launch(values):
+    return sum(values) if len(values) % 32 else 0.0
+
+def reference(values):
+    return sum(values)
+"""
+TOML = 'entry = "kernel.py"\ndevices = ["cpu"]\n[cases.a]\nn = 5\n[fuzz]\nn = { min = 0, max = 600 }\n'
+
+
+def test_the_program_finds_the_sizes_that_a_kernel_forgets_and_runs_one_again_by_name(tmp_path):
+    folder = tmp_path / "kernels/sum"
+    folder.mkdir(parents=True)
+    (folder / "kernel.toml").write_text(TOML)
+    (folder / "kernel.py").write_text(SUM)
+    done = ci_perf("run", "--fuzz", "60", "--seed", "7", "--json")
+    rows = json.loads(done.stdout)["cases"]
+    run = store.read_run(tmp_path / "ci-perf-run")
+
+    assert done.exit_code == 1
+    assert rows
+    assert all(row["verdict"] == "FAILED" for row in rows)
+    assert all(failure.params["n"] % 32 == 0 and failure.params["n"] for failure in run.fuzzed[0].failures)
+    assert (run.measurements, run.fuzzed[0].cases) == ((), 60)
+    again = ci_perf("run", f"sum/{rows[0]['case']}", "--json")
+    assert json.loads(again.stdout)["cases"][0]["code"] == "wrong-output"
+    for command in (("baseline", "accept", "ci-perf-run"), ("merge", "ci-perf-run")):
+        assert ci_perf(*command).exit_code == 2
+
+
+DOUBLE = """
+import torch
+
+def make_inputs(rng, device, n):
+    return {"x": torch.rand(n, 7, generator=rng)}
+
+def launch(inputs):
+    x = inputs["x"]
+    LOOK
+    return 2 * torch.as_strided(x, x.shape, (7, 1), x.storage_offset())  # as if its elements lay one after another
+
+def reference(inputs):
+    return 2 * inputs["x"].double()
+"""
+REFUSES = "if not x.is_contiguous(): raise ValueError('x must be contiguous')"
+
+
+def test_the_program_finds_a_kernel_that_ignores_strides_and_lets_one_refuse_that_says_so(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("CI_PERF_PYTHON", sys.executable)
+    toml = TOML.replace("max = 600", "max = 9")
+    for name, table, look in (
+        ("ignores", "", "pass"),
+        ("copies", "", "x = x.contiguous()"),
+        ("refuses", 'strides = "refused"', REFUSES),
+        ("raises", "", REFUSES),
+    ):
+        (tmp_path / "kernels" / name).mkdir(parents=True)
+        (tmp_path / "kernels" / name / "kernel.toml").write_text(toml + table + "\n")
+        (tmp_path / "kernels" / name / "kernel.py").write_text(DOUBLE.replace("LOOK", look))
+    done = ci_perf("run", "--fuzz", "12", "--seed", "7", "--json")
+    run = store.read_run(tmp_path / "ci-perf-run")
+    of = {fuzzed.kernel: fuzzed for fuzzed in run.fuzzed}
+    failed = {name: {(f.params["strides"], f.failure.code) for f in one.failures} for name, one in of.items()}
+
+    assert done.exit_code == 1
+    assert {name for name, kinds in failed.items() if kinds} == {"ignores", "raises"}
+    assert {code for _, code in failed["ignores"]} == {"wrong-output"}
+    assert {code for _, code in failed["raises"]} == {"raised"}
+    assert {"padded", "stepped", "transposed"} & {kind for kind, _ in failed["ignores"]}
+    assert "contiguous" not in {kind for kinds in failed.values() for kind, _ in kinds}
+    assert (of["refuses"].refused > 0, of["copies"].refused) == (True, 0)
+    assert f"{of['refuses'].refused} of them refused" in json.loads(done.stdout)["headline"]
+    first = of["ignores"].failures[0]
+    assert all((f.smallest or f.params)["strides"] == f.params["strides"] for f in of["ignores"].failures)
+    again = ci_perf("run", f"ignores/{first.case}", "--json")
+    assert f"strides={first.params['strides']}" in json.loads(again.stdout)["cases"][0]["sentence"]

@@ -1,0 +1,588 @@
+"""The whole program in repositories of its own: real files, real worker processes, on the CPU."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from ci_perf.cli import program
+from ci_perf.values import store
+from ci_perf.values.settings import SETTINGS, variable
+from tests.measure.test_against import NAP
+from tests.measure.test_worker import is_alive
+
+# Turns on the clock of the measurement, so that its time is the same however busy the machine is.
+SPIN = """
+from time import perf_counter
+
+def make_inputs(rng, device, **case):
+    return case.get("ms", 0.01) / 1e3
+
+def launch(seconds):
+    end = perf_counter() + seconds
+    while perf_counter() < end:
+        pass
+    return seconds
+
+def reference(seconds):
+    return seconds
+
+def cost(**case):
+    return {"flop": 2.0, "bytes": 8.0}
+"""
+BROKEN = SPIN.replace("return seconds", "return 2.0", 1)
+TOML = 'entry = "kernel.py"\ndevices = ["cpu"]\n'
+BRIEF = ("--processes", "1", "--samples", "5")
+ACCEPTABLE = ("--processes", "5", "--samples", "5")
+
+
+@pytest.fixture(autouse=True)
+def repository(tmp_path, monkeypatch, bare_python):
+    """An empty repository, and an environment in which nothing is set but the interpreter."""
+    settle(monkeypatch, tmp_path, bare_python)
+    return tmp_path
+
+
+def settle(monkeypatch, root, python):
+    for name in ("GITHUB_EVENT_NAME", *(variable(setting.name) for setting in SETTINGS)):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CI_PERF_PYTHON", python)
+    monkeypatch.chdir(root)
+
+
+def a_kernel(root, name="spin", *, source=SPIN, toml=TOML, cases=(("short", "ms = 0.01"),)):
+    folder = root / "kernels" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = "".join(f"[cases.{case}]\n{params}\n" for case, params in cases)
+    (folder / "kernel.toml").write_text(toml + tables)
+    (folder / "kernel.py").write_text(source)
+
+
+def ci_perf(*arguments):
+    return CliRunner().invoke(program, [str(argument) for argument in arguments])
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def verdicts(done):
+    return {
+        f"{case['kernel']}/{case['case']}": (case["verdict"], case["code"]) for case in json.loads(done.stdout)["cases"]
+    }
+
+
+@pytest.fixture(scope="module")
+def broken_run(tmp_path_factory, bare_python):
+    """A run of three kernels, one of which is broken; made once, read by many tests."""
+    root = tmp_path_factory.mktemp("broken")
+    for name in ("alpha", "broken", "omega"):
+        a_kernel(root, name, source=BROKEN if name == "broken" else SPIN)
+    with pytest.MonkeyPatch.context() as patch:
+        settle(patch, root, bare_python)
+        done = ci_perf("run", *ACCEPTABLE)
+    return root / "ci-perf-run", done
+
+
+def test_a_broken_kernel_is_a_red_row_and_costs_the_others_nothing(broken_run):
+    folder, done = broken_run
+    run = store.read_run(folder)
+
+    assert done.exit_code == 1
+    assert run.finished
+    assert [(m.kernel, len(m.replicates), bool(m.failure)) for m in run.measurements] == [
+        ("alpha", 5, False),
+        ("broken", 0, True),
+        ("omega", 5, False),
+    ]
+    assert "broken/short  FAILED" in done.stdout
+    assert "1 failed kernel, 2 new cases" in done.stdout
+    assert "Mend the failed kernels first" in done.stdout
+
+
+def test_a_run_leaves_its_files_and_prints_the_comment(broken_run):
+    folder, done = broken_run
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+    assert found == {
+        "index.md",
+        "run.json",
+        "report.md",
+        "smoke.txt",
+        "env.txt",
+        "key_metrics.csv",
+        "logs",
+        "logs/worker.stderr.txt",
+        "logs/worker.stdout.txt",
+    }
+    assert done.stdout.endswith((folder / "report.md").read_text())
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "zip", "zip-of-folder"])
+def test_a_replay_says_what_the_run_said(broken_run, tmp_path, kind):
+    folder, done = broken_run
+    archive = tmp_path / "run.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.write(folder / "run.json", "run.json" if kind == "zip" else "artifact/ci-perf-run/run.json")
+    path = {"file": folder / "run.json", "folder": folder}.get(kind, archive)
+    replayed = ci_perf("replay", path)
+
+    assert replayed.exit_code == done.exit_code == 1
+    assert done.stdout.startswith(replayed.stdout)
+    assert replayed.stdout.endswith("nothing is known of their speed.\n")
+
+
+def test_a_report_comes_in_every_form_and_never_fails(broken_run):
+    folder, _ = broken_run
+    texts = {}
+    for form in ("--text", "--json", "--csv", "--junit", "--html", "--markdown"):
+        done = ci_perf("report", folder, form)
+        assert done.exit_code == 0
+        texts[form] = done.stdout
+
+    assert json.loads(texts["--json"])["exit_status"] == 1
+    assert texts["--csv"] == (folder / "key_metrics.csv").read_text()
+    assert ElementTree.fromstring(texts["--junit"]).get("failures") == "1"
+    assert texts["--html"].startswith("<!doctype html>")
+    assert texts["--markdown"] == (folder / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(lambda text: text[: len(text) // 2], "not JSON", id="truncated"),
+        pytest.param(lambda _: "", "hint: the file is empty", id="empty"),
+        pytest.param(lambda _: '{"results": []}', "key `schema`: None is not a ci-perf schema", id="foreign"),
+        pytest.param(lambda _: "[1]", "key `schema`: None is not a ci-perf schema", id="list"),
+        pytest.param(lambda text: text.replace("run:1", "run:2"), "written by a newer ci-perf", id="newer"),
+        pytest.param(lambda text: text.replace("run:1", "baseline:1"), "this is a baseline file", id="baseline"),
+        pytest.param(lambda text: text.replace('"cpu"', '"tpu"'), "is not one of", id="unknown-device"),
+        pytest.param(lambda _: "version https://git-lfs.github.com/spec/v1\n", "git lfs pull", id="lfs-pointer"),
+        pytest.param(lambda _: "\udcff", "cannot be read", id="not-utf-8"),
+    ],
+)
+def test_a_file_that_is_no_run_is_refused_in_one_line(broken_run, tmp_path, damage, message):
+    text = damage((broken_run[0] / "run.json").read_text())
+    (tmp_path / "run.json").write_text(text, errors="surrogateescape")
+    done = ci_perf("replay", "run.json")
+
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert done.stderr.startswith("error: run.json: ")
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def a_broken_zip(path, content):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("run.json", content)
+    path.write_bytes(path.read_bytes().replace(b"cpu", b"gpu", 1))
+
+
+def test_an_archive_that_is_damaged_or_holds_no_run_is_refused_in_one_line(broken_run, tmp_path):
+    a_broken_zip(tmp_path / "damaged.zip", (broken_run[0] / "run.json").read_text())
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as file:
+        file.writestr("a/run.json", "{}")
+        file.writestr("b/run.json", "{}")
+    damaged, two, gone = (ci_perf("replay", name) for name in ("damaged.zip", "two.zip", "gone.zip"))
+
+    assert {damaged.exit_code, two.exit_code, gone.exit_code} == {2}
+    assert damaged.stderr.startswith("error: damaged.zip: the archive cannot be unpacked: Bad CRC-32")
+    assert two.stderr == "error: two.zip: holds 2 files called run.json, expected one\n"
+    assert gone.stderr == "error: gone.zip: there is no run\nhint: `ci-perf run` writes one\n"
+
+
+def test_accept_then_an_unchanged_run_then_a_planted_slowdown(repository):
+    """The promise of the tool, end to end: no false alarm, and a real one."""
+    toml = TOML + "[cases.long]\nmicroseconds = 50\n"
+    a_kernel(repository, "nap", source=NAP.format(factor=1.0), toml=toml, cases=())
+    six = ("--processes", "6", "--samples", "5")
+
+    first = ci_perf("run", *six, "--json")
+    assert verdicts(first) == {"nap/long": ("NEW", "no-baseline")}
+    accepted = ci_perf("baseline", "accept", "ci-perf-run")
+    assert (accepted.exit_code, accepted.stdout.count("wrote baselines/cpu-")) == (0, 1)
+    assert ci_perf("baseline", "check").stdout == "1 baseline files, 0 problems\n"
+    assert ci_perf("baseline", "diff", "ci-perf-run", "--json").stdout == "[]\n"
+
+    second = ci_perf("run", *six, "--json")
+    assert verdicts(second) == {"nap/long": ("UNCHANGED", "within-noise")}
+    assert second.exit_code == 0
+
+    planted = ci_perf("run", *six, "--json", "--plant-slowdown", "50%")
+    assert verdicts(planted) == {"nap/long": ("REGRESSION", "slower")}
+    assert planted.exit_code == 1
+    assert json.loads(planted.stdout)["cases"][0]["change"]["ratio"] == pytest.approx(1.5, rel=0.01)
+    assert json.loads(planted.stdout)["planted"] == 0.5
+    (measurement,) = store.read_run(repository / "ci-perf-run").measurements
+    assert [replicate.batch for replicate in measurement.replicates] == [0] * 6 + [1] * 6
+
+    for command in ("accept", "diff"):
+        refused = ci_perf("baseline", command, "ci-perf-run")
+        assert refused.exit_code == 2
+        assert "this run was slowed down on purpose" in refused.stderr
+
+
+def test_baselines_are_made_of_whole_finished_runs_only(broken_run, repository):
+    folder, _ = broken_run
+    text = (folder / "run.json").read_text()
+    (repository / "unfinished.json").write_text(text.replace('"finished": true', '"finished": false'))
+    refusals = {
+        ("unfinished.json",): "unfinished.json: this run did not finish",
+        (folder,): "no usable time for case `broken/short`",
+        (folder, "beta"): "the run has no kernel `beta`",
+    }
+    for arguments, message in refusals.items():
+        done = ci_perf("baseline", "accept", *arguments)
+        assert done.exit_code == 2
+        assert message in done.stderr
+    assert not (repository / "baselines").exists()
+
+    assert ci_perf("baseline", "accept", folder, "alpha").exit_code == 0
+    diff = ci_perf("baseline", "diff", folder, "omega", "--json")
+    assert [(row["kernel"], row["what"], row["old"]) for row in json.loads(diff.stdout)] == [("omega", "added", None)]
+
+
+def test_baseline_check_names_each_problem_and_fails(broken_run, repository):
+    a_kernel(repository, "alpha", cases=(("other", "ms = 0.01"),))
+    ci_perf("baseline", "accept", broken_run[0], "alpha")
+    (file,) = (repository / "baselines").glob("*/alpha.json")
+    file.with_name("beta.json").write_text(file.read_text().replace("\n", "\n "))
+    file.with_name("gamma.json").write_text("{")
+    done = ci_perf("baseline", "check")
+
+    assert done.exit_code == 2
+    for complaint in (
+        "alpha.json: key `cases.short`: the kernel has no such case",
+        "beta.json: holds alpha on ",
+        "beta.json: not in canonical form",
+        "gamma.json: not JSON",
+        "3 baseline files, 5 problems",
+    ):
+        assert complaint in done.stdout
+
+
+def test_a_damaged_baseline_stops_the_run_before_anything_is_measured(broken_run, repository):
+    a_kernel(repository, "alpha")
+    ci_perf("baseline", "accept", broken_run[0], "alpha")
+    (file,) = (repository / "baselines").glob("*/alpha.json")
+    good, run_file = file.read_text(), repository / "ci-perf-run/run.json"
+    ci_perf("run", *BRIEF)
+    before = run_file.read_text()
+    file.write_text("{")
+    done = ci_perf("run", *BRIEF)
+
+    assert done.exit_code == 2
+    assert "alpha.json: not JSON" in done.stderr
+    assert run_file.read_text() == before
+    file.write_text(good)
+    assert ci_perf("run", *BRIEF).exit_code == 0
+
+
+def test_a_gpu_that_is_asked_for_and_not_there_is_the_machines_fault(repository):
+    a_kernel(repository)
+    done = ci_perf("run", "--device", "cuda")
+
+    assert done.exit_code == 3
+    assert "error: no GPU to measure on" in done.stderr
+    assert "hint: `ci-perf doctor` says what is missing" in done.stderr
+
+
+def test_a_profiler_that_is_asked_for_without_a_gpu_changes_nothing_on_a_cpu(repository):
+    a_kernel(repository)
+
+    assert ci_perf("run", *BRIEF, "--profile", "ncu").exit_code == 0
+
+
+def test_a_kernel_for_gpus_only_has_its_reference_timed_and_says_so(repository):
+    a_kernel(repository, toml=TOML.replace("cpu", "cuda"))
+    done = ci_perf("run", *BRIEF, "--json")
+
+    assert done.exit_code == 0
+    assert [note["code"] for note in json.loads(done.stdout)["notes"]] == ["no-gpu", "reference-timed"]
+    (measurement,) = store.read_run(repository / "ci-perf-run").measurements
+    assert measurement.replicates[0].method == "perf-counter/reference"
+
+
+def test_a_pattern_that_matches_nothing_is_said_before_anything_starts(repository):
+    a_kernel(repository)
+    done = ci_perf("run", "spinn")
+
+    assert done.exit_code == 2
+    assert done.stderr == "error: no case matches `spinn`\nhint: did you mean spin?\n"
+    assert not (repository / "ci-perf-run").exists()
+
+
+def by_flag(name, value, root):
+    del root
+    return (f"--{name}", value), f"flag --{name}"
+
+
+def by_environment(name, value, root):
+    del root
+    os.environ[variable(name)] = value
+    return (), f"environment {variable(name)}"
+
+
+def by_file(name, value, root):
+    (root / "ci-perf.toml").write_text(f'{name} = "{value}"\n')
+    return (), f"ci-perf.toml: key `{name}`"
+
+
+def by_pyproject(name, value, root):
+    (root / "pyproject.toml").write_text(f'[tool.ci-perf]\n{name} = "{value}"\n')
+    return (), f"pyproject.toml: key `{name}`"
+
+
+SOURCES = [by_flag, by_environment, by_file, by_pyproject]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("processes", "six", "'six' is not a number"),
+        ("regression-threshold", "3", "'3' is not between 0 and 1\nhint: did you mean 3%?"),
+        ("fail-on", "regresion", "`regresion` is none of regression,"),
+        ("profile", "nsight", "'nsight' is none of auto, none, nsys, ncu"),
+    ],
+)
+def test_a_wrong_value_names_its_source_and_its_key(repository, monkeypatch, source, name, value, message):
+    monkeypatch.setenv(variable(name), "")
+    a_kernel(repository)
+    flags, where = source(name, value, repository)
+    done = ci_perf("run", *flags)
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {where}: {message}")
+
+
+@pytest.mark.parametrize("source", [by_file, by_pyproject])
+def test_an_unknown_key_is_no_setting(repository, source):
+    a_kernel(repository)
+    _, where = source("proceses", "3", repository)
+    done = ci_perf("run")
+
+    assert done.exit_code == 2
+    assert done.stderr == f"error: {where}: there is no such setting\nhint: did you mean processes?\n"
+
+
+def test_a_settings_file_that_is_no_toml_is_named(repository):
+    (repository / "ci-perf.toml").write_text("samples =\n")
+
+    assert ci_perf("list").stderr.startswith("error: ci-perf.toml: Invalid value (at line 1")
+
+
+def test_another_file_of_settings_stands_in_for_the_usual_one(repository):
+    a_kernel(repository, toml=TOML)
+    (repository / "ci-perf.toml").write_text("samples = 7\n")
+    (repository / "nightly.toml").write_text("processes = 9\n")
+
+    done = ci_perf("run", "--show-settings", "--config", "nightly.toml")
+    missing = ci_perf("run", "--show-settings", "--config", "nowhere.toml")
+
+    assert re.search(r"processes +9 +nightly.toml: key `processes`", done.stdout)
+    assert re.search(r"samples +30 +default", done.stdout)
+    assert missing.exit_code == 2
+    assert missing.stderr.startswith("error: nowhere.toml: there is no such file of settings")
+
+
+def test_show_settings_says_where_each_value_came_from(repository, monkeypatch):
+    a_kernel(repository, toml=TOML + '[policy]\nregression = "4%"\nspeedup = "20%"\ntimeout = 9\n')
+    (repository / "ci-perf.toml").write_text('samples = 7\nprocesses = 7\ntimeout = 7\nspeedup-threshold = "7%"\n')
+    monkeypatch.setenv("CI_PERF_PROCESSES", "8")
+    monkeypatch.setenv("CI_PERF_TIMEOUT", "8")
+    done = ci_perf("run", "--show-settings", "--timeout", "9", "--regression-threshold", "5%")
+    shown = {tuple(re.split(r"\s{2,}", line.strip())) for line in done.stdout.splitlines()}
+
+    assert done.exit_code == 0
+    assert shown >= {
+        ("timeout", "9.0", "flag --timeout"),
+        ("processes", "8", "environment CI_PERF_PROCESSES"),
+        ("samples", "7", "ci-perf.toml: key `samples`"),
+        ("kernels-dir", "kernels", "default"),
+        ("regression-threshold of spin", "0.04", "kernels/spin/kernel.toml (outranked)"),
+        ("speedup-threshold of spin", "0.2", "kernels/spin/kernel.toml"),
+    }
+    assert not (repository / "ci-perf-run").exists()
+
+
+def test_a_flag_outranks_kernel_toml_which_outranks_the_file(repository):
+    a_kernel(repository, source=SPIN + "\nimport time\ntime.sleep(0.6)\n", toml=TOML + "[policy]\ntimeout = 0.3\n")
+    (repository / "ci-perf.toml").write_text("timeout = 60\n")
+
+    assert verdicts(ci_perf("run", *BRIEF, "--json")) == {"spin/short": ("FAILED", "timeout")}
+    assert verdicts(ci_perf("run", *BRIEF, "--json", "--timeout", "60")) == {"spin/short": ("NEW", "no-baseline")}
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        (None, "kernels: there is no such folder"),
+        ("entry = 'kernel.py'\n", "kernels/spin/kernel.toml: `cases` is missing but required"),
+        ("entry = 'kernel.py'\nentry = 'kernel.py'\n", "kernels/spin/kernel.toml: Cannot overwrite a value"),
+        (
+            "entry = 'kern.py'\n[cases.a]\n",
+            "kernels/spin/kernel.toml: key `entry`: there is no file `kernels/spin/kern.py`",
+        ),
+        (
+            "entry = 'kernel.py'\n[cases.A]\n",
+            "kernels/spin/kernel.toml: key `cases`: 'A' is not of the form that is expected",
+        ),
+        (
+            "entry = 'kernel.py'\n[cases.a]\n[sweep]\n'a|b' = [1]\n",
+            "kernels/spin/kernel.toml: key `sweep`: 'a|b' is not",
+        ),
+        ("entry = 'kernel.py'\n[cases.a]\n[gates]\nsm_pct = '>= 5'\n", "key `gates.sm_pct`: no counter has this name"),
+        ("entry = 'kernel.py'\ncpu_cases = ['b']\n[cases.a]\n", "key `cpu_cases`: no case is called `b`"),
+    ],
+)
+def test_a_wrong_kernels_folder_is_named_with_file_and_key(repository, toml, message):
+    if toml is not None:
+        a_kernel(repository, toml=toml, cases=())
+    done = ci_perf("list")
+
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_a_kernels_folder_may_have_another_name(repository):
+    a_kernel(repository)
+    shutil.move(repository / "kernels", repository / "ops")
+
+    assert "spin/short" in ci_perf("list", "--kernels-dir", "ops").stdout
+
+
+def test_list_gives_programs_every_case(repository):
+    a_kernel(repository, toml=TOML + 'cpu_cases = ["short"]\n', cases=(("short", "ms = 1"), ("long", "ms = 9")))
+
+    assert json.loads(ci_perf("list", "--json").stdout) == [
+        {"kernel": "spin", "case": "short", "params": {"ms": 1}, "launch_on": ["cpu"], "default_on_cpu": True},
+        {"kernel": "spin", "case": "long", "params": {"ms": 9}, "launch_on": ["cpu"], "default_on_cpu": False},
+    ]
+
+
+def test_only_the_cpu_cases_run_unless_all_are_asked_for(repository):
+    a_kernel(repository, toml=TOML + 'cpu_cases = ["short"]\n', cases=(("short", "ms = 0.01"), ("long", "ms = 0.02")))
+
+    assert list(verdicts(ci_perf("run", *BRIEF, "--json"))) == ["spin/short"]
+    assert list(verdicts(ci_perf("run", *BRIEF, "--json", "--all-cases"))) == ["spin/short", "spin/long"]
+
+
+def test_a_run_in_a_workflow_says_whose_commit_it_measured_and_its_baseline_does_not(repository, monkeypatch):
+    head = {"sha": "a" * 40, "repo": {"full_name": "mallory/kernels"}}
+    (repository / "event.json").write_text(json.dumps({"pull_request": {"number": 7, "head": head}}))
+    variables = {"EVENT_NAME": "pull_request", "EVENT_PATH": str(repository / "event.json"), "SHA": "b" * 40}
+    for name, value in {**variables, "REPOSITORY": "octo/kernels"}.items():
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    a_kernel(repository)
+    ci_perf("run", *ACCEPTABLE)
+    ci_perf("baseline", "accept", "ci-perf-run")
+    measured = read(repository / "ci-perf-run/run.json")["provenance"]
+    (agreed,) = (repository / "baselines").rglob("*.json")
+
+    assert (measured["repository"], measured["head"]) == ("octo/kernels", "a" * 40)
+    assert not {"repository", "head"} & read(agreed)["provenance"].keys()
+
+
+def test_secrets_reach_neither_the_kernel_nor_any_file_of_the_run(repository, monkeypatch):
+    for name in ("GITHUB_TOKEN", "MY_API_KEY", "ACTIONS_RUNTIME_TOKEN", "INPUT_TOKEN", "DB_PASSWORD"):
+        monkeypatch.setenv(name, "hunter2-" + name)
+    monkeypatch.setenv("MY_FLAG", "public")
+    shows = "\nimport os, sys\nprint(os.environ)\nprint(open('/proc/self/environ').read(), file=sys.stderr)\n"
+    a_kernel(repository, source=SPIN + shows)
+    done = ci_perf("run", *BRIEF)
+    texts = [path.read_bytes() for path in (repository / "ci-perf-run").rglob("*") if path.is_file()]
+
+    assert done.exit_code == 0
+    assert sum(b"MY_FLAG" in text for text in texts) == 2
+    assert not any(b"hunter2" in text for text in (*texts, done.output.encode()))
+
+
+def test_a_new_run_takes_the_place_of_the_old_one_and_spares_other_files(repository):
+    a_kernel(repository)
+    ci_perf("run", *BRIEF)
+    (repository / "ci-perf-run/notes.txt").write_text("mine")
+    (repository / "ci-perf-run/logs/ncu.log").write_text("old")
+    ci_perf("run", *BRIEF)
+
+    assert (repository / "ci-perf-run/notes.txt").exists()
+    assert not (repository / "ci-perf-run/logs/ncu.log").exists()
+
+
+@pytest.mark.parametrize("start", [(sys.executable, "-m", "ci_perf"), (Path(sys.executable).with_name("ci-perf"),)])
+def test_the_program_shows_every_command(start):
+    done = subprocess.run([*start, "--help"], capture_output=True, text=True, check=True, timeout=30)
+
+    assert done.stdout.startswith("Usage: ci-perf [OPTIONS] COMMAND")
+    for command in program.commands:
+        assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
+
+
+def test_an_error_of_our_own_says_that_it_is_a_bug(repository, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("the planner lost count")
+
+    a_kernel(repository)
+    monkeypatch.setattr(store, "read_kernels", fail)
+    done = ci_perf("list")
+
+    assert done.exit_code == 70
+    assert "RuntimeError: the planner lost count" in done.stderr
+    assert re.search(r"^This is a bug in ci-perf [\d.]+: report it with the lines above\.$", done.stderr, re.MULTILINE)
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_read_and_no_process(repository):
+    hangs = SPIN + "\nimport os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    a_kernel(repository, "alpha")
+    a_kernel(repository, "omega", source=hangs)
+    listens = ("env", "--default-signal=INT")  # a shell's job in the background inherits deaf ears
+    started = subprocess.Popen(
+        [*listens, sys.executable, "-m", "ci_perf", "run", *BRIEF], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    pid = wait_for(lambda: (repository / "pid").exists() and (repository / "pid").read_text())
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=20)
+    run = store.read_run(repository / "ci-perf-run")
+
+    assert started.returncode != 0
+    assert b"Traceback" not in errors
+    assert not run.finished
+    assert [bool(m.verification) for m in run.measurements] == [True, False]
+    assert not is_alive(int(pid))
+    assert "the run ended before it was timed" in ci_perf("report", "ci-perf-run").stdout
+    assert "did not finish" in ci_perf("baseline", "accept", "ci-perf-run").stderr
+
+
+def wait_for(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+    return found
+
+
+def test_the_run_records_how_it_was_called(repository):
+    a_kernel(repository)
+    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    ci_perf("run", "spin/s*", *BRIEF)
+
+    assert shlex.split(read(repository / "ci-perf-run/run.json")["provenance"]["command"]) == [
+        "ci-perf",
+        "run",
+        "spin/s*",
+        "--processes=1",
+        "--samples=5",
+    ]

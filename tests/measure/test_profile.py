@@ -1,0 +1,208 @@
+"""A session of a profiler for all cases, with an nsys that plays what a real one recorded."""
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from ci_perf.guard.guard import Guard
+from ci_perf.measure.lab import Profiled
+from ci_perf.measure.machine_lab import MachineLab
+from ci_perf.measure.profile import ProfileSession
+from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
+from ci_perf.traces.counters import Counters, Kind, Launch
+from ci_perf.traces.timeline import Gpu, KernelStats
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import Gate
+from ci_perf.values.metrics import BY_NAME
+from ci_perf.values.trace import Reading
+from tests.builders import a_spec
+from tests.measure.test_external import H200, fake_ncu, fake_nsys
+
+
+def session(root, more=""):
+    """Return an nsys whose trace has the ranges of the cases sdpa/s512 and matmul/n4096, and runs nothing."""
+    capture = root / "capture.sqlite"
+    shutil.copy(H200, capture)
+    with closing(sqlite3.connect(capture)) as database, database:
+        for recorded, label in (("sdpa_s512", "ci-perf:sdpa/s512"), ("matmul_4096", "ci-perf:matmul/n4096")):
+            database.execute("UPDATE NVTX_EVENTS SET text = ? WHERE text = ?", (label, recorded))
+            database.execute("UPDATE StringIds SET value = ? WHERE value = ?", (label, recorded))
+    guard = Guard(root / "out", ())
+    guard.folder.mkdir()
+    guard.open()
+    path = str(fake_nsys(root, capture, more))
+    return ProfileSession("nsys", path, "2025.3.2", "true", guard, dict(os.environ), lambda _: {}, 20.0)
+
+
+def job(kernel, case, *patterns):
+    return Job(a_spec(kernel, kernels=patterns, cases={case: {}}), case, {}, "cuda")
+
+
+def test_each_case_gets_the_kernels_of_its_own_range(tmp_path):
+    found = session(tmp_path).run([job("sdpa", "s512", "flash"), job("matmul", "n4096")])
+    counts = {label: [k.count for k in timeline.kernels] for label, timeline in found.timelines.items()}
+
+    assert counts == {"ci-perf:sdpa/s512": [5], "ci-perf:matmul/n4096": [5]}
+    assert [note.code for note in found.notes] == []
+    assert (tmp_path / "out/timeline.sqlite").is_file()
+
+
+@pytest.mark.parametrize(
+    ("mine", "code", "message"),
+    [
+        (job("matmul", "n4096", "conv"), "nsys-no-kernel", "no GPU kernel is called `conv`; there ran `nvjet_sm90_tst"),
+        (job("gemm", "n1"), "nsys-no-range", "nsys: saw no GPU kernel of gemm/n1"),
+    ],
+)
+def test_a_case_without_a_kernel_is_named_with_those_that_ran(tmp_path, mine, code, message):
+    (note,) = session(tmp_path).run([job("sdpa", "s512"), mine]).notes
+
+    assert note.code == code
+    assert message in note.message
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "cases"),
+    [
+        ("kill -STOP $$", "nsys-no-report", 0),
+        ('echo a-report >"$report"; kill -STOP $$', "nsys-time-limit", 1),
+    ],
+    ids=["no-report", "partial-report"],
+)
+def test_a_profiler_that_does_not_end_is_killed_and_what_it_wrote_is_not_all(tmp_path, more, code, cases):
+    found = replace(session(tmp_path, more), timeout_s=0.5).run([job("sdpa", "s512")])
+    (note,) = found.notes
+
+    assert (note.code, len(found.timelines)) == (code, cases)
+    assert "ran into its time limit" in note.message
+    assert "NCCL" in note.hint
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        ("", "nsys-cut-off", "the session ended early, and nothing is known of matmul/n4096"),
+        ('{"ok": tr', "nsys-cut-off", "nothing is known of matmul/n4096"),
+        (
+            '{"ok": false, "message": "ValueError: odd"}',
+            "nsys-case-failed",
+            "matmul/n4096 was not profiled: ValueError",
+        ),
+    ],
+)
+def test_nothing_is_said_of_a_case_that_the_worker_did_not_bring_to_its_end(tmp_path, answer, code, words):
+    """Its range is in the report, with the kernels of the launches that it came to."""
+    worker = tmp_path / "worker"
+    worker.write_text(f"""#!/bin/sh\nfor last; do :; done\nprintf '%s\\n' '{{"ok": true}}' '{answer}' >"$last"\n""")
+    worker.chmod(0o755)
+    found = replace(session(tmp_path), python=str(worker)).run([job("sdpa", "s512"), job("matmul", "n4096")])
+
+    assert list(found.timelines) == list(found.counters) == ["ci-perf:sdpa/s512"]
+    assert [(note.code, words in note.message) for note in found.notes] == [(code, True)]
+
+
+def test_a_session_asks_for_costly_counters_where_a_gate_or_a_full_profile_wants_them(tmp_path):
+    gated = Job(a_spec("k", cases={"a": {}}, gates=(Gate("sm_throughput_pct", ">=", 1.0),)), "a", {}, "cuda")
+    asked = []
+    for full, mine in ((False, job("sdpa", "s512")), (False, gated), (True, job("sdpa", "s512"))):
+        folder = tmp_path / f"{len(asked)}"
+        folder.mkdir()
+        replace(session(folder), tool="ncu", path=str(fake_ncu(folder)), full=full).run([mine])
+        asked.append("sm__throughput" in (folder / "ncu-calls").read_text())
+
+    assert asked == [False, True, True]
+
+
+def test_a_session_that_explains_takes_the_full_set_into_a_report_of_its_own(tmp_path):
+    first = replace(session(tmp_path), tool="ncu", path=str(fake_ncu(tmp_path)))
+    first.run([job("sdpa", "s512"), job("matmul", "n4096")])
+    first.explaining().run([job("sdpa", "s512")])
+    usual, full = (tmp_path / "ncu-calls").read_text().splitlines()
+
+    assert ("--set full" in usual, "--set full" in full) == (False, True)
+    assert {path.name for path in (tmp_path / "out").glob("*.ncu-rep")} == {"kernels.ncu-rep", "explain.ncu-rep"}
+    assert len((tmp_path / "out/logs/ncu-requests.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "out/logs/ncu-explain-requests.jsonl").read_text().splitlines()) == 1
+    assert not first.explaining().can_explain
+
+
+class Counting(ProfileSession):
+    """Finds counters of every case that it is given, but of those called `denied`; each session another number."""
+
+    def run(self, jobs):
+        self.env["asked"].append((self.report, [job.id for job in jobs]))
+        names = ("cycles", "sm_throughput_pct") if self.full else ("cycles",)
+        launch = dict.fromkeys(names, Reading(float(len(self.env["asked"]))))
+        return Profiled(counters={job.label: (launch,) for job in jobs if job.case != "denied"})
+
+
+def test_cases_that_changed_are_explained_where_there_are_counters_at_all():
+    jobs, asked = [job("k", "same"), job("k", "slower"), job("k", "denied")], []
+    counting = Counting("ncu", "ncu", "2025.3", "python3", None, {"asked": asked}, None, 1.0)
+    idle = SimpleNamespace(close=lambda: None, traced=False)
+    _, explained = MachineLab(None, idle, idle, (counting,)).profile(jobs, jobs[1:])
+
+    assert explained.counters == {"ci-perf:k/slower": ({"cycles": Reading(1.0), "sm_throughput_pct": Reading(2.0)},)}, (
+        "what the first session found stays"
+    )
+    assert asked == [("kernels", ["k/same", "k/slower", "k/denied"]), ("explain", ["k/slower"])]
+
+
+def test_a_complaint_names_no_folder_of_the_machine(tmp_path):
+    (note,) = (
+        replace(session(tmp_path), tool="ncu", path=str(fake_ncu(tmp_path, 'echo {} >"$report"; exit')))
+        .run([job("sdpa", "s512")])
+        .notes
+    )
+
+    assert note.message == "ncu: kernels.ncu-rep: not an ncu report: it looks like JSON"
+
+
+def counted(values, launches=2):
+    """Return the registers of each launch of a case whose GPU kernels ncu saw in this order."""
+    metric = BY_NAME["registers_per_thread"]
+    seen = [
+        Launch(place, name, None, None, ("mine",), {metric.ncu: Reading(value)})
+        for place, (name, value) in enumerate(values)
+    ]
+    other = Launch(9, "gemm", None, None, ("other",), {metric.ncu: Reading(255.0)})
+    report = Counters(Kind.REPORT, None, (*seen, other))
+    return [launch[metric.name] for launch in case_counters(report, "mine", ["gemm"], launches, [metric])]
+
+
+def test_the_counters_of_a_case_are_those_of_its_own_kernels_launch_by_launch():
+    kernels = [("gemm_a", 40.0), ("memset", 99.0), ("gemm_b", 50.0)]
+
+    assert [reading.value for reading in counted([*kernels, ("gemm_a", 60.0), ("gemm_b", 30.0)])] == [50.0, 60.0]
+    assert counted([("memset", 99.0)]) == []
+
+
+def test_where_a_launch_was_lost_no_counter_is_said_of_any():
+    lost = counted([("gemm_a", 40.0), ("gemm_b", 50.0), ("gemm_a", 40.0)])
+
+    assert lost == [Reading(None, "register", "3 GPU kernels in 2 launches")]
+
+    half = counted([("gemm_a", 40.0), ("gemm_b", 50.0)])
+
+    assert half == [Reading(None, "register", "2 GPU kernels in 2 launches, not the same in each")]
+
+
+def launched(**changes):
+    """Return what is known of a launch of a kernel of 128 threads that uses no shared memory, but for the changes."""
+    kernel = KernelStats("gemm", "gemm", 1, 100, 100.0, 100, 100, 0, (2, 1, 1), (128, 1, 1), 32, 0, 0)
+    timeline = program_timeline([replace(kernel, **changes)], [Gpu(0, "H100", "9.0")])
+    (counters,) = launch_counters(timeline)
+    readings = {**counters, **timeline.metrics}
+    return [readings[name].value for name in ("block_size", "grid_size", "theoretical_occupancy_pct")]
+
+
+def test_what_the_trace_does_not_tell_of_a_launch_is_not_zero():
+    assert launched() == [128.0, 2.0, 100.0]
+    assert launched(grid=None) == [128.0, None, 100.0]
+    assert launched(block=None) == [None, 2.0, None]
+    assert launched(static_shared=None, dynamic_shared=None) == [128.0, 2.0, None]

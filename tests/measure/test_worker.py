@@ -1,0 +1,623 @@
+"""Real worker processes on kernels that misbehave: each failure is a value, and the next request works."""
+
+import importlib.util
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ci_perf.measure import worker_process
+from ci_perf.measure.worker_process import Worker
+from ci_perf.traces import chrome_trace
+from ci_perf.values.codec import dump_run, load_run
+from ci_perf.values.errors import MachineError
+from ci_perf.values.measurement import Failure, Measurement
+from ci_perf.values.store import write_run
+from tests.builders import a_cpu, a_run, a_spec
+from tests.project.test_project import ROOT
+
+SOUND = """
+def make_inputs(rng, device, **case):
+    return [1.0, 2.0]
+
+def launch(inputs):
+    return sum(inputs)
+
+def reference(inputs):
+    return sum(inputs)
+"""
+TORCH = """
+import torch
+
+def make_inputs(rng, device, **case):
+    return torch.rand(8, generator=rng)
+
+def reference(inputs):
+    return 2 * inputs.double()
+"""
+NUMPY = """
+import numpy as np
+
+def make_inputs(rng, device, **case):
+    return np.arange(8, dtype=np.float32)
+
+def reference(inputs):
+    return 2 * inputs.astype(np.float64)
+"""
+RAISES = "\ndef launch(inputs):\n    raise ValueError({})\n"
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """Write a kernel.py: the sound one, and below it what a test puts in its place."""
+    written = []
+
+    def write(below="", *, above=SOUND):
+        path = tmp_path / f"kernel{len(written)}.py"
+        path.write_text(above + textwrap.dedent(below), encoding="utf-8")
+        written.append(path)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def worker(bare_python, logs):
+    """A worker without torch, which starts at once."""
+    with Worker(bare_python, dict(os.environ), logs) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def torch_worker(tmp_path_factory):
+    pytest.importorskip("torch")
+    with Worker(sys.executable, dict(os.environ), tmp_path_factory.mktemp("torch-logs")) as started:
+        yield started
+
+
+def ask(worker, entry, op="verify", *, timeout_s=30.0, **more):
+    request = {"op": op, "entry": str(entry), "params": {}, "device": "cpu", "target": "launch", "samples": 5}
+    return worker.ask({**request, **more}, timeout_s)
+
+
+def works(worker, kernel):
+    return ask(worker, kernel())["checked"] == "launch"
+
+
+@pytest.mark.parametrize(
+    ("launch", "code", "message"),
+    [
+        pytest.param("raise KeyError('row 7')", "raised", "KeyError: 'row 7'", id="raises"),
+        pytest.param("raise MemoryError", "out-of-memory", "MemoryError", id="memory-error"),
+        pytest.param("import sys; sys.exit('bye')", "exited", "the kernel called exit(bye)", id="sys-exit"),
+        pytest.param("import os; os._exit(3)", "exited", "the process ended with exit status 3", id="os-exit"),
+        pytest.param("import ctypes; ctypes.string_at(0)", "crashed", "the process ended with SIGSEGV", id="segfault"),
+        pytest.param(
+            "import os; os.kill(os.getpid(), 9)", "out-of-memory", "the process was killed by SIGKILL", id="killed"
+        ),
+        pytest.param(
+            "import os; os.kill(os.getpid(), 40)", "crashed", "the process ended with signal 40", id="real-time"
+        ),
+        pytest.param("raise KeyboardInterrupt", "crashed", "the process ended with SIGINT", id="interrupt"),
+        pytest.param(
+            "import os; os.closerange(3, 99)", "exited", "the process ended with exit status", id="closes-all"
+        ),
+        pytest.param(
+            "return 4.0", "wrong-output", "largest error against the reference is 0.333, allowed is 1e-12", id="wrong"
+        ),
+        pytest.param("return float('nan')", "wrong-output", "largest error against the reference is nan", id="nan"),
+        pytest.param("return ()", "wrong-output", "0 outputs, the reference has 1", id="too-few-outputs"),
+        pytest.param("return {'a': 3.0, 'b': 3.0}", "wrong-output", "2 outputs, the reference has 1", id="too-many"),
+    ],
+)
+def test_a_failing_kernel_is_a_failure_with_a_reason_and_the_next_one_works(worker, kernel, launch, code, message):
+    failure = ask(worker, kernel(f"\ndef launch(inputs):\n    {launch}\n"))
+
+    assert isinstance(failure, Failure)
+    assert (failure.stage, failure.code) == ("verify", code)
+    assert failure.message.startswith(message)
+    assert works(worker, kernel)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        pytest.param(
+            "def make_inputs(rng, device): ...\n", "kernel0.py defines no function `reference`", id="no-reference"
+        ),
+        pytest.param("def launch(:\n", "SyntaxError: invalid syntax", id="syntax-error"),
+        pytest.param("import nowhere_to_be_found\n", "ModuleNotFoundError: No module named", id="import-error"),
+        pytest.param(SOUND.replace("launch", "lunch"), "defines no function `launch`", id="no-launch"),
+        pytest.param(SOUND.replace("**case", "n"), "TypeError: make_inputs() missing 1 required", id="parameters"),
+    ],
+)
+def test_an_entry_file_that_cannot_be_used_says_why(worker, kernel, source, message):
+    failure = ask(worker, kernel(above=source))
+
+    assert failure.code == "raised"
+    assert message in failure.message
+    assert works(worker, kernel)
+
+
+def test_a_reference_without_an_output_checks_nothing_and_fails(worker, kernel):
+    failure = ask(worker, kernel("def launch(inputs):\n    return ()\nreference = launch\n"))
+
+    assert failure.code == "wrong-output"
+    assert "returns no output" in failure.message
+
+
+def test_the_traceback_of_a_kernel_is_kept(worker, kernel):
+    failure = ask(worker, kernel(RAISES.format("'line one\\nline two'")))
+
+    assert failure.message == "ValueError: line one"
+    assert "kernel0.py" in failure.detail
+    assert "line two" in failure.detail
+
+
+def test_the_last_words_on_stderr_of_a_process_that_died_are_kept(worker, kernel):
+    dying = "\nimport os, sys\ndef launch(inputs):\n    print('{}', file=sys.stderr)\n    os.abort()\n"
+    first, second = (ask(worker, kernel(dying.format(word))) for word in ("first words", "last words"))
+
+    assert (first.detail, second.detail) == ("first words", "last words")
+
+
+def test_a_kernel_that_hangs_is_killed_with_what_it_started(worker, kernel, tmp_path):
+    hangs = kernel(f"""
+        import subprocess, time
+        def launch(inputs):
+            child = subprocess.Popen(["sleep", "600"])
+            open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+            time.sleep(600)
+    """)
+    failure = ask(worker, hangs, timeout_s=2)
+
+    assert (failure.code, failure.message) == ("timeout", "no answer within 2 s; the process was killed")
+    assert ends(int((tmp_path / "pid").read_text()))
+    assert works(worker, kernel)
+
+
+def test_each_case_has_a_process_of_its_own_that_lives_until_the_next_request(worker, kernel, tmp_path):
+    entry = kernel(f"""
+        import os
+        with open({str(tmp_path / "pids")!r}, "a") as file:
+            print(os.getpid(), file=file)
+    """)
+    alive = []
+    for _ in range(3):
+        ask(worker, entry)
+        pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+        alive.append([is_alive(pid) for pid in pids])
+
+    assert len(set(pids)) == 3
+    assert alive == [[True], [False, True], [False, False, True]]
+
+
+def ends(pid, within_s=10.0):
+    """Wait for a process to end: on a busy machine a killed one takes a moment."""
+    deadline = time.monotonic() + within_s
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_alive(pid)
+
+
+def is_alive(pid):
+    """Say whether a process runs; one that has ended and waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_kernel_may_print_while_it_is_imported_and_verified(worker, kernel, logs):
+    entry = kernel("print('imported')\ndef launch(inputs):\n    print('launched')\n    return 3.0\n")
+
+    assert ask(worker, entry)["error"] == 0.0
+    assert "imported\nlaunched\n" in (logs / "worker.stdout.txt").read_text()
+
+
+@pytest.mark.parametrize("write", ["print('in launch')", "os.write(1, b'in launch')", "os.system('echo in launch')"])
+def test_a_kernel_that_prints_while_it_is_timed_has_no_time(worker, kernel, logs, write):
+    failure = ask(worker, kernel(f"import os\ndef launch(inputs):\n    {write}\n    return 3.0\n"), "time")
+
+    assert (failure.stage, failure.code) == ("time", "printed")
+    assert "in launch" in (logs / "worker.stdout.txt").read_text()
+
+
+def test_a_kernel_that_prints_at_import_only_is_timed(worker, kernel):
+    assert len(ask(worker, kernel("print('imported')\n"), "time")["seconds"]) == 5
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        pytest.param("print('{}', flush=True)", id="print"),
+        pytest.param("import os; os.write(1, b'{}\\n')", id="write"),
+        pytest.param("import os; os.close(1)", id="close"),
+        pytest.param("import sys; sys.stdout.close()", id="close-stdout"),
+        pytest.param("import sys; sys.__stdout__ = sys.stdout = None", id="no-stdout"),
+    ],
+)
+def test_a_kernel_cannot_answer_for_the_worker(worker, kernel, below):
+    forged = json.dumps({"ok": True, "error": 0.0, "tolerance": 1.0, "checked": "forged", "cost": None})
+    entry = kernel(below.format(forged) + "\ndef launch(inputs):\n    return 4.0\n")
+
+    assert ask(worker, entry).code == "wrong-output"
+    assert works(worker, kernel)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        pytest.param("{'flop': float('nan'), 'bytes': 1}", "cost(): `flop` is nan, not a finite number", id="nan"),
+        pytest.param("{'flop': 1, 'bytes': 'many'}", "cost(): `bytes` is 'many', not a finite number", id="text"),
+        pytest.param("{'flop': -1, 'bytes': 1}", "cost(): `flop` is -1, not a finite number", id="negative"),
+        pytest.param("{'flop': 1}", "cost() returned {'flop': 1}, not a dictionary", id="incomplete"),
+        pytest.param("'cheap'", "cost() returned 'cheap', not a dictionary", id="no-table"),
+        pytest.param("{'flop': 1, 'bytes': 1, 'dtype': int}", "cost(): `dtype` is <class 'int'>", id="dtype"),
+    ],
+)
+def test_a_cost_that_is_no_cost_is_a_failure(worker, kernel, returned, message):
+    failure = ask(worker, kernel(f"def cost(**case):\n    return {returned}\n"))
+
+    assert failure.code == "raised"
+    assert failure.message.startswith(message)
+
+
+def test_a_cost_reaches_the_answer_as_plain_numbers(worker, kernel):
+    entry = kernel(
+        "from fractions import Fraction\ndef cost(**case):\n    return {'flop': Fraction(3, 2), 'bytes': 8}\n"
+    )
+
+    assert ask(worker, entry)["cost"] == {"flop": 1.5, "bytes": 8.0, "dtype": None}
+
+
+def test_a_message_that_no_file_can_hold_does_not_break_the_run(worker, kernel, tmp_path):
+    failure = ask(worker, kernel(RAISES.format("'caf\\udce9'")))
+    run = a_run(
+        Measurement("sdpa", "s128", {}, "cpu", "launch", failure=failure), kernels=(a_spec(),), devices=(a_cpu(),)
+    )
+    path = write_run(run, tmp_path)
+
+    assert failure.message == "ValueError: caf?"
+    assert load_run(path.read_text(encoding="utf-8"), "run.json") == run
+    assert dump_run(run).encode()
+
+
+def test_a_planted_slowdown_is_made_of_whole_launches(worker, kernel):
+    slow = "from time import sleep\ndef launch(inputs):\n    sleep(0.0003)\n    return 3.0\n"
+    honest, planted = ask(worker, kernel(slow), "time"), ask(worker, kernel(slow), "time", planted=0.05)
+
+    assert (honest["method"], honest["planted"]) == ("perf-counter", 0.0)
+    assert (planted["launches"], planted["planted"]) == (20, pytest.approx(1 / 20))
+    assert min(planted["seconds"]) > 0.0003 * 21 / 20
+
+
+def test_a_reference_is_timed_by_a_method_of_its_own(worker, kernel):
+    assert ask(worker, kernel(), "time", target="reference")["method"] == "perf-counter/reference"
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        pytest.param("return (2 * inputs).reshape(2, 4)", "shape (2, 4), the reference has (8,)", id="wrong-shape"),
+        pytest.param("return kept", "largest error against the reference is nan", id="unwritten"),
+        pytest.param("return 2 * inputs.half()", "allowed is 0", id="tolerance-of-its-type"),
+        pytest.param(
+            "inputs[3] = float('inf'); return inputs.mul_(2)", "largest error against the reference is inf", id="inf"
+        ),
+    ],
+)
+def test_a_wrong_tensor_is_a_wrong_output(torch_worker, kernel, launch, message):
+    # The buffer holds the right values when it is first returned, and then nobody writes it again.
+    below = f"""
+        kept = None
+        def launch(inputs):
+            global kept
+            kept = 2 * inputs if kept is None else kept
+            {launch}
+    """
+    failure = ask(torch_worker, kernel(below, above=TORCH), tolerance={"float16": 0.0})
+
+    assert failure.code == "wrong-output"
+    assert message in failure.message
+
+
+def test_a_kernel_that_works_in_place_on_its_inputs_is_sound(torch_worker, kernel):
+    in_place = kernel("def launch(inputs):\n    return inputs.mul_(2)\n", above=TORCH)
+
+    assert ask(torch_worker, in_place)["error"] == 0.0
+
+
+ONCE_ONLY = """
+class Buffer(list):
+    copies = 0
+    def __deepcopy__(self, memo):
+        Buffer.copies += 1
+        if Buffer.copies > {most}:
+            raise MemoryError("no room for a copy")
+        return Buffer(self)
+
+def make_inputs(rng, device, **case):
+    return Buffer([rng.random(), 2.0])
+
+def launch(inputs):
+    inputs[:] = [2 * value for value in inputs]  # in place
+    return inputs[0] {wrong}
+
+def reference(inputs):
+    return 2 * inputs[0]
+"""
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_inputs_that_cannot_be_copied_as_often_as_it_takes_are_made_anew(worker, kernel, most):
+    sound, wrong = (ONCE_ONLY.replace("{most}", str(most)).replace("{wrong}", more) for more in ("", "+ 1"))
+
+    assert ask(worker, kernel(above=sound))["error"] == 0.0
+    assert ask(worker, kernel(above=wrong)).code == "wrong-output"
+
+
+def test_half_precision_is_held_to_its_own_tolerance(torch_worker, kernel):
+    half = kernel("def launch(inputs):\n    return 2 * inputs.half()\n", above=TORCH)
+
+    answer = ask(torch_worker, half)
+    assert 0 < answer["error"] < 1e-3
+    assert answer["tolerance"] == 0.01
+
+
+def test_complex_numbers_are_held_against_both_their_parts(torch_worker, kernel):
+    source = TORCH.replace("2 * inputs.double()", "torch.fft.fft(inputs.double())")
+    sound, conjugate = "torch.fft.fft(inputs)", "torch.fft.fft(inputs).conj()"
+    launch = "def launch(inputs):\n    return {}\n"
+
+    assert ask(torch_worker, kernel(launch.format(sound), above=source), tolerance={"complex64": 1e-5})["error"] < 1e-5
+    assert ask(torch_worker, kernel(launch.format(conjugate), above=source)).code == "wrong-output"
+
+
+@pytest.mark.parametrize(
+    ("output", "reference", "same"),
+    [
+        pytest.param("2 * x", "2 * x.astype(np.float64)", True, id="sound"),
+        pytest.param("3 * x", "2 * x.astype(np.float64)", False, id="wrong"),
+        pytest.param(
+            "x.astype(np.float16) + 300", "x.astype(np.float16) + 500", False, id="squares-run-over-in-float16"
+        ),
+        pytest.param("x.astype(np.int8) + 120", "x.astype(np.int8) + 120", True, id="squares-run-over-in-int8"),
+        pytest.param("x.astype(np.uint8)", "x.astype(np.uint8) + 1", False, id="differences-wrap-in-uint8"),
+        pytest.param("float(x.sum())", "x.sum()", True, id="number"),
+    ],
+)
+def test_arrays_of_numpy_are_compared_in_double_precision(torch_worker, kernel, output, reference, same):
+    pytest.importorskip("numpy")
+    below = f"def launch(x):\n    return {output}\ndef reference(x):\n    return {reference}\n"
+    answer = ask(torch_worker, kernel(below, above=NUMPY))
+
+    assert (not isinstance(answer, Failure)) is same
+
+
+def test_an_interpreter_says_what_it_is(worker):
+    hello = worker.ask({"op": "hello"}, 30.0)
+
+    assert hello["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert (hello["torch"], hello["gpu"]) == (None, None)
+
+
+def test_requests_in_a_file_are_all_answered_by_one_process(bare_python, kernel, tmp_path):
+    """As under a profiler; one that fails does not take the others with it."""
+    base = {"op": "verify", "params": {}, "device": "cpu", "target": "launch"}
+    entries = [kernel(), kernel(RAISES.format("''")), kernel()]
+    lines = [json.dumps({**base, "entry": str(entry)}) + "\n" for entry in entries]
+    (tmp_path / "requests").write_text("".join(lines))
+    files = ("--requests", str(tmp_path / "requests"), "--answers", str(tmp_path / "answers"))
+    subprocess.run(worker_process.command(bare_python, tmp_path / "printed", *files), check=True, timeout=30)
+
+    answers = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines()]
+    assert [answer["ok"] for answer in answers] == [True, False, True]
+
+
+def test_an_interpreter_that_cannot_be_started_is_the_machines_fault(tmp_path):
+    with (
+        Worker(str(tmp_path / "nowhere"), {}, tmp_path) as worker,
+        pytest.raises(MachineError, match="cannot start the interpreter") as error,
+    ):
+        ask(worker, "kernel.py")
+
+    assert error.value.hint == "name another with --python"
+
+
+def test_a_worker_that_dies_itself_is_replaced(worker, kernel):
+    kills = kernel(
+        "import os, signal\ndef launch(inputs):\n    os.kill(os.getppid(), signal.SIGTERM)\n    signal.pause()\n"
+    )
+    failure = ask(worker, kills)
+
+    assert (failure.code, failure.message) == ("crashed", f"the worker ended with {signal.SIGTERM.name}")
+    assert works(worker, kernel)
+    assert math.isfinite(ask(worker, kernel(), "time")["seconds"][0])
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        ("inputs.mul_(1.7)", "largest error"),
+        ("{'avg': inputs, 'std': inputs}", "not nested and named like those of the reference"),
+    ],
+)
+def test_a_reference_that_hands_its_inputs_on_is_not_spoilt_by_working_in_place(torch_worker, kernel, launch, message):
+    above = TORCH.replace(
+        "return 2 * inputs.double()", "return {'mean': inputs, 'var': inputs}" if "avg" in launch else "return inputs"
+    )
+    entry = kernel(f"\ndef launch(inputs):\n    return {launch}\n", above=above)
+
+    failure = ask(torch_worker, entry)
+
+    assert failure.code == "wrong-output"
+    assert message in failure.message
+
+
+def test_a_numpy_kernel_cannot_hand_out_a_stored_answer(kernel, tmp_path):
+    entry = kernel(
+        "\nSTORE = []\ndef launch(inputs):\n    STORE or STORE.append(2 * inputs)\n    return STORE[0]\n", above=NUMPY
+    )
+    with Worker(sys.executable, dict(os.environ), tmp_path) as numpy_worker:
+        failure = ask(numpy_worker, entry)
+
+    assert failure.code == "wrong-output"
+
+
+@pytest.mark.parametrize("above", ["TORCH", "NUMPY"])
+@pytest.mark.parametrize(("answer", "code"), [("STORE[0]", "wrong-output"), ("STORE.pop()", None)])
+@pytest.mark.parametrize("of", ["(2 * inputs > 1)", "(4 * inputs).TO"])
+def test_whole_numbers_and_truth_values_cannot_be_a_stored_answer(above, answer, code, of, kernel, tmp_path):
+    of = of.replace("TO", "int()" if above == "TORCH" else "astype(int)")
+    above = {"TORCH": TORCH, "NUMPY": NUMPY}[above].replace("return 2 * inputs", f"return {of}")
+    entry = kernel(
+        f"\nSTORE = []\ndef launch(inputs):\n    STORE or STORE.append({of})\n    return {answer}\n", above=above
+    )
+    with Worker(sys.executable, dict(os.environ), tmp_path) as worker:
+        answered = ask(worker, entry)
+
+    assert getattr(answered, "code", None) == code
+
+
+@pytest.mark.parametrize(("planted", "launches"), [(0.05, 20), (0.03, 100), (2 / 57, 57)])
+def test_a_planted_slowdown_is_exact(worker, kernel, planted, launches):
+    answer = ask(
+        worker,
+        kernel("\nimport time\ndef launch(inputs):\n    time.sleep(0.001)\n    return 3.0\n"),
+        "time",
+        samples=5,
+        planted=planted,
+    )
+
+    assert answer["launches"] % launches == 0
+    assert answer["planted"] == pytest.approx(planted, abs=1e-12)
+
+
+def test_the_case_after_one_that_hung_does_not_pay_for_the_new_start(kernel, tmp_path):
+    slow_to_start = kernel("\nimport time\ndef launch(inputs):\n    time.sleep(60)\n")
+    with Worker(sys.executable, dict(os.environ), tmp_path) as restarted:
+        assert ask(restarted, slow_to_start, timeout_s=0.5).code == "timeout"
+        assert not isinstance(ask(restarted, kernel(), timeout_s=0.5), Failure)
+
+
+def test_a_trace_of_torch_on_a_cpu_holds_the_range_and_no_kernel(torch_worker, kernel, tmp_path):
+    entry = kernel(above="import torch\n", below=TORCH_ADDS)
+    more = {"range": "ci-perf:a/b", "launches": 3, "trace": str(tmp_path / "t.json")}
+    answer = ask(torch_worker, entry, "trace", **more)
+    found, document = chrome_trace.read(tmp_path / "t.json", answer["local_bytes"])
+
+    assert answer["launches"] == 3
+    assert [(r.name, r.instances, r.count) for r in found.timeline.ranges] == [("ci-perf:a/b", 1, 0)]
+    assert "no kernel was traced" in found.timeline.warnings[0]
+    assert document["traceEvents"]
+
+
+TORCH_ADDS = """
+def make_inputs(rng, device, **case):
+    return torch.ones(8)
+
+def launch(inputs):
+    return inputs + 1
+
+def reference(inputs):
+    return inputs + 1
+"""
+
+
+@pytest.fixture
+def loaded_worker(monkeypatch):
+    """Return the worker as a module, with a torch that was built without NVTX."""
+    spec = importlib.util.spec_from_file_location("ci_perf_worker", worker_process.WORKER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def stand_in(*_):
+        raise RuntimeError("NVTX functions not installed")
+
+    without = SimpleNamespace(range_start=stand_in, range_end=stand_in)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(nvtx=without)))
+    return module
+
+
+def with_nvtx(monkeypatch, module, version):
+    functions = SimpleNamespace(start_range=1, end_range=2, push_range=3, pop_range=4)
+    monkeypatch.setitem(sys.modules, "nvtx", functions)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name == "nvtx" and version)
+    monkeypatch.setattr(module.importlib.metadata, "version", lambda _: version)
+
+
+@pytest.mark.parametrize(("version", "nsys"), [("0.2.11", "2023.4.4"), ("0.2.14", "2025.3.1.0"), ("0.2.14", None)])
+def test_the_package_nvtx_stands_in_for_a_torch_without_it(loaded_worker, monkeypatch, version, nsys):
+    with_nvtx(monkeypatch, loaded_worker, version)
+
+    assert tuple(loaded_worker.nvtx_functions(nsys)) == (1, 2, 3, 4)
+
+
+def test_a_package_nvtx_that_an_old_nsys_does_not_see_is_refused(loaded_worker, monkeypatch):
+    with_nvtx(monkeypatch, loaded_worker, "0.2.14")
+
+    with pytest.raises(loaded_worker.Wrong, match=r"nsys 2023\.4\.4 sees no range of nvtx 0\.2\.14"):
+        loaded_worker.nvtx_functions("2023.4.4")
+
+
+def test_no_nvtx_at_all_is_said(loaded_worker, monkeypatch):
+    monkeypatch.setattr(loaded_worker.importlib.util, "find_spec", lambda _: None)
+
+    with pytest.raises(loaded_worker.Wrong, match="no NVTX"):
+        loaded_worker.nvtx_functions(None)
+
+
+def test_a_kernel_that_scribbles_into_every_open_file_fails_and_the_next_one_works(worker, kernel):
+    scribbles = kernel("""
+        import os
+        def launch(inputs):
+            for number in range(3, 30):
+                try:
+                    os.write(number, b"scribble\\n")
+                except OSError:
+                    pass
+            return sum(inputs)
+    """)
+    failure = ask(worker, scribbles)
+
+    assert (failure.code, failure.message) == ("crashed", "something wrote into the worker's answers")
+    assert works(worker, kernel)
+
+
+def test_an_interpreter_whose_torch_has_used_cuda_is_started_anew_for_each_case(bare_python, kernel, logs, tmp_path):
+    torch = (
+        (ROOT / "tests/data/fakes/torch")
+        .read_text()
+        .replace("is_initialized=lambda: False", "is_initialized=lambda: True")
+    )
+    (tmp_path / "torch.py").write_text(torch)
+    entry = kernel("import os\ndef launch(inputs):\n    print(os.getpid(), os.getppid())\n    return sum(inputs)\n")
+
+    with Worker(bare_python, {**os.environ, "PYTHONPATH": str(tmp_path)}, logs, "spawned") as worker:
+        answers = [
+            ask(worker, entry),
+            ask(worker, entry, same=True),
+            ask(worker, entry),
+            ask(worker, kernel(RAISES.format(1))),
+        ]
+        worker.rest()
+
+    pids = [line.split()[0] for line in (logs / "spawned.stdout.txt").read_text().splitlines()]
+    assert [answer["checked"] for answer in answers[:3]] == ["launch"] * 3
+    assert answers[3].code == "raised"
+    assert len(set(pids)) == 2
+    assert not any(is_alive(int(pid)) for pid in pids)

@@ -1,0 +1,622 @@
+"""action.yml: what it promises, and a real run of it by act, which stands in for GitHub's runner.
+
+act runs the steps on this machine, with nothing in between. Of the nested actions, checkout is act's own, and
+upload-artifact, which needs GitHub's storage, is replaced by tests/data/github/upload-artifact. GitHub is
+tests/fake_github.py.
+
+The action installs ci-perf anew, as on a runner. pip takes the packages from where `scripts/setup` put them, its cache;
+where there is no index at all, PIP_NO_INDEX and PIP_FIND_LINKS lead it to a folder of wheels: the steps have the
+environment of the tests.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from ci_perf import __version__
+from ci_perf.judge.report import build_report
+from ci_perf.values import store
+from ci_perf.values.codec import dump_run
+from ci_perf.values.comment import State, marker, read_marker
+from ci_perf.values.settings import BY_NAME, variable
+from ci_perf.values.verdict import Verdict
+from tests.builders import a_baseline
+from tests.fake_github import FakeGitHub
+from tests.github.test_foreign import HEAD, foreign, workflow_run
+from tests.github.test_publish import slower
+from tests.measure.test_against import NAP, TOML
+from tests.project.test_project import ROOT
+
+CHECKOUT = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1"
+ACT = Path(sys.executable).with_name("act")
+DOWNLOAD = "actions/download-artifact@3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c"
+UPLOAD = "actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f"
+WORKFLOW = """
+on: pull_request
+jobs:
+  perf:
+    runs-on: self-hosted
+    steps:
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
+      - id: perf
+        uses: octo/ci-perf@v1
+        with:
+          kernels: |
+            nap/one
+            na*
+          python: ${{ env.KERNELS_PYTHON }}
+          regression-threshold: 5%
+      - if: always()
+        run: printf '%s' "$OUTPUTS" >"$KEPT/outputs.json"
+        env:
+          OUTPUTS: ${{ toJSON(steps.perf.outputs) }}
+"""
+PUBLISH = """
+on: workflow_run
+jobs:
+  publish:
+    runs-on: self-hosted
+    steps:
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
+      - id: fork
+        uses: octo/ci-perf/.github/actions/publish@v1
+      - run: printf '%s' "$OUTPUTS" >"$KEPT/outputs.json"
+        env:
+          OUTPUTS: ${{ toJSON(steps.fork.outputs) }}
+"""
+
+
+MANY = """
+on: pull_request
+jobs:
+  perf:
+    uses: octo/ci-perf/.github/workflows/perf.yml@v1
+    with:
+      runners: self-hosted,gpu,h100 self-hosted,gpu,l4
+      shards: 2
+      planner: self-hosted
+      device: cpu
+      regression-threshold: 5%
+"""
+
+
+def loaded(path):
+    return YAML(typ="safe").load((ROOT / path).read_text(encoding="utf-8"))
+
+
+CALLED = ".github/workflows/perf.yml"
+ACTION = loaded("action.yml")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SCRIPT = (ROOT / "scripts/action").read_text(encoding="utf-8")
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
+
+
+FILES = [
+    "action.yml",
+    ".github/actions/publish/action.yml",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / ".github/workflows").glob("*.yml")),
+]
+
+
+def steps_of(document):
+    jobs = document.get("jobs") or {"action": document["runs"]}
+    return [step for job in jobs.values() for step in job.get("steps", ())]
+
+
+class Repository:
+    """A user's repository on GitHub, with a kernel whose duration a commit can change, and its runner."""
+
+    def __init__(self, root, github, python):
+        self.root, self.github, self.python = root, github, python
+        self.tree, self.kept, self.artifacts = root / "tree", root / "kept", root / "artifacts"
+        (self.tree / "kernels/nap").mkdir(parents=True)
+        (self.tree / ".github/workflows").mkdir(parents=True)
+        for name, text in (("perf.yml", WORKFLOW), ("publish.yml", PUBLISH), ("many.yml", MANY)):
+            (self.tree / ".github/workflows" / name).write_text(text)
+        (self.tree / "kernels/nap/kernel.toml").write_text(TOML.format(microseconds=2500))
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.git("remote", "add", "origin", "https://github.com/octo/kernels")
+        self.base = self.commit(1.0)
+        self.git("checkout", "--quiet", "-b", "feature")
+
+    def git(self, *arguments):
+        who = ("-c", "user.name=a developer", "-c", "user.email=developer@users.noreply.github.com")
+        ran = subprocess.run(["git", *who, *arguments], cwd=self.tree, capture_output=True, text=True, check=True)
+        return ran.stdout.strip()
+
+    def commit(self, factor):
+        (self.tree / "kernels/nap/kernel.py").write_text(NAP.format(factor=factor))
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", f"factor {factor}")
+        return self.git("rev-parse", "HEAD")
+
+    def push(self, factor, workflow="perf.yml"):
+        """Push a commit to the pull request and run its workflow; return how the job ended and what it wrote."""
+        head = self.commit(factor)
+        self.github.open_pull(7, head)
+        sides = {
+            name: {"sha": sha, "ref": name, "repo": {"full_name": "octo/kernels"}}
+            for name, sha in (("head", head), ("base", self.base))
+        }
+        event = {"number": 7, "pull_request": {"number": 7, "draft": False, **sides}}
+        return self.act("pull_request", workflow, event)
+
+    def act(self, event, workflow, document):
+        """Run a workflow for an event; return how the job ended and what it wrote."""
+        (self.root / "event.json").write_text(json.dumps(document))
+        shutil.rmtree(self.kept, ignore_errors=True)
+        self.kept.mkdir()
+        # What act keeps for itself goes among the test's files; its steps keep the user's, such as pip's cache.
+        own = {"XDG_CACHE_HOME": self.root / "cache", "XDG_CONFIG_HOME": self.root / "config"}
+        kept = {name: os.environ.get(name) or Path.home() / f".{path.name}" for name, path in own.items()}
+        ours = {
+            "KEPT": self.kept,
+            "ARTIFACTS": self.artifacts,
+            "KERNELS_PYTHON": self.python,
+            "GITHUB_API_URL": self.github.url,
+            "ITSELF": self.root / "action",
+        }
+        command = [
+            *(ACT, event, "--workflows", f".github/workflows/{workflow}", "--eventpath", self.root / "event.json"),
+            *("--platform", "self-hosted=-self-hosted"),
+            *("--action-offline-mode", "--action-cache-path", self.root / "act", "--no-cache-server"),
+            *("--local-repository", f"octo/ci-perf@v1={self.root / 'action'}"),
+            *("--local-repository", f"{CHECKOUT}={ROOT / 'tests/data/github/checkout'}"),
+            *("--local-repository", f"{UPLOAD}={ROOT / 'tests/data/github/upload-artifact'}"),
+            *("--local-repository", f"{DOWNLOAD}={ROOT / 'tests/data/github/download-artifact'}"),
+            *("--secret", "GITHUB_TOKEN=ghs_secret"),
+            *(word for name, value in {**ours, **kept}.items() for word in ("--env", f"{name}={value}")),
+        ]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_PERF_"))}
+        environ |= {name: str(path) for name, path in own.items()}
+        # As on a machine whose user installs packages of their own: none of it concerns the action.
+        environ |= {"PIP_USER": "1", "PIP_TARGET": str(self.root / "theirs"), "PIP_PREFIX": str(self.root / "theirs")}
+        return subprocess.run(
+            [str(word) for word in command],
+            cwd=self.tree,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    @property
+    def outputs(self):
+        return json.loads((self.kept / "outputs.json").read_text())
+
+
+@pytest.fixture
+def repository(tmp_path, bare_python):
+    """The action as a user's workflow gets it: the files that git knows, at a tag."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        if not name.startswith(("tests/", "baselines/", "kernels/")):
+            (tmp_path / "action" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / "action" / name)
+    with FakeGitHub() as github:
+        yield Repository(tmp_path, github, bare_python)
+
+
+def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns_the_same_comment_green(repository):
+    slower = repository.push(factor=1.3)
+
+    assert slower.returncode == 1, slower.stdout
+    line = NAP.splitlines().index("def launch(inputs):") + 1
+    assert f"::error file=kernels/nap/kernel.py,line={line},title=REGRESSION nap/one::" in slower.stdout
+    [comment] = repository.github.bodies(7)
+    assert read_marker(comment, "default") is State.FLAGGED
+    assert "| `nap/one` | **REGRESSION** |" in re.sub(" +", " ", comment)
+    outputs = repository.outputs
+    assert set(outputs) == set(ACTION["outputs"])
+    assert {name: outputs[name] for name in ("verdict", "regressions", "speedups", "inconclusive", "failed")} == {
+        "verdict": "REGRESSION",
+        "regressions": "1",
+        "speedups": "0",
+        "inconclusive": "0",
+        "failed": "0",
+    }
+    assert outputs["comment-url"].endswith(f"/octo/kernels/pull/7#issuecomment-{outputs['comment-id']}")
+    assert outputs["artifact-url"] == f"https://github.com/octo/kernels/artifacts/{outputs['artifact-id']}"
+    assert Path(outputs["run-path"]).parent == Path(outputs["report-path"]).parent
+    artifact = repository.kept / "ci-perf-run-1"
+    run = store.read_run(artifact)
+    assert {"index.md", "report.md", "key_metrics.csv", "smoke.txt", "env.txt", "logs"} <= {
+        p.name for p in artifact.iterdir()
+    }
+    assert [p.name for p in (repository.kept / "ci-perf-run-1-numbers").iterdir()] == ["run.json"]
+    assert (run.against.commit, run.provenance.repository) == (repository.base, "octo/kernels")
+    assert run.policy.regression == 0.05
+    summary = slower.stdout.split("Summary - ")[1]
+    assert summary.startswith(f"{marker('default', State.FLAGGED)}\n\n### ci-perf: 1 regression\n")
+    assert "ghs_secret" not in "".join(p.read_text(errors="replace") for p in artifact.rglob("*") if p.is_file())
+
+    mended = repository.push(factor=1.0)
+
+    assert mended.returncode == 0, mended.stdout
+    [comment] = repository.github.bodies(7)
+    assert read_marker(comment, "default") is State.RESOLVED
+    assert repository.outputs["comment-id"] == outputs["comment-id"]
+    assert repository.outputs["verdict"] == "UNCHANGED"
+    assert repository.git("status", "--porcelain") == ""
+    assert repository.git("worktree", "list").count("\n") == 0
+    assert not (repository.root / "theirs").exists()
+
+
+@pytest.fixture
+def uv_alone(tmp_path, monkeypatch):
+    """A runner whose Python cannot make virtual environments, as Debian's without python3-venv; uv is there."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("python3", "python3.14", "python3.13", "python3.12", "python3.11"):
+        (tools / name).write_text(f'#!/bin/sh\ncase "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"\n')
+        (tools / name).chmod(0o755)
+    (tools / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    for name in ("NO_INDEX", "FIND_LINKS"):
+        if f"PIP_{name}" in os.environ:
+            monkeypatch.setenv(f"UV_{name}", os.environ[f"PIP_{name}"])
+
+
+@pytest.mark.usefixtures("uv_alone")
+def test_perf_yml_shares_a_pull_request_out_over_runners_and_shards_and_comments_once(repository):
+    """The whole workflow, 2 runners x 2 shards; all of act's runners are this machine, so the second is found out."""
+    kernel = repository.tree / "kernels/doze"
+    kernel.mkdir()
+    (kernel / "kernel.toml").write_text(TOML.format(microseconds=1000))
+    (kernel / "kernel.py").write_text(NAP.format(factor=1.0))
+
+    ran = repository.push(factor=1.3, workflow="many.yml")
+
+    assert ran.returncode == 1, ran.stdout
+    shards = [f"{runner}-{i}-of-2" for runner in ("h100", "l4") for i in (1, 2)]
+    kept = {f"ci-perf-run-{shard}-1{part}" for shard in shards for part in ("", "-shard")}
+    kept |= {"ci-perf-run-plan-1", "ci-perf-run-1", "ci-perf-run-1-numbers"}
+    assert {path.name for path in repository.kept.iterdir()} == kept
+    run = store.read_run(repository.kept / "ci-perf-run-1")
+    found = [(row.finding.id, row.finding.verdict, "runner" in row.finding.device) for row in build_report(run).rows]
+    assert sorted(found) == [
+        ("doze/one", Verdict.FAILED, True),
+        ("doze/one", Verdict.NEW, False),
+        ("nap/one", Verdict.FAILED, True),
+        ("nap/one", Verdict.REGRESSION, False),
+    ]
+    [comment] = repository.github.bodies(7)
+    assert read_marker(comment, "default") is State.FLAGGED
+    assert "shard l4-1-of-2 does not count: self-hosted, gpu, l4 led to" in comment
+    assert comment.count("measured in turns") == 1
+
+
+def test_a_fork_is_commented_for_by_a_workflow_run_from_the_archive_as_it_came(repository):
+    repository.github.open_pull(8, HEAD, head="mallory/kernels")
+    repository.artifacts.mkdir()
+    store.write_baseline(a_baseline(), repository.tree / "baselines")
+    with zipfile.ZipFile(repository.artifacts / "ci-perf-run-1-numbers.zip", "w") as archive:
+        archive.writestr("run.json", dump_run(foreign(slower())))
+
+    ran = repository.act("workflow_run", "publish.yml", workflow_run())
+
+    assert ran.returncode == 0, ran.stdout
+    [comment] = repository.github.bodies(8)
+    assert read_marker(comment, "default") is State.FLAGGED
+    assert repository.outputs["verdict"] == "REGRESSION"
+    assert repository.outputs["comment-url"].endswith(f"#issuecomment-{repository.outputs['comment-id']}")
+
+
+# --- what the files promise ------------------------------------------------------------------------------------------
+
+
+def variables_of(name):
+    """Return the variables that an input is handed on as, and whether it is used in any other way."""
+    used = re.compile(rf"\${{{{ inputs\.{re.escape(name)} }}}}")
+    return {key for step in STEPS.values() for key, value in step.get("env", {}).items() if used.fullmatch(str(value))}
+
+
+@pytest.mark.parametrize("name", ACTION["inputs"])
+def test_each_input_is_in_the_readme_and_reaches_the_setting_of_its_name(name):
+    described = ACTION["inputs"][name]
+    default = f"`{described['default']}`" if described["default"] else ""
+
+    assert f"| `{name}` | {described['description']} | {default} |\n" in README
+    handed = variables_of(name)
+    if name in BY_NAME and name != "artifact-name":
+        assert handed == {variable(name)}
+    elif name == "github-token":
+        assert handed == {"GITHUB_TOKEN"}
+    elif handed:
+        assert all(f"${{{key}" in SCRIPT for key in handed)
+    else:
+        assert f"inputs.{name} " in json.dumps(ACTION["runs"])
+
+
+@pytest.mark.parametrize("name", ACTION["outputs"])
+def test_each_output_is_in_the_readme_and_has_a_writer(name):
+    described = ACTION["outputs"][name]
+
+    step, output = re.fullmatch(r"\$\{\{ steps\.(\w+)\.outputs\.([\w-]+) \}\}", described["value"]).groups()
+
+    assert output == name
+    assert step in {found.get("id") for found in STEPS.values()}
+    assert f"| `{name}` | {described['description']} |\n" in README
+
+
+def test_every_variable_of_the_yaml_is_a_setting_or_read_by_the_script():
+    for path in FILES:
+        for step in steps_of(loaded(path)):
+            for key in step.get("env", {}):
+                if key.startswith("CI_PERF_"):
+                    assert key in {variable(name) for name in BY_NAME}, path
+                if key.startswith("ACTION_"):
+                    assert re.search(rf"\${{?{key}\b", SCRIPT), (path, key)
+
+
+@pytest.mark.parametrize("path", [CALLED, ".github/actions/publish/action.yml"])
+def test_what_calls_the_same_steps_has_inputs_of_the_same_names(path):
+    document = loaded(path)
+    inputs = (document["on"]["workflow_call"] if "on" in document else document)["inputs"]
+    text = (ROOT / path).read_text()
+
+    own = {"runners", "shards", "planner", "timeout-minutes"}
+    assert set(inputs) - own <= set(ACTION["inputs"])
+    for name in inputs:
+        assert f"inputs.{name} " in text, name
+    if "workflow_call" in text:
+        assert set(ACTION["inputs"]) - set(inputs) == {"upload-artifact", "github-token"}
+
+
+def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(tmp_path):
+    blocks = re.findall(r"^```yaml\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    files = [tmp_path / block.splitlines()[0].rsplit("/", 1)[1] for block in blocks]
+    for file, block in zip(files, blocks, strict=True):
+        file.write_text(block)
+        for job in YAML(typ="safe").load(block)["jobs"].values():
+            for step in [job, *job.get("steps", ())]:
+                if step.get("uses", "").startswith("org/ci-perf@"):
+                    assert set(step["with"]) <= set(ACTION["inputs"])
+                if step.get("uses", "").startswith(f"org/ci-perf/{CALLED}@"):
+                    assert set(step["with"]) <= set(loaded(CALLED)["on"]["workflow_call"]["inputs"])
+
+    checker = Path(sys.executable).with_name("check-jsonschema")
+    command = [checker, "--builtin-schema", "vendor.github-workflows", *files]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert len(files) == 3
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_yaml_installs_and_calls_and_does_not_think(path):
+    for step in steps_of(loaded(path)):
+        if "run" in step:
+            assert step["run"].count("\n") == 0, step
+            assert "${{" not in step["run"], step
+        if "uses" in step and not step["uses"].startswith("./"):
+            assert re.search(r"@[0-9a-f]{40}$", step["uses"]), step
+
+
+def test_the_step_that_measures_gets_no_token():
+    holders = [name for name, step in STEPS.items() if re.search("token|secret", json.dumps(step), re.IGNORECASE)]
+
+    assert holders == ["Publish"]
+
+
+# --- the script ------------------------------------------------------------------------------------------------------
+
+
+def script(tmp_path, step, **environ):
+    """Run a step of scripts/action; return the completed process and what it set as outputs."""
+    out = tmp_path / "output"
+    out.touch()
+    basic = {"PATH": os.environ["PATH"], "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(out)}
+    ran = subprocess.run(
+        [ROOT / "scripts/action", step],
+        env={**basic, **environ},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return ran, dict(line.split("=", 1) for line in out.read_text().splitlines())
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A ci-perf where the action would have installed it: a program that says how it was called, and ends as told."""
+    program = tmp_path / "ci-perf-venv/bin/python"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        '#!/bin/sh\nshift 3\nprintf "<%s>" "$@"\necho\n[ -z "$LINGER" ] || exec sleep 30\nexit ${STATUS:-0}\n'
+    )
+    program.chmod(0o755)
+    return tmp_path
+
+
+def test_kernels_are_words_and_never_shell(installed):
+    ran, _ = script(installed, "measure", ACTION_KERNELS="sdpa/*\n  gemm/s?  $(touch owned) ; rm -rf /")
+
+    assert ran.stdout == "<run><sdpa/*><gemm/s?><$(touch><owned)><;><rm><-rf></>\n"
+    assert not (installed / "owned").exists()
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 70])
+def test_the_status_of_the_measurement_decides_in_the_last_step(installed, status):
+    measured, outputs = script(installed, "measure", STATUS=str(status))
+    decided, _ = script(installed, "verdict", ACTION_STATUS=outputs["status"])
+
+    assert measured.returncode == 0
+    assert decided.returncode == status
+    assert decided.stderr.startswith("::error title=ci-perf::") == (status != 0)
+
+
+def test_in_a_shard_a_red_verdict_is_left_to_the_job_that_merges(installed):
+    assert script(installed, "verdict", ACTION_STATUS="1", ACTION_SHARD="true")[0].returncode == 0
+    assert script(installed, "verdict", ACTION_STATUS="3", ACTION_SHARD="true")[0].returncode == 3
+
+
+def test_a_cancelled_job_ends_the_measurement(installed):
+    out = installed / "output"
+    out.touch()
+    environ = {"PATH": os.environ["PATH"], "RUNNER_TEMP": str(installed), "GITHUB_OUTPUT": str(out), "LINGER": "1"}
+    process = subprocess.Popen([ROOT / "scripts/action", "measure"], env=environ, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "<run>\n"
+
+    process.terminate()
+    process.communicate(timeout=10)
+
+    assert out.read_text() == "status=143\n"
+
+
+@pytest.mark.parametrize(("upload", "flags"), [("true", ""), ("false", "<--no-artifact>")])
+def test_a_comment_sends_nobody_to_an_artifact_that_is_not_uploaded(installed, upload, flags):
+    (installed / "run.json").write_text("{}")
+    ran, _ = script(installed, "publish", ACTION_RUN=str(installed), ACTION_UPLOAD=upload)
+
+    assert ran.stdout == f"<publish><{installed}>{flags}\n"
+
+
+def test_nothing_measured_is_nothing_to_publish(installed):
+    ran, _ = script(installed, "publish", ACTION_RUN=str(installed / "nowhere"))
+
+    assert (ran.returncode, ran.stdout) == (0, "nothing was measured, so there is nothing to publish\n")
+
+
+def test_a_runner_without_python_and_uv_is_told_what_it_lacks(tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "cat", "dirname", "rm", "env"):
+        (tools / name).symlink_to(shutil.which(name))
+
+    ran, _ = script(tmp_path, "prepare", PATH=str(tools))
+
+    assert ran.returncode == 3
+    assert "neither Python 3.11 or newer with venv nor uv" in ran.stderr
+
+
+# --- shards ----------------------------------------------------------------------------------------------------------
+
+
+def really_install(runner_temp):
+    """Put ci-perf where the steps expect it, as `prepare` would."""
+    program = runner_temp / "ci-perf-venv/bin/python"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+
+
+SCALE_TOML = """
+entry = "kernel.py"
+devices = ["cpu"]
+[cases.one]
+n = 1
+[fuzz]
+n = { min = 2, max = 9 }
+"""
+SCALE = """
+def make_inputs(rng, device, n):
+    return float(n)
+
+def launch(n):
+    return n if n < 2 else n + 1.0  # right in the case that is named, and in no other
+
+def reference(n):
+    return n
+"""
+
+
+def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tmp_path, bare_python):
+    really_install(tmp_path)
+    for kernel in ("doze", "nap"):
+        folder = tmp_path / "kernels" / kernel
+        folder.mkdir(parents=True)
+        (folder / "kernel.toml").write_text(TOML.format(microseconds=1000))
+        (folder / "kernel.py").write_text(NAP.format(factor=1.0))
+    plan = {"ACTION_PLAN": str(tmp_path / "plan.json")}
+
+    _, planned = script(tmp_path, "plan", **plan, ACTION_RUNNERS="gpu,l4", ACTION_SHARDS="2", CI_PERF_DEVICE="cpu")
+    rows = json.loads(planned["matrix"])["include"]
+    for row in rows[:1]:
+        shard = {"ACTION_KERNELS": row["kernels"], "CI_PERF_SHARD": row["shard"], "CI_PERF_PYTHON": bare_python}
+        folder = str(tmp_path / "runs" / row["shard"])
+        script(tmp_path, "measure", **shard, CI_PERF_PROCESSES="2", CI_PERF_OUTPUT=folder)
+    merged = {**plan, "ACTION_RUNS": str(tmp_path / "runs"), "ACTION_RUN": str(tmp_path / "merged")}
+    ran, outputs = script(tmp_path, "merge", **merged)
+
+    assert [(row["shard"], row["runner"]) for row in rows] == [
+        ("l4-1-of-2", ["gpu", "l4"]),
+        ("l4-2-of-2", ["gpu", "l4"]),
+    ]
+    assert ran.returncode == 0, ran.stderr
+    assert outputs["status"] == "1"
+    verdicts = {
+        row.finding.kernel: row.finding.verdict for row in build_report(store.read_run(tmp_path / "merged")).rows
+    }
+    assert verdicts == {"doze": Verdict.NEW, "nap": Verdict.FAILED}
+
+
+def test_the_nightly_check_is_red_where_a_random_case_is_wrong_and_goes_on_to_the_sanitizer(tmp_path, bare_python):
+    really_install(tmp_path)
+    folder = tmp_path / "kernels/scale"
+    folder.mkdir(parents=True)
+    (folder / "kernel.toml").write_text(SCALE_TOML)
+    (folder / "kernel.py").write_text(SCALE)
+    ci = {"CI_PERF_PYTHON": bare_python, "CI_PERF_DEVICE": "cpu", "GITHUB_RUN_NUMBER": "7"}
+    summary = tmp_path / "summary.md"
+
+    ran, _ = script(tmp_path, "check", **ci, ACTION_CHECK=str(tmp_path / "check"), GITHUB_STEP_SUMMARY=str(summary))
+
+    assert ran.returncode == 1, ran.stdout
+    assert "::error title=ci-perf::a kernel is wrong, or could not be checked: see the summary" in ran.stderr
+    assert store.read_run(tmp_path / "check/fuzz").fuzzed
+    assert "compute-sanitizer" in (ran.stdout + ran.stderr), "it went on"
+    assert "scale/fuzz-7-" in summary.read_text()
+
+
+# --- releases --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def release(tmp_path):
+    """Return what releases a tag of a copy of this repository, whose version is dated, without doing it."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/release", tmp_path / "scripts")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    changes = tmp_path / "CHANGELOG.md"
+    changes.write_text((ROOT / "CHANGELOG.md").read_text().replace("- unreleased", "- 2026-12-01"))
+    for command in ("init -q", "add -A", "-c user.name=me -c user.email=me@localhost commit -qm all"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+
+    def call(tag):
+        command = [tmp_path / "scripts/release", tag, "--dry-run"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return call, changes
+
+
+def test_a_release_has_its_notes_and_moves_the_major_tag(release):
+    ran = release[0](f"v{__version__}")
+
+    major = __version__.split(".")[0]
+    assert ran.returncode == 0, ran.stderr
+    assert f"gh release create v{__version__} --verify-tag" in ran.stdout
+    assert "`ci-perf run`" in ran.stdout
+    assert f"refs/tags/v{major} -f sha=" in ran.stdout
+
+
+def test_what_is_not_ready_is_not_released(release):
+    call, changes = release
+
+    assert "pyproject.toml says" in call("v99.0.0").stderr
+    assert "is not of the form" in call("latest").stderr
+    changes.write_text("# Changelog\n")
+    assert "CHANGELOG.md has nothing on" in call(f"v{__version__}").stderr
+    changes.write_text(f"## {__version__} - unreleased\n\n- all\n")
+    assert "unreleased" in call(f"v{__version__}").stderr

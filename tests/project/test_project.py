@@ -1,0 +1,53 @@
+"""What the repository says of itself is true: the map, the README, the workflow files' promises."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import ci_perf
+from ci_perf.render.folder import FILES
+from ci_perf.values.timeline_metrics import TIMELINE
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "ci_perf"
+
+
+def documented(package):
+    """The names that the docstring of a package lists."""
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    return {match[1] for match in re.finditer(r"^(\w+)/? {2,}\S", docstring, re.MULTILINE)}
+
+
+def contained(package):
+    files = {file.stem for file in package.glob("*.py")} - {"__init__", "__main__"}
+    return files | {folder.name for folder in package.iterdir() if (folder / "__init__.py").is_file()}
+
+
+@pytest.mark.parametrize("package", sorted(file.parent for file in PACKAGE.rglob("__init__.py")), ids=str)
+def test_the_docstring_of_a_package_names_all_of_its_modules(package):
+    assert contained(package) <= documented(package)
+
+
+def test_the_version_is_written_once_for_people_and_once_for_packaging():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert project["version"] == ci_perf.__version__
+    assert f"## {ci_perf.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_ci_runs_the_tests_and_nothing_else():
+    lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if not line.startswith(("#", "set "))]
+
+    assert lines == ['exec "$(dirname "$0")/../scripts/test" "$@"']
+
+
+def test_the_readme_lists_every_file_of_the_artifact_folder_and_every_metric_of_the_timeline():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    for name, meaning in FILES.items():
+        assert f"| `{name}` | {meaning} |\n" in readme
+    for metric in TIMELINE:
+        assert f"| `{metric.name}` | {metric.meaning} |" in readme

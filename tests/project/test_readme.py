@@ -1,0 +1,134 @@
+"""Everything that the README shows is run."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ci_perf.cli.audit import audit
+from ci_perf.values.errors import EXIT_BUG
+from ci_perf.values.settings import SETTINGS
+from tests.project.test_project import ROOT
+
+OF_OTHERS = {
+    *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards"),
+    *("check", "ephemeral"),
+}
+"""Flags that are no settings, and those of other programs."""
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A user's repository: kernels, baselines and a trace of this one, and the kernel that the README shows."""
+    root = tmp_path_factory.mktemp("repository")
+    for folder in ("kernels", "baselines", "tests/data/captures"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for block in blocks("toml") + blocks("python"):
+        path = root / block.splitlines()[0].removeprefix("# ")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block, encoding="utf-8")
+    for command in ("init -q", "add -A", "-c user.name=me -c user.email=me@localhost commit -qm first"):
+        subprocess.run(["git", *command.split()], cwd=root, check=True)
+    return root
+
+
+def shell(command, cwd):
+    """Run a line as a user would who has activated the virtual environment."""
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environ["CI_PERF_SAMPLES"] = "5"  # no verdict is looked at here
+    argv = ["bash", "-c", command]
+    return subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_kernel_of_the_readme_runs(repository):
+    ran = shell("ci-perf run row_sum --processes 2 --output row-sum", repository)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "row_sum/n1024" in ran.stdout
+
+
+def test_the_commands_of_the_readme_run_in_their_order(repository):
+    commands = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
+    assert len(commands) >= 10
+
+    for command in commands:
+        ran = shell(command, repository)
+        assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
+        assert ran.stdout
+
+
+def test_the_first_command_of_the_readme_runs_the_main_job(tmp_path):
+    first, second = (line.split("#")[0].strip() for line in blocks("sh")[0].splitlines())
+
+    ran = shell(f"{first} --processes 2 --output {tmp_path}", ROOT)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "trajectory_resample/b8-s250" in ran.stdout
+    assert (tmp_path / "run.json").is_file()
+    assert (ROOT / second).is_file()
+
+
+def test_the_completion_line_of_the_readme_completes():
+    ran = shell("_CI_PERF_COMPLETE=bash_complete COMP_WORDS='ci-perf run sdp' COMP_CWORD=2 ci-perf", ROOT)
+
+    assert "_CI_PERF_COMPLETE=bash_source ci-perf" in README
+    assert "sdpa/s512" in ran.stdout
+
+
+def test_every_flag_that_the_readme_names_exists():
+    flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", README))
+    known = {setting.name for setting in SETTINGS} | OF_OTHERS
+    known |= {parameter.opts[0].removeprefix("--") for parameter in audit.params}
+
+    assert flags - known == set()
+
+
+def test_the_files_and_exit_statuses_that_the_readme_names_exist():
+    for path in re.findall(r"\]\(((?!http)[^)]+)\)", README):
+        assert (ROOT / Path(path)).exists(), path
+    assert f"| {EXIT_BUG} | a bug" in README
+
+
+def test_the_tables_of_the_readme_are_what_the_command_above_them_prints():
+    pages = README + (ROOT / "kernels/README.md").read_text()
+    blocks = re.findall(r"<!-- from: (.+?) -->\n(.*?)<!-- end -->", pages, re.DOTALL)
+
+    for command, shown in blocks:
+        tables, printed = _tables(shown), _tables(shell(command, ROOT).stdout)
+        assert len(tables) == (2 if command.startswith("ci-perf audit") else 1)
+        assert [table for table in tables if table not in printed] == []
+    assert any(command.startswith("ci-perf audit") for command, _ in blocks)
+
+
+def _tables(text):
+    """Return each table as its rows, padding and alignment left aside: all of them, so that none is left out."""
+    parts = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    return [[_cells(line) for line in part.splitlines() if not re.match(r"\|\s*:?--", line)] for part in parts]
+
+
+def test_the_picture_of_the_audit_is_that_of_the_committed_sessions(tmp_path):
+    ran = shell(f"ci-perf audit --show baselines/h100-80gb-hbm3/audit.jsonl --plot {tmp_path}/audit.svg", ROOT)
+
+    assert ran.returncode == 0, ran.stderr
+    assert _labels(tmp_path / "audit.svg") == _labels(ROOT / ".github/audit.svg")
+
+
+def _cells(line):
+    return tuple(cell.replace("\u00a0", " ").strip() for cell in line.strip().strip("|").split("|"))
+
+
+def _labels(svg):
+    """Return what is written in the picture and where its points lie, roughly: fonts and versions may differ."""
+    text = svg.read_text(encoding="utf-8")
+    return re.findall(r"<!-- (.+?) -->", text), [
+        round(float(x)) for x in re.findall(r'<use xlink:href="#\w+" x="([\d.]+)"', text)
+    ]
