@@ -1,5 +1,9 @@
-"""The program `ci-perf`: its commands, and the one place where errors become exit statuses."""
+"""The program `ci-perf`: its commands, and the one place where errors become exit statuses.
 
+A command's module is imported when the command is used: `--version`, `--help` and completion import none of them.
+"""
+
+import importlib
 import signal
 import sys
 import traceback
@@ -8,27 +12,50 @@ from typing import Any
 import click
 
 from ci_perf import __version__
-from ci_perf.cli.audit import audit
-from ci_perf.cli.baseline import baseline
-from ci_perf.cli.doctor import doctor
-from ci_perf.cli.inspect import inspect
-from ci_perf.cli.listing import list_cases
-from ci_perf.cli.merge import merge
-from ci_perf.cli.plan import plan
-from ci_perf.cli.publish import publish
-from ci_perf.cli.report import replay, report
-from ci_perf.cli.run import run
-from ci_perf.cli.scrub import scrub
 from ci_perf.guard import own_environment
 from ci_perf.guard.secrets import looks_secret
 from ci_perf.values.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
 
+COMMANDS = {
+    "audit": ("ci_perf.cli.audit:audit", "Measure the error rate of `run --against`."),
+    "baseline": ("ci_perf.cli.baseline:baseline", "Accept, check and compare baselines."),
+    "doctor": ("ci_perf.cli.doctor:doctor", "Diagnose this machine; print a fix for each problem."),
+    "inspect": ("ci_perf.cli.inspect:inspect", "Show what a profiler's or a benchmark's file holds."),
+    "list": ("ci_perf.cli.listing:list_cases", "List the kernels and their cases."),
+    "merge": ("ci_perf.cli.merge:merge", "Merge the runs of several jobs into one."),
+    "plan": ("ci_perf.cli.plan:plan", "Share the cases out over jobs."),
+    "publish": ("ci_perf.cli.publish:publish", "Comment on the pull request of a run."),
+    "replay": ("ci_perf.cli.report:replay", "Judge a recorded run again, without a GPU."),
+    "report": ("ci_perf.cli.report:report", "Print the report of a recorded run."),
+    "run": ("ci_perf.cli.run:run", "Verify, time, profile and judge kernels."),
+    "scrub": ("ci_perf.cli.scrub:scrub", "Remove environments from profiler files; search for secrets."),
+}
+"""For each command its place, `module:attribute`, and its line in the list of commands."""
+
+
+class LazyCommand(click.Command):
+    """Stands for a command in the group; imports its module when it is called or asked for its own help."""
+
+    def __init__(self, name: str, place: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help)
+        self._place = place
+
+    def load(self) -> click.Command:
+        """Import and return the command."""
+        module, _, attribute = self._place.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:  # noqa: ANN401 # click's own signature
+        """Parse the arguments of the command itself."""
+        return self.load().make_context(*args, **options)
+
 
 class Program(click.Group):
-    """A group that says what is wrong in one line and how to mend it in the next."""
+    """A group that prints what is wrong in one line and how to fix it in the next."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 # click's own signature
-        """Run the command; a CiPerfError is the user's to mend, any other exception is ours."""
+        """Run the command; a CiPerfError is the user's to fix, any other exception is a bug."""
         try:
             return super().invoke(ctx)
         except CiPerfError as error:
@@ -47,7 +74,11 @@ class Program(click.Group):
             ctx.exit(EXIT_BUG)
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Program,
+    commands=[LazyCommand(name, *rest) for name, rest in COMMANDS.items()],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, prog_name="ci-perf")
 def program() -> None:
     """Check, time, profile and judge GPU kernels; explain the verdict.
@@ -60,14 +91,10 @@ def program() -> None:
     """
 
 
-for _command in (run, list_cases, plan, merge, report, replay, baseline, publish, inspect, scrub, audit, doctor):
-    program.add_command(_command)
-
-
 def main() -> None:
     """Start the program; what `ci-perf` and `python -m ci_perf` call.
 
-    A job that is cancelled gets SIGTERM, a closed terminal SIGHUP: like Ctrl-C, they end the workers and leave a
+    A canceled job gets SIGTERM, a closed terminal sends SIGHUP: like Ctrl-C, they end the workers and leave a
     readable run.json.
     """
     signal.signal(signal.SIGHUP, signal.default_int_handler)

@@ -1,0 +1,68 @@
+"""The program itself: its list of commands, and what it imports before a command is chosen."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ci_perf.cli.program import COMMANDS, program
+
+IMPORTED = {
+    "ci_perf",
+    "ci_perf.cli",
+    "ci_perf.cli.program",
+    "ci_perf.guard",
+    "ci_perf.guard.own_environment",
+    "ci_perf.guard.secrets",
+    "ci_perf.guard.spellings",
+    "ci_perf.values",
+    "ci_perf.values.errors",
+}
+"""All of ci-perf that starts with every command."""
+HEAVY = {
+    *("asyncio", "cattrs", "github", "importlib.metadata", "jsonschema", "jwt", "markdown_it", "msgspec", "ncu_report"),
+    *("numpy", "pynvml", "referencing", "requests", "rich", "tabulate", "torch", "urllib3"),
+}
+"""Each takes 10 ms or more to import."""
+SHOW_MODULES = """
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+from ci_perf.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_the_version_and_the_help_import_no_command_and_no_large_package(argument):
+    ran = subprocess.run([sys.executable, "-c", SHOW_MODULES, argument], capture_output=True, text=True, check=True)
+    modules = set(ran.stderr.split())
+
+    assert {name for name in modules if name.partition(".")[0] == "ci_perf"} <= IMPORTED
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_line_of_the_list_of_commands_is_a_command_of_that_name(name):
+    listed = program.commands[name]
+
+    assert isinstance(listed.load(), click.Command)
+    assert listed.load().name == name
+    assert f"\n  {name:<8}  {listed.short_help}\n" in CliRunner().invoke(program, ["--help"]).output
+
+
+def test_the_help_of_a_command_is_its_own():
+    shown = CliRunner().invoke(program, ["baseline", "accept", "--help"], prog_name="ci-perf")
+
+    assert shown.output.startswith("Usage: ci-perf baseline accept ")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("ci-perf re", "plain,replay\nplain,report\n"), ("ci-perf baseline a", "plain,accept\n")],
+)
+def test_a_shell_completes_commands_and_those_of_a_group(words, completed):
+    environ = {"_CI_PERF_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+
+    assert CliRunner().invoke(program, [], prog_name="ci-perf", env=environ).output == completed
