@@ -27,7 +27,7 @@ from ci_perf.measure.session import broken_memory, prepare, stranger_pids, stran
 from ci_perf.values import store
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.escape import clean
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 from ci_perf.values.kernel_toml import parse_fraction
 from ci_perf.values.run import Note, Policy
 
@@ -100,7 +100,7 @@ def measure(
     root = Path.cwd()
     settings = resolve_settings(root, {**flags, "profile": "none"})
     specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root) if s.program is None)
-    make_plan(specs, patterns, ["cuda"])
+    select_jobs(specs, patterns, ["cuda"])
     refuse_several_devices(settings, "an audit takes turns")
     room = prepare(settings, root)
     on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
@@ -114,7 +114,7 @@ def measure(
         for note in strangers(on_gpu):
             _warn(note)
         health = gpu.query_health(on_gpu) if on_gpu else None
-        jobs = make_plan(specs, patterns, room.kinds)
+        jobs = select_jobs(specs, patterns, room.kinds)
         blank = blank_run(patterns, jobs, settings, room, root)
         blank = replace(blank, baselines=(), provenance=replace(blank.provenance, command=_command()))
         programs = program_runner(room, jobs)

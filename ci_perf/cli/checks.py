@@ -23,7 +23,7 @@ from ci_perf.measure.session import Room, find_tracer, prepare
 from ci_perf.measure.torch_trace import TorchTrace
 from ci_perf.values import store
 from ci_perf.values.errors import ConfigError, MachineError
-from ci_perf.values.job import Job, make_plan
+from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.random_cases import fuzz_jobs, named_case
 from ci_perf.values.run import Note, Run
@@ -78,7 +78,7 @@ def _plan(
     if not settings["sanitize"]:
         return fuzz_jobs(specs, patterns, devices, seed=settings["seed"], count=settings["fuzz"] or 0)
     able = [spec for spec in specs if spec.program is None or spec.program.kind == "command"]
-    small = make_plan(able, patterns, devices, all_cases=settings["all-cases"], small=True)
+    small = select_jobs(able, patterns, devices, all_cases=settings["all-cases"], small=True)
     small = tuple(job for job in small if job.runs)
     if not small:
         raise ConfigError("there is no case for --sanitize", hint="benchmarks have none; name a case, or --all-cases")

@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.values import store
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 
 
 @click.command("list")
@@ -19,7 +19,7 @@ def list_cases(patterns: tuple[str, ...], as_json: bool, **flags: object) -> Non
     """List the kernels and their cases; nothing is imported or run."""
     root = Path.cwd()
     settings = resolve_settings(root, flags)
-    jobs = make_plan(store.read_kernels(root / settings["kernels-dir"], root), patterns, ["cuda"])
+    jobs = select_jobs(store.read_kernels(root / settings["kernels-dir"], root), patterns, ["cuda"])
     if as_json:
         rows = [
             {

@@ -11,7 +11,7 @@ from ci_perf.fleet.shards import matrix, seconds_of_baselines, seconds_of_run, s
 from ci_perf.values import store
 from ci_perf.values.codec import dump_plan
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 from ci_perf.values.quantity import duration
 from ci_perf.values.settings import Settings
 from ci_perf.values.shard import Plan
@@ -63,7 +63,7 @@ def plan(
     settings = resolve_settings(root, flags)
     kinds = ["cuda" if kind == "auto" else kind for kind in settings["device"]]
     specs = store.read_kernels(root / settings["kernels-dir"], root)
-    jobs = [j for j in make_plan(specs, patterns, kinds, all_cases=settings["all-cases"]) if j.runs]
+    jobs = [j for j in select_jobs(specs, patterns, kinds, all_cases=settings["all-cases"]) if j.runs]
     if not jobs:
         raise ConfigError(f"none of the kernels runs on {', '.join(kinds)}", hint="plan for another --device")
     seconds = seconds_of_run(store.read_run(durations)) if durations else _agreed(root, settings)

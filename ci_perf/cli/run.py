@@ -36,7 +36,7 @@ from ci_perf.render.markdown import render_comment
 from ci_perf.values import store
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.job import Job, make_plan
+from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Note, Run
@@ -76,7 +76,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
     room.worker.rest()  # who waits shall hold no memory on a GPU that another run measures on
     lock = gpu_lock(on_gpu, settings["wait"], partial(click.echo, err=True))
     with artifacts.guarded(room.guard, _say), room.worker, lock:
-        jobs = make_plan(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
+        jobs = select_jobs(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
         left_out = (*_left_out_note(jobs), *_small_note(jobs, planned))
         jobs = tuple(job for job in jobs if job.runs)
         programs = program_runner(room, jobs)
@@ -115,7 +115,7 @@ def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: S
     """Refuse what can never be measured before anything is started: a pattern that matches nothing, two devices."""
     if settings["against"]:
         refuse_several_devices(settings, f"`against` is `{settings['against']}`")
-    return make_plan(specs, patterns, ["cuda"])
+    return select_jobs(specs, patterns, ["cuda"])
 
 
 def _refuse_missing_baselines(root: Path, settings: Settings) -> None:

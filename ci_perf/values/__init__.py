@@ -29,7 +29,7 @@ comment           the state of a pull request comment
 device            the machine that was measured
 errors            errors that users see, and exit statuses
 escape            names from users' code made harmless
-job               which cases run where
+job               the cases that a run selects
 kernel            kernels as kernel.toml describes them
 kernel_names      names of GPU kernels, whatever tool wrote them
 kernel_toml       kernel.toml

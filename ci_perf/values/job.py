@@ -1,4 +1,4 @@
-"""Which cases run, on which devices, in which order."""
+"""Jobs: the cases that a run selects, on which devices and in which order."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from ci_perf.values.kernel import KernelSpec, Params
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One case on one device, as planned."""
+    """One case on one device, selected to run."""
 
     spec: KernelSpec
     case: str
@@ -19,21 +19,21 @@ class Job:
     device: str
     """`cuda` or `cpu`."""
     seed: int = 0
-    """Of the values of its inputs."""
+    """Seed of the random values of its inputs."""
 
     @property
     def target(self) -> str:
-        """The function that runs: `reference` stands in where `launch` does not run on the device."""
+        """The function that runs: `launch`, or `reference` on a device that `launch` does not support."""
         return "launch" if self.device in self.spec.devices else "reference"
 
     @property
     def runs(self) -> bool:
-        """Whether there is anything to run on the device: a program has no reference that could stand in."""
+        """Whether the job can run on its device. A program has no reference to run instead."""
         return self.spec.program is None or self.device in self.spec.devices
 
     @property
     def id(self) -> str:
-        """How the case is written on the command line: `kernel/case`."""
+        """The name of the case on the command line: `kernel/case`."""
         return f"{self.spec.name}/{self.case}"
 
     @property
@@ -42,7 +42,7 @@ class Job:
         return f"ci-perf:{self.id}"
 
 
-def make_plan(
+def select_jobs(
     specs: Iterable[KernelSpec],
     patterns: Sequence[str],
     devices: Iterable[str],
@@ -50,16 +50,16 @@ def make_plan(
     all_cases: bool = False,
     small: bool = False,
 ) -> tuple[Job, ...]:
-    """Return a job for each case that a pattern matches, in the order of the files, device by device.
+    """Return a job for each case that matches a pattern, in the order of the files, device by device.
 
-    A pattern is `KERNEL` or `KERNEL/CASE`, each part with the wildcards of fnmatch; none means all. On a CPU, and where
-    `small` is set on a GPU too, only the `cpu_cases` run, unless `all_cases` is set or a pattern names the case. A
-    pattern that matches nothing is an error.
+    A pattern is `KERNEL` or `KERNEL/CASE`, with the wildcards of fnmatch; no pattern selects all cases. On a CPU, and
+    with `small` on a GPU too, only the `cpu_cases` are selected, unless `all_cases` is set or a pattern names the case.
+    A pattern that matches no case raises ConfigError.
 
     >>> spec = KernelSpec("sdpa", "kernels/sdpa", "kernel.py", cases={"s128": {}, "s256": {}}, cpu_cases=("s128",))
-    >>> [job.id for job in make_plan([spec], [], ["cpu"])]
+    >>> [job.id for job in select_jobs([spec], [], ["cpu"])]
     ['sdpa/s128']
-    >>> [job.id for job in make_plan([spec], ["sdpa/s2*"], ["cpu"])]
+    >>> [job.id for job in select_jobs([spec], ["sdpa/s2*"], ["cpu"])]
     ['sdpa/s256']
     """
     specs = tuple(specs)
@@ -87,7 +87,7 @@ def _selected(spec: KernelSpec, case: str, patterns: Sequence[str], *, small: bo
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Say whether `kernel/case` is one of those that a pattern of the command line means."""
+    """Return whether a pattern of the command line matches `kernel/case`."""
     return fnmatchcase(name, pattern if "/" in pattern else f"{pattern}/*")
 
 

@@ -15,7 +15,7 @@ from ci_perf.judge.report import build_report
 from ci_perf.render.markdown import render_comment
 from ci_perf.values.codec import dump_plan, dump_run, load_plan, load_run
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Pair
 from ci_perf.values.run import Against, Note
 from ci_perf.values.verdict import Verdict
@@ -39,7 +39,7 @@ SDPA, GEMM = a_spec("sdpa", cases=CASES), a_spec("gemm", cases=CASES)
 
 
 def planned(shards=2, runners=(GPU,), seconds=(), specs=(SDPA, GEMM), patterns=()):
-    return share_out(make_plan(specs, patterns, ["cuda"]), patterns, shards, runners, dict(seconds))
+    return share_out(select_jobs(specs, patterns, ["cuda"]), patterns, shards, runners, dict(seconds))
 
 
 @given(
@@ -67,7 +67,7 @@ def test_patterns_of_a_shard_choose_its_cases_and_no_others():
     plan = planned(3, seconds={"sdpa/s0": 100.0})
 
     for shard in plan.shards:
-        assert tuple(job.id for job in make_plan((SDPA, GEMM), shard.patterns, ["cuda"])) == shard.cases
+        assert tuple(job.id for job in select_jobs((SDPA, GEMM), shard.patterns, ["cuda"])) == shard.cases
 
 
 def test_a_long_case_has_a_shard_to_itself():

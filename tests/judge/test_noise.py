@@ -16,7 +16,7 @@ from ci_perf.judge.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs, log_rati
 from ci_perf.judge.report import build_report
 from ci_perf.judge.stats import ratio_interval, spread
 from ci_perf.measure.main_job import execute
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Failure, Pair, Verification
 from ci_perf.values.run import Against, Policy
 from ci_perf.values.verdict import Verdict
@@ -193,7 +193,7 @@ SPECS = tuple(a_spec(f"kernel{number}") for number in range(6))
 
 def session(lab):
     run = a_run(kernels=SPECS, devices=(a_device(),), baselines=(), against=Against("main", "abc"), finished=False)
-    jobs = make_plan(SPECS, [], ["cuda"])
+    jobs = select_jobs(SPECS, [], ["cuda"])
     return execute(run, jobs, lab, processes=6, save=lambda run: None, progress=Silent())
 
 

@@ -14,7 +14,7 @@ from ci_perf.measure.main_job import SPARE_PROCESSES, execute
 from ci_perf.measure.pair_loop import SPARE_PAIRS
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
 from ci_perf.values.run import Against, Note
 from ci_perf.values.trace import CaseTimeline, Reading
@@ -90,7 +90,7 @@ class Disk:
 def go(lab, *, processes=2, devices=None, baselines=(), disk=None, progress=None, specs=SPECS):
     devices = devices or (a_device(),)
     run = a_run(kernels=specs, devices=devices, baselines=baselines, finished=False)
-    jobs = make_plan(specs, [], [device.kind for device in devices])
+    jobs = select_jobs(specs, [], [device.kind for device in devices])
     disk, progress = disk or Disk(), progress or Quiet()
     return execute(run, jobs, lab, processes=processes, save=disk.save, progress=progress)
 
@@ -322,7 +322,7 @@ class TurnsLab(ScriptedLab):
 def take_turns(lab, *, budget=Budget(), specs=SPECS):  # noqa: B008 # frozen
     """Return a run against a base, its exit status, and its findings by kernel."""
     run = a_run(kernels=specs, against=Against("main", "abc"), finished=False)
-    jobs = make_plan(specs, [], ["cuda"])
+    jobs = select_jobs(specs, [], ["cuda"])
     run = execute(run, jobs, lab, processes=1, save=lambda run: None, progress=Quiet(), budget=budget)  # noqa: ARG005
     report = build_report(run)
     return run, report.exit_status, {row.finding.kernel: row.finding for row in report.rows}

@@ -17,7 +17,7 @@ from ci_perf.measure.machine_lab import Bench, MachineLab
 from ci_perf.measure.watch import Watch, disturbances
 from ci_perf.values.device import Device
 from ci_perf.values.errors import ConfigError, MachineError
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 from ci_perf.values.kernel import Program
 from ci_perf.values.measurement import Pair, Replicate
 from tests.builders import a_spec
@@ -376,7 +376,7 @@ def test_a_process_held_against_a_baseline_knows_what_disturbed_it(monkeypatch, 
     monkeypatch.setattr(gpu, "query_state", lambda *_: state_with(*pids))
     monkeypatch.setattr(gpu, "query_working", lambda *_: working)
     bench = Bench("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", strangers=frozenset({5}))
-    job = make_plan((a_spec(),), [], ["cuda"])[0]
+    job = select_jobs((a_spec(),), [], ["cuda"])[0]
     ((_, replicate),) = MachineLab(bench, OneAnswer(), None).time([job], batch=0, turn=0)
 
     assert replicate.disturbed == said
@@ -402,7 +402,7 @@ def test_a_program_knows_that_the_gpu_slowed_down_and_who_worked_beside_it(monke
     monkeypatch.setattr(gpu, "query_working", lambda *_: (gpu.Process(5, "python"),))
     bench = Bench("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", strangers=frozenset({5}))
     spec = a_spec("app", entry="", program=Program("command", ("./app",)))
-    job = make_plan((spec,), [], ["cuda"])[0]
+    job = select_jobs((spec,), [], ["cuda"])[0]
     side = SimpleNamespace(kernels={"app": spec}, root=tmp_path, worker=SimpleNamespace(rest=lambda: None))
     lab = MachineLab(bench, side.worker, OneProgram(), base=SimpleNamespace(side=side, twin=side))
     ((_, replicate),) = lab.time([job], batch=0, turn=0)

@@ -10,7 +10,7 @@ from ci_perf.measure import gpu, turns
 from ci_perf.measure.turns import Side, SideFailure, Table
 from ci_perf.measure.watch import Watch
 from ci_perf.measure.worker_process import Worker
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Pair
 from tests.builders import a_spec
 
@@ -102,7 +102,7 @@ def jobs(*kernels, **cases):
     """Return a job for each case of each kernel, its parameters being the name of the case and what a test adds."""
     params = {case: {"name": case, **more} for case, more in (cases or {"a": {}}).items()}
     specs = tuple(a_spec(kernel, cases=params, devices=("cpu",)) for kernel in kernels or ("sdpa",))
-    return make_plan(specs, [], ["cpu"])
+    return select_jobs(specs, [], ["cpu"])
 
 
 def is_alive(pid):

@@ -1,7 +1,7 @@
 import pytest
 
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.job import make_plan
+from ci_perf.values.job import select_jobs
 from tests.builders import a_spec
 
 SDPA = a_spec("sdpa", cases={"s128": {"seq": 128}, "s256": {"seq": 256}}, cpu_cases=("s128",))
@@ -9,7 +9,7 @@ GEMM = a_spec("gemm", cases={"n64": {}}, devices=("cuda", "cpu"))
 
 
 def ids(patterns=(), devices=("cuda",), specs=(SDPA, GEMM), **options):
-    return [job.id for job in make_plan(specs, patterns, devices, **options)]
+    return [job.id for job in select_jobs(specs, patterns, devices, **options)]
 
 
 def test_without_a_pattern_every_case_runs_in_the_order_of_the_files():
@@ -57,7 +57,7 @@ def test_a_cpu_runs_the_small_cases_unless_more_is_asked_for():
 
 
 def test_devices_run_one_after_the_other():
-    jobs = make_plan([GEMM, SDPA], ["*/n64", "*/s128"], ["cuda", "cpu"])
+    jobs = select_jobs([GEMM, SDPA], ["*/n64", "*/s128"], ["cuda", "cpu"])
 
     assert [(j.device, j.id) for j in jobs] == [
         ("cuda", "gemm/n64"),
@@ -68,7 +68,7 @@ def test_devices_run_one_after_the_other():
 
 
 def test_the_reference_stands_in_where_the_kernel_does_not_run():
-    jobs = make_plan([SDPA, GEMM], [], ["cuda", "cpu"])
+    jobs = select_jobs([SDPA, GEMM], [], ["cuda", "cpu"])
 
     assert {(j.spec.name, j.device): j.target for j in jobs} == {
         ("sdpa", "cuda"): "launch",
@@ -79,6 +79,6 @@ def test_the_reference_stands_in_where_the_kernel_does_not_run():
 
 
 def test_a_job_carries_its_parameters_and_its_label():
-    job, *_ = make_plan([SDPA], [], ["cuda"])
+    job, *_ = select_jobs([SDPA], [], ["cuda"])
 
     assert (job.params, job.label) == ({"seq": 128}, "ci-perf:sdpa/s128")
