@@ -1,7 +1,7 @@
-"""compute-sanitizer: a process for each case and tool, so that each finding belongs to one case.
+"""Runs cases under compute-sanitizer: a process for each case and tool, so that each finding belongs to one case.
 
-A memory error ends the CUDA context, and with it every case that would follow in the same process. The process is a
-worker, or the program that takes the place of an entry.
+A memory error ends the CUDA context, and with it every later case of the same process. The process is a worker, or the
+program of the kernel.toml.
 """
 
 import json
@@ -24,12 +24,12 @@ from ci_perf.values.run import Note
 from ci_perf.values.store import write_text
 
 SLOWER = 10
-"""A case may take so many times as long under a tool as its time limit says."""
+"""How many times a case's time limit it may take under a tool."""
 
 
 @dataclass(slots=True)
-class SanitizerSession:
-    """Runs cases under a compute-sanitizer that was found."""
+class SanitizerRunner:
+    """Runs cases under the compute-sanitizer at `path`."""
 
     path: str
     python: str
@@ -40,18 +40,18 @@ class SanitizerSession:
     env: Mapping[str, str]
     request: Callable[[Job], dict[str, Any]]
     trace: Callable[[Sequence[Job]], Profiled]
-    """Says which GPU kernels each case launches: of one that launches none, 0 errors would be no pass."""
+    """Returns which GPU kernels each case launches: 0 errors of a case that launches none are not a pass."""
     programs: ProgramRunner
-    """Says the same of programs, where it has nsys."""
+    """Tells the same of programs, where it has nsys."""
     timeout_s: float
     _gpu_seconds: float = field(default=0.0, init=False)
 
     def seconds_used(self) -> float:
-        """Return for how long the GPU was held, in seconds."""
+        """Return how long the GPU was held so far, in seconds."""
         return self._gpu_seconds
 
     def run(self, jobs: Sequence[Job], tools: Sequence[str]) -> Iterator[Sanitized | Note]:
-        """Run each job under each tool; a tool that can say nothing says why."""
+        """Run each job under each tool; yield the results, and notes on what could not be checked."""
         started = time.monotonic()
         traced = self.trace([job for job in jobs if job.spec.program is None])
         unseen = {job.label: self._unseen(job, traced) for job in jobs}
@@ -66,8 +66,8 @@ class SanitizerSession:
                 yield found
 
     def _unseen(self, job: Job, traced: Profiled) -> str:
-        """Return why a clean report of a case would say nothing; empty where it is seen to launch GPU kernels."""
-        doubt = "it is not known that the case launches a GPU kernel, so a clean report says nothing"
+        """Return why a clean report of a case would mean nothing; empty where it is known to launch GPU kernels."""
+        doubt = "it is not known whether the case launches a GPU kernel, so a clean report means nothing"
         if job.spec.program:
             why = self.programs.why_no_kernels(job)
             return f"{doubt}: {why}" if why else ""
@@ -75,18 +75,23 @@ class SanitizerSession:
         return "" if timeline and timeline.kernels else doubt
 
     def _run(self, job: Job, tool: str, unseen: str) -> Sanitized:
+        """Run one case under one tool; `unseen` says why a clean report would mean nothing."""
         logs, name = self.folder / "logs", f"sanitizer-{tool}-{job.spec.name}.{job.case}"
         answers = None if job.spec.program else logs / f"{name}.answers.jsonl"
         target = self.programs.argv(job) if answers is None else self._worker(job, answers)
         timeout_s = SLOWER * (job.spec.timeout_s or self.timeout_s)
-        # Out of torch's pool a tensor has no bounds of its own, and is never uninitialised again.
+        # memcheck sees no bounds of a tensor in torch's memory pool; to initcheck, reused memory is initialised.
         env = {**self.env, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         command = sanitizer.command(self.path, tool, target, children=answers is None)
         completed = proc.run(command, timeout_s=timeout_s, env=env, cwd=self.root)
         head = f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n"
         write_text(logs / f"{name}.log", head + completed.output)
         found, trouble = sanitizer.read(completed.output), sanitizer.diagnose(completed.output)
-        failure = _failure(answers, completed, timeout_s) if answers else _bad_end(target[0], completed, timeout_s)
+        failure = (
+            _worker_failure(answers, completed, timeout_s)
+            if answers
+            else _program_failure(target[0], completed, timeout_s)
+        )
         problem = ""
         if found.defects:
             pass
@@ -101,16 +106,14 @@ class SanitizerSession:
 
     def _worker(self, job: Job, answers: Path) -> tuple[str, ...]:
         """Return the command line of a worker that launches the case once."""
-        requests, printed = (answers.with_name(answers.name.replace("answers.jsonl", end)) for end in _WORKER_FILES)
+        requests = answers.with_name(answers.name.replace("answers.jsonl", "requests.jsonl"))
+        printed = answers.with_name(answers.name.replace("answers.jsonl", "stdout.txt"))
         write_text(requests, json.dumps({**self.request(job), "op": "sanitize"}) + "\n")
         return worker_command(self.python, printed, "--requests", str(requests), "--answers", str(answers))
 
 
-_WORKER_FILES = ("requests.jsonl", "stdout.txt")
-
-
-def _bad_end(name: str, completed: proc.Completed, timeout_s: float) -> Failure | None:
-    """Return how a program failed; None where it ended well: its exit status is passed on, a bad one told too."""
+def _program_failure(name: str, completed: proc.Completed, timeout_s: float) -> Failure | None:
+    """Return how a program failed, by its exit status or by what the tool printed of it; None where it succeeded."""
     if completed.timed_out:
         return Failure("sanitize", "timeout", f"no end within {timeout_s:g} s; the program was killed")
     if completed.status == 0 and not sanitizer.target_failed(completed.output):
@@ -121,8 +124,8 @@ def _bad_end(name: str, completed: proc.Completed, timeout_s: float) -> Failure 
     )
 
 
-def _failure(answers: Path, completed: proc.Completed, timeout_s: float) -> Failure | None:
-    """Return how the worker failed; None where it launched."""
+def _worker_failure(answers: Path, completed: proc.Completed, timeout_s: float) -> Failure | None:
+    """Return how the worker failed; None where it launched the case."""
     if completed.timed_out:
         return Failure("sanitize", "timeout", f"no answer within {timeout_s:g} s; the process was killed")
     lines = answers.read_text(encoding="utf-8").splitlines() if answers.is_file() else []

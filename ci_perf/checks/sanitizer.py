@@ -1,6 +1,6 @@
-"""compute-sanitizer as pure functions: its command line, what it found, and why it found nothing.
+"""compute-sanitizer as pure functions: its command line, what it found, and why it checked nothing.
 
-Read is the text that it prints. NVIDIA describes the text by examples (Compute Sanitizer documentation, "Understanding
+Its text output is parsed. NVIDIA documents that by examples (Compute Sanitizer documentation, "Understanding
 Memcheck Errors" and the sections of the other tools); no schema of its XML is published.
 """
 
@@ -16,12 +16,12 @@ from ci_perf.values.check_outcome import Defect
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What one session says."""
+    """What one run of the tool found."""
 
     errors: int | None
     """As its summary counts them, warnings of racecheck included; None: no summary, so the tool did not finish."""
     defects: tuple[Defect, ...]
-    """Those that it printed, one for each message and place."""
+    """Those that it printed, one for each message and place; of several alike, their number."""
 
 
 def command(sanitizer: str, tool: str, target: Sequence[str], *, children: bool = False) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def command(sanitizer: str, tool: str, target: Sequence[str], *, children: bool 
 
 
 _OPTIONS = {
-    # torch asks the driver for much that it may not have; a launch that fails is reported by torch itself.
+    # torch makes API calls that are allowed to fail; it reports a failed launch itself.
     "memcheck": ("--report-api-errors", "no"),
     # Kernels with TMA have several mbarriers in each block, more than the tool tracks by default.
     "synccheck": ("--num-cuda-barriers", "65536"),
@@ -39,7 +39,7 @@ _OPTIONS = {
 
 
 def read(output: str) -> Findings:
-    """Read what was printed, in which lines of the program stand too."""
+    """Read what was printed; lines of the program itself, which stand between, are ignored."""
     errors = [int(count) for count in _SUMMARY.findall(output)]
     found: Counter[tuple[str, str, str]] = Counter()
     first: dict[tuple[str, str, str], Defect] = {}
@@ -53,12 +53,12 @@ def read(output: str) -> Findings:
 
 
 def diagnose(output: str) -> Diagnosis | None:
-    """Name the reason why the tool checked nothing; a summary of 0 errors may stand beside it all the same."""
+    """Return why the tool checked nothing, or None; beside it the tool may print a summary of 0 errors."""
     return diagnosis.match(_SYMPTOMS, output)
 
 
 def target_failed(output: str) -> bool:
-    """Say whether the tool saw its target end badly; the exit status may be the tool's own."""
+    """Return whether the tool reports that its target failed: the exit status may be the tool's own."""
     return re.search(r"^=+ Target application returned an error", output, re.MULTILINE) is not None
 
 
@@ -106,7 +106,7 @@ def _defect(lines: Sequence[str]) -> Defect:
     frame = _FRAME.search(text)
     if frame and not (function and place):
         function, place = function or frame["function"], place or frame["place"] or ""
-    if frame and "intrinsics" in place:  # the barrier itself: who called it is what matters
+    if frame and "intrinsics" in place:  # the place is inside the barrier; name its caller
         function, place = frame["function"], frame["place"] or place
     other = re.search(r"^and (\w+ access) at [^\n]*? in (\S+:\d+)", text, re.MULTILINE)
     if other:

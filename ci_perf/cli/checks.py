@@ -1,4 +1,4 @@
-"""`ci-perf run --fuzz` and `--sanitize`: a run that checks in place of measuring."""
+"""`ci-perf run --fuzz` and `--sanitize`: a run of checks, in which nothing is timed."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from ci_perf.checks.order import fuzz, sanitize
-from ci_perf.checks.sanitize import SanitizerSession
+from ci_perf.checks.flow import fuzz, sanitize
+from ci_perf.checks.random_cases import fuzz_jobs, named_case
+from ci_perf.checks.sanitize import SanitizerRunner
 from ci_perf.cli import artifacts
 from ci_perf.cli.output import Bars
 from ci_perf.guard.secrets import for_profilers, without_secrets
@@ -25,7 +26,6 @@ from ci_perf.values import store
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.random_cases import fuzz_jobs, named_case
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import Settings
 
@@ -33,21 +33,21 @@ Blank = Callable[[tuple[Job, ...], Settings, Room, Path], Run]
 
 
 def is_check(patterns: Sequence[str], settings: Settings) -> bool:
-    """Say whether a run checks in place of measuring."""
+    """Return whether a run is one of checks: --fuzz, --sanitize, or the name of a random case."""
     return bool(settings["fuzz"] or settings["sanitize"] or any(map(named_case, patterns)))
 
 
 def check(
     root: Path, patterns: tuple[str, ...], specs: tuple[KernelSpec, ...], settings: Settings, *, blank: Blank
 ) -> tuple[Report, Room]:
-    """Verify random cases, or run cases under compute-sanitizer; `blank` makes the run before anything is known."""
+    """Verify random cases, or run cases under compute-sanitizer; `blank` returns the run without results."""
     plan = partial(_plan, patterns, specs, settings)
-    planned = plan(["cuda"])  # what is wrong with it is said before anything is started
+    planned = plan(["cuda"])  # a wrong selection is an error before anything starts
     path = _find_sanitizer(settings) if settings["sanitize"] else ""
     unprofiled = replace(settings, values={**settings.values, "profile": "none"})
     room = prepare(unprofiled, root, programs_only=all(job.spec.program for job in planned))
     if settings["sanitize"] and "cuda" not in room.kinds:
-        raise MachineError("--sanitize needs a GPU, and none was found", hint="`ci-perf doctor` says what is missing")
+        raise MachineError("--sanitize needs a GPU, and none was found", hint="`ci-perf doctor` lists what is missing")
     say = partial(click.echo, err=True)
     lock = gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"], say)
     with artifacts.guarded(room.guard, lambda note: say(f"warning: {note.message}")), room.worker, lock:
@@ -72,19 +72,19 @@ def _plan(
     patterns: Sequence[str], specs: Sequence[KernelSpec], settings: Settings, devices: Sequence[str]
 ) -> tuple[Job, ...]:
     if settings["fuzz"] and settings["sanitize"]:
-        raise ConfigError("--fuzz and --sanitize exclude each other", hint="run them one after the other")
+        raise ConfigError("--fuzz and --sanitize cannot be combined", hint="run one after the other")
     if settings["against"]:
-        raise ConfigError("--against means nothing with --fuzz and --sanitize", hint="nothing is timed: leave it out")
+        raise ConfigError("--against has no effect with --fuzz and --sanitize", hint="omit it: nothing is timed")
     if not settings["sanitize"]:
         return fuzz_jobs(specs, patterns, devices, seed=settings["seed"], count=settings["fuzz"] or 0)
     able = [spec for spec in specs if spec.program is None or spec.program.kind == "command"]
     small = select_jobs(able, patterns, devices, all_cases=settings["all-cases"], small=True)
     small = tuple(job for job in small if job.runs)
     if not small:
-        raise ConfigError("there is no case for --sanitize", hint="benchmarks have none; name a case, or --all-cases")
+        raise ConfigError("no case can run under --sanitize", hint="add --all-cases, or name a case (no benchmark)")
     if not any(applies(job, tool) for job in small for tool in settings["sanitize"]):
         left = "; ".join(note.message for note in left_out(small, settings["sanitize"]))
-        raise ConfigError(f"there is no case for --sanitize: {left}", hint="name another tool, or another case")
+        raise ConfigError(f"no case can run under --sanitize: {left}", hint="name another tool or another case")
     return small
 
 
@@ -92,7 +92,7 @@ def _notes(jobs: Sequence[Job]) -> tuple[Note, ...]:
     names = sorted({job.spec.name for job in jobs if job.target == "reference"})
     if not names:
         return ()
-    message = f"{', '.join(names)}: the kernel runs on a GPU only, so nothing but its reference was checked here"
+    message = f"{', '.join(names)}: the kernel runs on a GPU only, so only its reference was checked"
     return (Note("reference-checked", message),)
 
 
@@ -103,18 +103,18 @@ def _find_sanitizer(settings: Settings) -> str:
         problem = found[0].problem if found else "compute-sanitizer was not found"
         raise MachineError(
             f"compute-sanitizer was asked for and cannot be used: {problem}",
-            hint="install cuda-sanitizer of the CUDA toolkit, or name it with CI_PERF_COMPUTE_SANITIZER",
+            hint="install cuda-sanitizer of the CUDA toolkit, or set CI_PERF_COMPUTE_SANITIZER to its path",
         )
     return usable.path
 
 
-def _session(path: str, settings: Settings, room: Room) -> SanitizerSession:
+def _session(path: str, settings: Settings, room: Room) -> SanitizerRunner:
     bench = room.bench
     request = partial(job_request, root=bench.root)
     trace = TorchTrace(room.worker, room.guard, request, bench.timeout_s)
     env = for_profilers(bench.env, settings["pass-env"])
     programs = _programs(room, find_tracer(bench.env))
-    return SanitizerSession(
+    return SanitizerRunner(
         path, bench.python, bench.root, room.folder, env, request, trace.run, programs, bench.timeout_s
     )
 

@@ -1,4 +1,4 @@
-"""The verdict on what was checked in place of measured: random cases, and cases under compute-sanitizer."""
+"""The verdict on random cases (`run --fuzz`) and on cases under compute-sanitizer (`run --sanitize`)."""
 
 import shlex
 from collections import Counter
@@ -15,13 +15,13 @@ from ci_perf.values.run import Note, Run
 from ci_perf.values.verdict import Verdict
 
 UNCHECKED = "sanitizer-not-checked"
-"""The reason code of a case of which a sanitizer can say nothing."""
+"""The reason code of a case that a sanitizer could not check."""
 _MOST_SHOWN = 3
-"""Defects that a sentence names; the run holds all."""
+"""How many defects a sentence names; the run holds all."""
 
 
 def judge_checks(run: Run) -> Iterator[Finding]:
-    """Yield a FAILED finding for each random case and each case under a tool that failed, and for what is not known."""
+    """Yield a finding for each random case that failed, and each case under a tool that failed or was not checked."""
     devices = {device.kind: device for device in run.devices}
     for fuzzed in run.fuzzed:
         for failed in fuzzed.failures:
@@ -35,10 +35,9 @@ def judge_checks(run: Run) -> Iterator[Finding]:
 
 def _fuzz_finding(fuzzed: Fuzzed, failed: FuzzFailure, device: Device) -> Finding:
     again = shlex.quote(f"{fuzzed.kernel}/{failed.case}")
-    smallest = f"; fails too with {written(failed.smallest)}" if failed.smallest else ""
-    sentence = (
-        f"fuzz: {failed.failure.message}; with {written(failed.params)}{smallest}; again with `ci-perf run {again}`"
-    )
+    smallest = f"; also fails with {written(failed.smallest)}" if failed.smallest else ""
+    sentence = f"fuzz: {failed.failure.message}; with {written(failed.params)}{smallest}; "
+    sentence += f"run it again with `ci-perf run {again}`"
     return Finding(fuzzed.kernel, failed.case, device.slug, Verdict.FAILED, failed.failure.code, sentence)
 
 
@@ -52,7 +51,7 @@ def written(params: Params) -> str:
 
 
 def _sanitizer_sentence(found: Sanitized) -> str:
-    """Say what is wrong with a case, or why nothing is known; empty where it passed."""
+    """Return what is wrong with a case, or why it was not checked; empty where it passed."""
     if found.problem:
         died = f"; the case: {found.failure.message}" if found.failure else ""
         return f"{found.tool}: {found.problem}{died}"
@@ -76,7 +75,7 @@ def defect_line(defect: Defect) -> str:
 
 
 def summary_of_checks(run: Run) -> list[str]:
-    """Count in words what passed.
+    """Return in words how many cases passed each check.
 
     >>> from dataclasses import replace
     >>> from ci_perf.values.device import Toolchain
@@ -84,22 +83,22 @@ def summary_of_checks(run: Run) -> list[str]:
     >>> from ci_perf.values.run import Policy
     >>> blank = Run(Provenance("0", "2026-11-27", "ci-perf run"), (), Policy(), (), (), Toolchain())
     >>> summary_of_checks(replace(blank, fuzzed=(Fuzzed("sdpa", "cpu", "launch", 7, 20, refused=2),)))
-    ['20 random cases sound (seed 7), 2 of them refused']
+    ['20 random cases passed (seed 7), 2 of them refused']
     """
     words = []
     if run.fuzzed:
-        sound = sum(fuzzed.cases - len(fuzzed.failures) for fuzzed in run.fuzzed)
+        passed = sum(fuzzed.cases - len(fuzzed.failures) for fuzzed in run.fuzzed)
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(fuzzed.seed for fuzzed in run.fuzzed))
         refused = sum(fuzzed.refused for fuzzed in run.fuzzed)
         which = f", {refused} of them refused" if refused else ""
-        words.append(f"{counted(sound, 'random case')} sound (seed {seeds}){which}")
+        words.append(f"{counted(passed, 'random case')} passed (seed {seeds}){which}")
     clean = Counter(found.tool for found in run.sanitized if not _sanitizer_sentence(found))
     words += [f"{tool}: {counted(count, 'case')} clean" for tool, count in clean.items()]
     return words
 
 
 def applies(job: Job, tool: str) -> bool:
-    """Say whether a case is to be run under a tool of compute-sanitizer.
+    """Return whether a case runs under a tool of compute-sanitizer, as `sanitize` of its kernel.toml says.
 
     >>> from ci_perf.values.kernel import KernelSpec
     >>> spec = KernelSpec("sdpa", "kernels/sdpa", sanitize=("memcheck", "racecheck/small*"))
@@ -113,24 +112,24 @@ def applies(job: Job, tool: str) -> bool:
 
 
 def left_out(jobs: Sequence[Job], tools: Iterable[str]) -> Iterator[Note]:
-    """Yield a note for each kernel of which cases are left out that a tool was asked for."""
+    """Yield a note for each kernel with cases that `sanitize` of its kernel.toml excludes from a tool."""
     for tool in tools:
         for kernel in dict.fromkeys(job.spec.name for job in jobs):
             of_kernel = [job for job in jobs if job.spec.name == kernel]
             skipped = [job.case for job in of_kernel if not applies(job, tool)]
             if skipped:
                 which = kernel if len(skipped) == len(of_kernel) else ", ".join(f"{kernel}/{case}" for case in skipped)
-                message = f"{which}: not run under {tool}, which `sanitize` in kernel.toml leaves out"
+                message = f"{which}: not run under {tool}, which `sanitize` in kernel.toml excludes"
                 yield Note("sanitizer-left-out", message)
 
 
 def could_not_check(run: Run) -> bool:
-    """Say whether a sanitizer that was asked for could say nothing of a case."""
+    """Return whether a case could not be checked by a sanitizer that was asked for."""
     return any(found.problem for found in run.sanitized)
 
 
 def check_flags(run: Run) -> tuple[str, ...]:
-    """Return the flags that make `ci-perf run` check the same again; none where it measured."""
+    """Return the flags of `ci-perf run` that repeat the checks of a run; none for a run that measured."""
     if run.sanitized:
         return ("--sanitize", ",".join(dict.fromkeys(found.tool for found in run.sanitized)))
     if run.fuzzed:

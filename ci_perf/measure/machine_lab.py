@@ -18,9 +18,8 @@ from ci_perf.measure.turns import Side, SideFailure, Table
 from ci_perf.measure.watch import Watch, slowdowns
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.job import Job
-from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.kernel import CONTIGUOUS, KernelSpec
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
-from ci_perf.values.random_cases import CONTIGUOUS, arranged
 from ci_perf.values.trace import Reading
 
 HELLO_TIMEOUT_S = 120.0
@@ -245,7 +244,7 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
     """Return the part of a request that says which case is meant."""
     return {
         "entry": str(root / job.spec.folder / job.spec.entry),
-        "params": dict(arranged(job)[0]),
+        "params": dict(job.params),
         "device": job.device,
         "target": job.target,
         "seed": job.seed,
@@ -253,9 +252,8 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
 
 
 def _strides_request(job: Job) -> dict[str, Any]:
-    """Return the part of a request that says how inputs lie in memory, where that is out of the usual."""
-    _, strides = arranged(job)
-    return {} if strides == CONTIGUOUS else {"strides": strides, "may_refuse": job.spec.refuses_strides}
+    """Return the part of a request that says how inputs lie in memory; empty where `make_inputs` alone decides."""
+    return {} if job.strides == CONTIGUOUS else {"strides": job.strides, "may_refuse": job.spec.refuses_strides}
 
 
 def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:

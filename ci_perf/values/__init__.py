@@ -38,7 +38,6 @@ metrics           the counters by name
 program           the command line of a program, filled for a case
 provenance        where a run or a baseline comes from
 quantity          numbers as text
-random_cases      random cases, and smaller ones
 run               a run
 schema            JSON Schemas and errors that name the key
 sessions          the parts of a merged run, each with its own machine

@@ -29,15 +29,15 @@ class Fuzzed:
     """`launch`, or `reference` where `launch` does not run on this device."""
     seed: int
     cases: int
-    """How many were verified."""
+    """How many were compared with their reference."""
     failures: tuple[FuzzFailure, ...] = ()
     refused: int = 0
-    """Of how many `launch` refused the inputs, as its kernel.toml allows it to."""
+    """In how many `launch` refused the inputs with a ValueError, as its kernel.toml allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """What compute-sanitizer complained of at one place of one kernel."""
+    """What compute-sanitizer reported at one place of one kernel."""
 
     message: str
     function: str = ""
@@ -45,7 +45,7 @@ class Defect:
     place: str = ""
     """`file:line`; empty where there is no line information."""
     thread: str = ""
-    """The first that was seen: `(1,0,0)`."""
+    """The first that was reported: `(1,0,0)`."""
     block: str = ""
     count: int = 1
     """How often it was reported."""
@@ -53,7 +53,7 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class Sanitized:
-    """One case under one tool of compute-sanitizer; it passed where it has no errors, no failure and no problem."""
+    """One case under one tool of compute-sanitizer; without errors, failure and problem, it passed."""
 
     kernel: str
     case: str
@@ -67,4 +67,4 @@ class Sanitized:
     failure: Failure | None = None
     """How the case itself failed."""
     problem: str = ""
-    """Why the tool can say nothing of the case."""
+    """Why the tool could not check the case."""

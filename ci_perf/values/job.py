@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.kernel import KernelSpec, Params
+from ci_perf.values.kernel import CONTIGUOUS, KernelSpec, Params
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Job:
     """`cuda` or `cpu`."""
     seed: int = 0
     """Seed of the random values of its inputs."""
+    strides: str = CONTIGUOUS
+    """How its inputs lie in memory: one of STRIDE_KINDS."""
 
     @property
     def target(self) -> str:

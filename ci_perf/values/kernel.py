@@ -1,11 +1,10 @@
 """A kernel as its `kernel.toml` describes it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 Scalar = str | int | float | bool
-
-
 Params = Mapping[str, Scalar]
 
 
@@ -50,6 +49,26 @@ class FuzzRange:
     max: int = 0
     """Inclusive."""
     multiple_of: int = 1
+
+    @property
+    def multiples(self) -> range:
+        """The whole numbers that, times `multiple_of`, lie in the range.
+
+        >>> list(FuzzRange(min=3, max=20, multiple_of=8).multiples)
+        [1, 2]
+        """
+        return range(-(-self.min // self.multiple_of), self.max // self.multiple_of + 1)
+
+
+RANDOM_CASE = re.compile(r"fuzz-(\d{1,18})-(\d{1,9})")
+"""The name of a random case: its seed and its number."""
+STRIDES = "strides"
+"""The key of `[fuzz]` for how the inputs of a random case lie in memory; no function of the entry gets it."""
+CONTIGUOUS = "contiguous"
+STRIDE_KINDS = (CONTIGUOUS, "offset", "padded", "stepped", "transposed", "mixed")
+"""What `userside.strides` makes of inputs; `contiguous`: they stay as `make_inputs` made them."""
+USUAL_STRIDES = FuzzRange(values=(CONTIGUOUS,) * (len(STRIDE_KINDS) - 1) + STRIDE_KINDS[1:])
+"""Every other case has contiguous inputs, which most users have and fast paths are for."""
 
 
 @dataclass(frozen=True, slots=True)

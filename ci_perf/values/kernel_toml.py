@@ -11,15 +11,26 @@ from typing import Any
 
 from ci_perf.values.base_unit import base_unit
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.kernel import Gate, KernelSpec, Params, Program, Scalar
+from ci_perf.values.kernel import (
+    RANDOM_CASE,
+    STRIDES,
+    USUAL_STRIDES,
+    FuzzRange,
+    Gate,
+    KernelSpec,
+    Params,
+    Program,
+    Scalar,
+)
 from ci_perf.values.metrics import BY_NAME as COUNTERS
 from ci_perf.values.program import BENCHMARKS, KINDS, PLACES, placeholders, unfilled
-from ci_perf.values.random_cases import REFUSED, STRIDES, fuzz_ranges
 from ci_perf.values.schema import check
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
+REFUSED = "refused"
+"""The value of `fuzz.strides` in place of a list: `launch` may raise a ValueError for all but contiguous inputs."""
 GATED = (*COUNTERS, *TIMELINE)
 """Every name that `[gates]` of a kernel.toml may hold."""
 
@@ -59,7 +70,7 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         speedup=_optional_fraction(policy, "speedup", source),
         timeout_s=policy.get("timeout"),
         gates=tuple(_gate(metric, limit, source) for metric, limit in document.get("gates", {}).items()),
-        fuzz=fuzz_ranges(document.get("fuzz", {}), cases, source),
+        fuzz=_fuzz(document.get("fuzz", {}), cases, source),
         refuses_strides=document.get("fuzz", {}).get(STRIDES) == REFUSED,
     )
 
@@ -226,6 +237,36 @@ def _sanitize(document: Mapping[str, Any], cases: Mapping[str, Params], source: 
             message = f"{source}: key `sanitize`: `{entry}`: no case matches `{pattern}`"
             raise ConfigError(message, hint=_similar(pattern, cases))
     return tuple(document["sanitize"]) if "sanitize" in document else None
+
+
+def _fuzz(table: Mapping[str, object], cases: Mapping[str, Params], source: str) -> dict[str, FuzzRange]:
+    """Return what each parameter of a random case is drawn from; names that random cases need must be free."""
+    if table and (taken := [name for name in cases if RANDOM_CASE.fullmatch(name)]):
+        raise ConfigError(f"{source}: key `cases.{taken[0]}`: random cases have such names", hint="rename the case")
+    if table and (taken := [name for name, params in cases.items() if STRIDES in params]):
+        raise ConfigError(
+            f"{source}: key `cases.{taken[0]}.{STRIDES}`: in a kernel with a [fuzz] table, `{STRIDES}` says how inputs "
+            "lie in memory",
+            hint="rename the parameter",
+        )
+    known = {name for params in cases.values() for name in params}
+    return {name: _range(name, value, known, f"{source}: key `fuzz.{name}`") for name, value in table.items()}
+
+
+def _range(name: str, value: object, known: set[str], where: str) -> FuzzRange:
+    if name not in known and name != STRIDES:
+        raise ConfigError(f"{where}: no case has this parameter", hint=_similar(name, sorted(known)))
+    if value == REFUSED:
+        return USUAL_STRIDES
+    if isinstance(value, list):
+        return FuzzRange(values=tuple(value))
+    if not isinstance(value, Mapping):
+        raise TypeError("the schema accepts only tables and lists")
+    found = FuzzRange(**value)
+    if not found.multiples:
+        step = f"multiple of {found.multiple_of}" if found.multiple_of > 1 else "number"
+        raise ConfigError(f"{where}: no {step} lies from {found.min} to {found.max}", hint="min <= max")
+    return found
 
 
 def _gate(metric: str, limit: str, source: str) -> Gate:

@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.checks.order import fuzz
+from ci_perf.checks.flow import MOST_TRIES, fuzz
+from ci_perf.checks.random_cases import draw, fuzz_jobs, smaller
 from ci_perf.judge.report import build_report
 from ci_perf.userside import strides
 from ci_perf.values import store
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import ConfigError, FormatError
-from ci_perf.values.kernel import FuzzRange
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import STRIDE_KINDS, FuzzRange
 from ci_perf.values.kernel_toml import parse_kernel
 from ci_perf.values.measurement import Failure
-from ci_perf.values.random_cases import MOST_TRIES, STRIDE_KINDS, case_name, draw, fuzz_jobs, named_case, smaller
 from ci_perf.values.verdict import Verdict
 from tests.builders import a_cpu, a_run, a_spec
 from tests.cli.test_run import ci_perf, repository  # noqa: F401 # a fixture for every test here
@@ -42,13 +43,33 @@ ranges = st.builds(
 
 @given(found=ranges, seed=st.integers(0, 10**18 - 1), number=st.integers(0, 10**6))
 def test_a_size_keeps_its_range_and_multiple_and_the_case_is_a_function_of_its_name(found, seed, number):
-    spec = ranged(n=found)
-    params = draw(spec, seed, number)
+    (job,) = fuzz_jobs([ranged(n=found)], [f"k/fuzz-{seed}-{number}"], ["cpu"], seed=0, count=0)
+    params = draw(ranged(n=found), seed, number)
 
     assert found.min <= params["n"] <= found.max
     assert params["n"] % found.multiple_of == 0
     assert (params["m"], params["dtype"]) == (16, "f16")
-    assert draw(spec, *named_case(f"k/{case_name(seed, number)}")[1:]) == params
+    assert (job.case, {**job.params, "strides": job.strides}) == (f"fuzz-{seed}-{number}", params)
+
+
+@pytest.mark.parametrize(
+    ("seed", "number", "n", "m", "dtype", "strides"),
+    [
+        (7, 0, 0, 504, "f32", "stepped"),
+        (7, 1, 256, 488, "f32", "mixed"),
+        (7, 2, 807, 8, "f16", "mixed"),
+        (7, 3, 3, 88, "f16", "mixed"),
+        (8, 0, 721, 16, "f32", "mixed"),
+        (123456789, 41, 133, 128, "f16", "mixed"),
+    ],
+)
+def test_a_name_stands_for_the_same_case_in_every_version(seed, number, n, m, dtype, strides):
+    spec = ranged(
+        n=FuzzRange(min=0, max=4096),
+        m=FuzzRange(min=8, max=512, multiple_of=8),
+        dtype=FuzzRange(values=("f16", "f32")),
+    )
+    assert draw(spec, seed, number) == {"n": n, "m": m, "dtype": dtype, "strides": strides}
 
 
 def test_ends_neighbours_of_powers_of_two_and_odd_sizes_come_often():
@@ -86,23 +107,22 @@ def test_the_worker_makes_every_order_of_memory_that_is_drawn():
 
 
 def test_contiguous_inputs_are_tried_before_smaller_ones():
-    spec = ranged(n=FuzzRange(min=1, max=64))
-    first, *others = smaller(spec, {"n": 9, "m": 16, "dtype": "f16", "strides": "padded"})
+    job = Job(ranged(n=FuzzRange(min=1, max=64)), "fuzz-1-0", {"n": 9, "m": 16}, "cpu", strides="padded")
+    first, *others = smaller(job)
 
-    assert first == {"n": 9, "m": 16, "dtype": "f16", "strides": "contiguous"}
-    assert all(candidate["n"] < 9 for candidate in others)
+    assert first == replace(job, strides="contiguous")
+    assert all(candidate.params["n"] < 9 for candidate in others)
 
 
 @given(found=ranges, seed=st.integers(0, 99))
 def test_smaller_cases_are_smaller_keep_the_range_and_come_to_an_end(found, seed):
-    spec = ranged(n=found, m=FuzzRange(min=1, max=64))
-    params = draw(spec, seed, 0)
-    for candidate in smaller(spec, params):
-        assert (candidate["n"], candidate["m"]) < (params["n"] + 1, params["m"] + 1)
-        assert found.min <= candidate["n"] <= params["n"]
-        assert candidate["n"] % found.multiple_of == 0
-    least = {"n": -(-found.min // found.multiple_of) * found.multiple_of, "m": 1, "strides": "contiguous"}
-    assert not list(smaller(spec, {**params, **least}))
+    (job,) = fuzz_jobs([ranged(n=found, m=FuzzRange(min=1, max=64))], [], ["cpu"], seed=seed, count=1)
+    for candidate in smaller(job):
+        assert candidate.params["m"] <= job.params["m"]
+        assert found.min <= candidate.params["n"] <= job.params["n"]
+        assert candidate.params["n"] % found.multiple_of == 0
+    least = {"n": -(-found.min // found.multiple_of) * found.multiple_of, "m": 1}
+    assert not list(smaller(replace(job, params={**job.params, **least}, strides="contiguous")))
 
 
 class WrongFrom:
@@ -137,7 +157,7 @@ def test_a_failing_case_is_a_row_that_says_how_to_run_it_again_and_how_small_it_
     assert (of.cases, len(report.rows)) == (12, len(of.failures))
     assert (row.verdict, row.code, report.exit_status) == (Verdict.FAILED, "wrong-output", 1)
     assert row.sentence.startswith("fuzz: far off; with dtype=f16, m=16, n=")
-    assert f"again with `ci-perf run k/{of.failures[0].case}`" in row.sentence
+    assert f"run it again with `ci-perf run k/{of.failures[0].case}`" in row.sentence
     assert all(100 <= failure.smallest["n"] < 200 for failure in of.failures if failure.params["n"] >= 200)
 
 

@@ -188,7 +188,7 @@ def test_a_kernel_leaves_out_tools_that_mean_nothing_for_it_and_the_report_says_
 
     refused = sanitized("--sanitize", "racecheck", "spin/a")
     assert refused.returncode == 2
-    assert "no case for --sanitize: spin: not run under racecheck, which `sanitize` in kernel.toml" in refused.stderr
+    assert "no case can run under --sanitize: spin: not run under racecheck" in refused.stderr
 
 
 def test_a_kernel_leaves_a_tool_out_for_some_of_its_cases(sanitized, machine):  # noqa: F811

@@ -1,0 +1,114 @@
+"""The flow of a run of checks: random cases, or cases under compute-sanitizer; the run is saved after every step."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ci_perf.checks.random_cases import named_case, recorded_params, smaller
+from ci_perf.measure.lab import Progress
+from ci_perf.values.check_outcome import Fuzzed, FuzzFailure, Sanitized
+from ci_perf.values.job import Job
+from ci_perf.values.measurement import Cost, Failure, Verification
+from ci_perf.values.run import Note, Run
+
+MOST_TRIES = 24
+"""How many smaller cases are tried at most in place of one that failed."""
+
+Verified = tuple[Job, tuple[Verification, Cost | None] | Failure]
+Save = Callable[[Run], object]
+
+
+class Verifier(Protocol):
+    """Compares outputs with references."""
+
+    def verify(self, jobs: Sequence[Job]) -> Iterator[Verified]:
+        """Compare each job's output with its reference."""
+
+    def seconds_used(self) -> float:
+        """Return how long the GPU was held so far, in seconds."""
+
+
+class Sanitizer(Protocol):
+    """Runs cases under compute-sanitizer."""
+
+    def run(self, jobs: Sequence[Job], tools: Sequence[str]) -> Iterator[Sanitized | Note]:
+        """Run each job under each tool."""
+
+    def seconds_used(self) -> float:
+        """Return how long the GPU was held so far, in seconds."""
+
+
+def fuzz(run: Run, jobs: Sequence[Job], lab: Verifier, *, save: Save, progress: Progress) -> Run:
+    """Verify random cases, then look for a smaller case in place of each that failed."""
+    progress.begin("fuzz", len(jobs))
+    found: dict[tuple[str, str, int], Fuzzed] = {}
+    failed: list[tuple[Job, Failure]] = []
+    for job, answer in lab.verify(jobs):
+        key = _key(job)
+        of_kernel = found.get(key, Fuzzed(job.spec.name, job.device, job.target, seed=key[2], cases=0))
+        of_kernel = replace(of_kernel, cases=of_kernel.cases + 1)
+        if isinstance(answer, Failure):
+            failure = replace(answer, stage="fuzz")
+            failed.append((job, failure))
+            case = FuzzFailure(job.case, recorded_params(job), failure)
+            of_kernel = replace(of_kernel, failures=(*of_kernel.failures, case))
+        elif answer[0].checked == "refused":
+            of_kernel = replace(of_kernel, refused=of_kernel.refused + 1)
+        found[key] = of_kernel
+        run = _saved(run, lab, save, fuzzed=tuple(found.values()))
+        progress.step(job.id)
+    progress.begin("shrink", len(failed))
+    for job, failure in failed:
+        found[_key(job)] = _with_smallest(found[_key(job)], job, _smallest(job, failure, lab))
+        run = _saved(run, lab, save, fuzzed=tuple(found.values()))
+        progress.step(job.id)
+    return _saved(run, lab, save, finished=True)
+
+
+def _key(job: Job) -> tuple[str, str, int]:
+    """Return the kernel, the device and the seed of a random case: what its failures are listed under."""
+    named = named_case(job.id)
+    if named is None:
+        raise ValueError(f"{job.id} is not a random case")
+    return job.spec.name, job.device, named[1]
+
+
+def _smallest(job: Job, failure: Failure, lab: Verifier) -> Job | None:
+    """Return the smallest case found that fails with the same code; None where there is none, and after a hang."""
+    if failure.code == "timeout":
+        return None
+    best, candidates = job, smaller(job)
+    for _ in range(MOST_TRIES):
+        candidate = next(candidates, None)
+        if candidate is None:
+            break
+        ((_, answer),) = lab.verify([candidate])
+        if isinstance(answer, Failure) and answer.code == failure.code:
+            best, candidates = candidate, smaller(candidate)
+    return None if best is job else best
+
+
+def _with_smallest(found: Fuzzed, job: Job, smallest: Job | None) -> Fuzzed:
+    params = recorded_params(smallest) if smallest else None
+    failures = (replace(f, smallest=params) if f.case == job.case else f for f in found.failures)
+    return replace(found, failures=tuple(failures))
+
+
+def sanitize(
+    run: Run, jobs: Sequence[Job], sanitizer: Sanitizer, tools: Sequence[str], *, save: Save, progress: Progress
+) -> Run:
+    """Run each case under each tool of compute-sanitizer."""
+    progress.begin("sanitize", len(jobs) * len(tools))
+    for found in sanitizer.run(jobs, tools):
+        if isinstance(found, Note):
+            run = replace(run, notes=(*run.notes, found))
+            continue
+        run = _saved(run, sanitizer, save, sanitized=(*run.sanitized, found))
+        progress.step(f"{found.kernel}/{found.case} {found.tool}")
+    return _saved(run, sanitizer, save, finished=True)
+
+
+def _saved(run: Run, used: Verifier | Sanitizer, save: Save, **changes: object) -> Run:
+    run = replace(run, gpu_seconds=round(used.seconds_used(), 1), **changes)  # type: ignore[arg-type] # fields by name
+    save(run)
+    return run
