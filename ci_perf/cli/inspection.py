@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ci_perf.measure import proc, tools
-from ci_perf.traces import chrome_trace, document, filetype, ncu, ncu_csv, nsys
+from ci_perf.traces import chrome, document, filetype, ncu, nsys
 from ci_perf.traces.benchmarks import reader as benchmarks
 from ci_perf.traces.document import Document
+from ci_perf.traces.ncu import csv_table as ncu_csv
 from ci_perf.values.errors import ProfileError
 
 _EXPORT_TIMEOUT_S = 600.0
@@ -79,7 +80,7 @@ def _trace(path: Path) -> Document:
 
 
 def _chrome_trace(path: Path) -> Document:
-    timeline = chrome_trace.read(path)[0].timeline
+    timeline = chrome.read(path)[0].timeline
     if not (timeline.kernel_count or timeline.api or timeline.copies or timeline.memset_count):
         raise ProfileError(
             f"{path}: it looks like a Chrome trace, but holds no kernel and no CUDA call",

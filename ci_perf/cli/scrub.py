@@ -11,7 +11,7 @@ from ci_perf.guard import guard
 from ci_perf.guard.secrets import secrets_of
 from ci_perf.guard.spellings import Needle, needles_of
 from ci_perf.guard.unpack import Unsearchable
-from ci_perf.traces import nsys_scrub
+from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.values.errors import EXIT_RED, ConfigError
 
 

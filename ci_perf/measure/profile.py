@@ -10,9 +10,11 @@ from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.lab import Profiled
 from ci_perf.measure.worker_process import command as worker_command
-from ci_perf.traces import ncu, nsys, nsys_activity, nsys_scrub
+from ci_perf.traces import ncu, nsys
 from ci_perf.traces.attribution import case_counters, case_timeline, launch_counters
 from ci_perf.traces.diagnosis import Diagnosis
+from ci_perf.traces.nsys import activity as nsys_activity
+from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.traces.program_trace import listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job

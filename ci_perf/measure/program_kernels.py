@@ -10,10 +10,11 @@ from ci_perf.measure import proc
 from ci_perf.measure.program_counters import Traced
 from ci_perf.measure.program_run import Launcher, ProgramFailed, bad_end, last_line
 from ci_perf.measure.program_traces import DATABASE, REPORT, ProgramTraces
-from ci_perf.traces import activity, nsys, nsys_activity
+from ci_perf.traces import activity, nsys
 from ci_perf.traces.attribution import program_timeline
 from ci_perf.traces.benchmarks.choice import Chosen
 from ci_perf.traces.benchmarks.results import scaled
+from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.program_trace import chosen_ranges, counted_kernels, parts_of_run
 from ci_perf.traces.timeline import RangeStats, Timeline
 from ci_perf.values import kernel_names

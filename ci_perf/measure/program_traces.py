@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ci_perf.guard.guard import Guard
-from ci_perf.traces import nsys_scrub
+from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
 from ci_perf.values.run import Note

@@ -10,7 +10,7 @@ from ci_perf.guard.guard import Guard
 from ci_perf.measure.lab import Profiled
 from ci_perf.measure.profile import NSYS_LAUNCHES, ProfileSession, timelines_found
 from ci_perf.measure.worker_process import Worker
-from ci_perf.traces import activity, chrome_trace
+from ci_perf.traces import activity, chrome
 from ci_perf.traces.attribution import case_timeline
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
@@ -46,7 +46,7 @@ class TorchTrace:
             file.unlink(missing_ok=True)
         if documents:
             merged = self.guard.outside / _NAME
-            merged.write_text(json.dumps(chrome_trace.merge(documents)), encoding="utf-8")
+            merged.write_text(json.dumps(chrome.merge(documents)), encoding="utf-8")
             notes += self.guard.admit(merged)
             notes.append(Note("torch-trace", "the timeline is that of torch's profiler, not of nsys", _HINT))
         unseen = sorted(job.id for job in jobs if job.label in found and found[job.label] is None)
@@ -66,7 +66,7 @@ class TorchTrace:
         answer = self.worker.ask(request, job.spec.timeout_s or self.timeout_s)
         if isinstance(answer, Failure):
             raise CiPerfError(answer.message)
-        found, document = chrome_trace.read(file, answer["local_bytes"])
+        found, document = chrome.read(file, answer["local_bytes"])
         if not found.timeline.has_kernel_data:
             raise CiPerfError(found.timeline.warnings[0])
         metrics = found.metrics.get(job.label)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from ci_perf.traces.counters import Counters
+from ci_perf.traces.ncu.counters import Counters
 from ci_perf.traces.occupancy import occupancy_pct
 from ci_perf.traces.timeline import Gpu, KernelStats, Timeline, hidden_by_graphs
 from ci_perf.values.kernel_names import is_cut, normalize

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ci_perf.traces.counters import Counters
+from ci_perf.traces.ncu.counters import Counters
 from ci_perf.traces.timeline import Timeline
 from ci_perf.values.metrics import METRICS
 from ci_perf.values.quantity import number

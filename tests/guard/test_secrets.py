@@ -32,7 +32,8 @@ from ci_perf.guard.guard import Guard, names_in_file, variables_in_file
 from ci_perf.guard.redact import redact_run
 from ci_perf.guard.secrets import for_profilers, is_secret_name, secrets_of, without_secrets
 from ci_perf.guard.spellings import names_in, needles_of, redact
-from ci_perf.traces import nsys_scrub, nsys_sqlite
+from ci_perf.traces.nsys import database as nsys_sqlite
+from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.values.measurement import Failure
 from ci_perf.values.run import Note
 from tests.builders import a_measurement, a_run

@@ -14,7 +14,7 @@ from ci_perf.measure.lab import Profiled
 from ci_perf.measure.machine_lab import MachineLab
 from ci_perf.measure.profile import ProfileSession
 from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
-from ci_perf.traces.counters import Counters, Kind, Launch
+from ci_perf.traces.ncu.counters import Counters, Kind, Launch
 from ci_perf.traces.timeline import Gpu, KernelStats
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Gate

@@ -16,7 +16,7 @@ import pytest
 
 from ci_perf.measure import worker_process
 from ci_perf.measure.worker_process import Worker
-from ci_perf.traces import chrome_trace
+from ci_perf.traces import chrome
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import MachineError
 from ci_perf.values.measurement import Failure, Measurement
@@ -518,7 +518,7 @@ def test_a_trace_of_torch_on_a_cpu_holds_the_range_and_no_kernel(torch_worker, k
     entry = kernel(above="import torch\n", below=TORCH_ADDS)
     more = {"range": "ci-perf:a/b", "launches": 3, "trace": str(tmp_path / "t.json")}
     answer = ask(torch_worker, entry, "trace", **more)
-    found, document = chrome_trace.read(tmp_path / "t.json", answer["local_bytes"])
+    found, document = chrome.read(tmp_path / "t.json", answer["local_bytes"])
 
     assert answer["launches"] == 3
     assert [(r.name, r.instances, r.count) for r in found.timeline.ranges] == [("ci-perf:a/b", 1, 0)]

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from ci_perf.traces import ncu, printed, units
-from ci_perf.traces.counters import Counters, Kind, Launch
-from ci_perf.traces.printed import Number
+from ci_perf.traces import ncu
+from ci_perf.traces.ncu import printed, units
+from ci_perf.traces.ncu.counters import Counters, Kind, Launch
+from ci_perf.traces.ncu.printed import Number
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
 from tests import corpus

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from ci_perf.traces import nsys, nsys_activity
+from ci_perf.traces import nsys
 from ci_perf.traces.attribution import case_timeline
+from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.timeline import CopyStats, Gpu, Timeline
 from ci_perf.values.errors import ProfileError
 from tests import corpus
@@ -375,7 +376,7 @@ def test_other_files_are_refused_by_what_they_are(tmp_path, content, look):
 
 @pytest.mark.parametrize("size", [0, 1 << 30], ids=["in other processes", "in this one"])
 def test_a_cut_off_trace_is_refused(tmp_path, monkeypatch, size):
-    monkeypatch.setattr("ci_perf.traces.nsys_pool.SMALL", size)
+    monkeypatch.setattr("ci_perf.traces.nsys.pool.SMALL", size)
     whole = (corpus.CAPTURES / "h200-nsys-2025.3.2-torch.sqlite").read_bytes()
     (tmp_path / "cut.sqlite").write_bytes(whole[: len(whole) // 2])
 
@@ -464,10 +465,10 @@ def slowly(kernels, calls, ranges) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_trace_in_any_order_is_read_like_one_row_at_a_time(read, monkeypatch, seed):
-    monkeypatch.setattr("ci_perf.traces.nsys_columns.CHUNK", 70)
-    monkeypatch.setattr("ci_perf.traces.nsys_columns.BLOCK", 90)
-    monkeypatch.setattr("ci_perf.traces.nsys_tally.MOST", 500 if seed % 4 else 0)
-    monkeypatch.setattr("ci_perf.traces.nsys_pool.SMALL", 0 if seed % 2 else 1 << 30)
+    monkeypatch.setattr("ci_perf.traces.nsys.columns.CHUNK", 70)
+    monkeypatch.setattr("ci_perf.traces.nsys.columns.BLOCK", 90)
+    monkeypatch.setattr("ci_perf.traces.nsys.tally.MOST", 500 if seed % 4 else 0)
+    monkeypatch.setattr("ci_perf.traces.nsys.pool.SMALL", 0 if seed % 2 else 1 << 30)
     draw = random.Random(seed)
     kernels, calls, count = [], [], 400
     for launch in range(1, count):

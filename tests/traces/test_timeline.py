@@ -13,9 +13,10 @@ from ci_perf.judge.gates import judge_gate
 from ci_perf.judge.report import build_report
 from ci_perf.render.folder import render_index, render_smoke, render_timeline
 from ci_perf.render.markdown import render_comment
-from ci_perf.traces import activity, chrome_trace, nsys_activity
+from ci_perf.traces import activity, chrome
 from ci_perf.traces.activity import Activity, Call, Work, measure, readings, union
 from ci_perf.traces.attribution import case_timeline, launch_counters
+from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.occupancy import occupancy_pct
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.kernel import Gate
@@ -156,7 +157,7 @@ def test_a_trace_of_too_many_events_is_not_looked_at_call_by_call(monkeypatch):
 
 
 def test_a_trace_of_torch_gives_the_timeline_of_its_case():
-    found, _ = chrome_trace.read(TRACE)
+    found, _ = chrome.read(TRACE)
     timeline = case_timeline(found.timeline, "ci-perf:sdpa/s512", [], 2, found.metrics["ci-perf:sdpa/s512"], "torch")
 
     assert [(k.name, k.count, k.total_ns, k.grid, k.registers_per_thread) for k in timeline.kernels] == [
@@ -183,7 +184,7 @@ def test_a_trace_of_torch_gives_the_timeline_of_its_case():
 
 def test_what_a_loader_knows_of_local_memory_comes_into_the_trace():
     sizes = {"flash_fwd_kernel": 64, "void at::native::fill(float*)": 0}
-    found, _ = chrome_trace.read(TRACE, sizes)
+    found, _ = chrome.read(TRACE, sizes)
     timeline = case_timeline(found.timeline, "ci-perf:sdpa/s512", ["flash"], 2)
 
     assert timeline.kernels[0].local_bytes == 64
@@ -192,7 +193,7 @@ def test_what_a_loader_knows_of_local_memory_comes_into_the_trace():
 
 def test_traces_are_merged_for_people_without_the_names_of_the_host():
     document = json.loads(TRACE.read_text())
-    merged = chrome_trace.merge([document, document])
+    merged = chrome.merge([document, document])
     arrows = [event["id"] for event in merged["traceEvents"] if event["ph"] == "s"]
 
     assert len(merged["traceEvents"]) == 2 * len(document["traceEvents"])
@@ -207,7 +208,7 @@ def test_what_is_no_trace_of_torch_is_refused(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
 
     with pytest.raises(ProfileError, match="no Chrome trace"):
-        chrome_trace.read(tmp_path / "a.json")
+        chrome.read(tmp_path / "a.json")
 
 
 def test_launch_parameters_are_counters_that_need_no_counter():

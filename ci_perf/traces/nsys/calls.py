@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ci_perf.traces import nsys_columns
-from ci_perf.traces.nsys_columns import Column, Columns, Ints, Span, blocks
-from ci_perf.traces.nsys_pool import Ask, Pool
-from ci_perf.traces.nsys_ranges import Points
+from ci_perf.traces.nsys import columns as nsys_columns
+from ci_perf.traces.nsys.columns import Column, Columns, Ints, Span, blocks
+from ci_perf.traces.nsys.pool import Ask, Pool
+from ci_perf.traces.nsys.ranges import Points
 
 _IS_LAUNCH = "(value GLOB 'cudaLaunch*' OR value GLOB 'cuLaunch*') AND value NOT GLOB '*HostFunc*'"
 """Such a call launches exactly one kernel."""

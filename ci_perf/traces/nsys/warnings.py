@@ -4,7 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 
-from ci_perf.traces.nsys_kernels import Kernels
+from ci_perf.traces.nsys.kernels import Kernels
 from ci_perf.traces.timeline import DIAGNOSTIC, Timeline
 
 NEWEST_SCHEMA = 3

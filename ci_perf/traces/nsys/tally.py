@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ci_perf.traces.nsys_columns import Ints, blocks
-from ci_perf.traces.nsys_ranges import Opened
+from ci_perf.traces.nsys.columns import Ints, blocks
+from ci_perf.traces.nsys.ranges import Opened
 
 MOST = 1 << 20
 """Kernels whose ranges are summed up together, unless those of one name are more."""

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ci_perf.traces import nsys_scan
-from ci_perf.traces.nsys_scan import Rows
+from ci_perf.traces.nsys import scan as nsys_scan
+from ci_perf.traces.nsys.scan import Rows
 
 SMALL = 16 << 20
 """Bytes of a trace that is read before another process has started."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ci_perf.traces.nsys_pool import Ask
+from ci_perf.traces.nsys.pool import Ask
 
 Ints = NDArray[np.int64]
 

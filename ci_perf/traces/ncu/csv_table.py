@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from ci_perf.traces import printed, units
-from ci_perf.traces.counters import Counters, Dim3, Kind, Launch, failed_launches, range_name
+from ci_perf.traces.ncu import printed, units
+from ci_perf.traces.ncu.counters import Counters, Dim3, Kind, Launch, failed_launches, range_name
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
 

@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from ci_perf.traces import diagnosis, filetype, ncu_csv, ncu_report_file
-from ci_perf.traces.counters import Counters
+from ci_perf.traces import diagnosis, filetype
 from ci_perf.traces.diagnosis import Diagnosis, Symptom
+from ci_perf.traces.ncu import csv_table as ncu_csv
+from ci_perf.traces.ncu import report_file as ncu_report_file
+from ci_perf.traces.ncu.counters import Counters
 from ci_perf.values.errors import ProfileError
 
 

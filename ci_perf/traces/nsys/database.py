@@ -12,13 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ci_perf.traces import filetype, nsys_kernels, nsys_schema
-from ci_perf.traces.nsys_calls import Calls
-from ci_perf.traces.nsys_kernels import Kernels, Variant
-from ci_perf.traces.nsys_pool import Pool
-from ci_perf.traces.nsys_ranges import Range
-from ci_perf.traces.nsys_tally import RangeTally, Tally
-from ci_perf.traces.nsys_warnings import warnings_of
+from ci_perf.traces import filetype
+from ci_perf.traces.nsys import kernels as nsys_kernels
+from ci_perf.traces.nsys import schema as nsys_schema
+from ci_perf.traces.nsys.calls import Calls
+from ci_perf.traces.nsys.kernels import Kernels, Variant
+from ci_perf.traces.nsys.pool import Pool
+from ci_perf.traces.nsys.ranges import Range
+from ci_perf.traces.nsys.tally import RangeTally, Tally
+from ci_perf.traces.nsys.warnings import warnings_of
 from ci_perf.traces.timeline import (
     ApiStats,
     CopyStats,

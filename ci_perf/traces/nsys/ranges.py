@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ci_perf.traces.nsys_columns import Ints
+from ci_perf.traces.nsys.columns import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ci_perf.traces import nsys_calls, nsys_columns
-from ci_perf.traces.nsys_calls import Calls
-from ci_perf.traces.nsys_columns import Column, Columns, Ints, Span
-from ci_perf.traces.nsys_pool import Ask, Pool
-from ci_perf.traces.nsys_ranges import Range, points_of
-from ci_perf.traces.nsys_tally import Codes, RangeTally, Tally
+from ci_perf.traces.nsys import calls as nsys_calls
+from ci_perf.traces.nsys import columns as nsys_columns
+from ci_perf.traces.nsys.calls import Calls
+from ci_perf.traces.nsys.columns import Column, Columns, Ints, Span
+from ci_perf.traces.nsys.pool import Ask, Pool
+from ci_perf.traces.nsys.ranges import Range, points_of
+from ci_perf.traces.nsys.tally import Codes, RangeTally, Tally
 
 COLUMNS = (
     *("deviceId", "demangledName", "shortName", "mangledName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ci_perf.traces import units
-from ci_perf.traces.counters import Counters, Dim3, Kind, Launch, failed_launches, range_name
+from ci_perf.traces.ncu import units
+from ci_perf.traces.ncu.counters import Counters, Dim3, Kind, Launch, failed_launches, range_name
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
 

@@ -33,14 +33,14 @@ def export_command(nsys: str, report: PurePath, sqlite: PurePath) -> tuple[str, 
 
 def read_timeline(path: Path) -> Timeline:
     """Read an nsys export; a trace without kernels is a timeline whose `warnings` say why, not an error."""
-    from ci_perf.traces import nsys_sqlite  # numpy takes a tenth of a second
+    from ci_perf.traces.nsys import database as nsys_sqlite  # numpy takes a tenth of a second
 
     return nsys_sqlite.read(path)
 
 
 def read_inside(path: Path, ranges: Iterable[str]) -> tuple[KernelStats, ...]:
     """Return the kernels launched inside any NVTX range of these names, each once."""
-    from ci_perf.traces import nsys_sqlite
+    from ci_perf.traces.nsys import database as nsys_sqlite
 
     return nsys_sqlite.read_inside(path, ranges)
 

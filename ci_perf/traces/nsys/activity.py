@@ -1,7 +1,7 @@
 """Reads from an nsys export what a program did in some of its NVTX ranges, call by call.
 
 For the ranges of a run, not for traces of any size: Python sees every call, so a trace with more than `MOST` events is
-left alone. `nsys_sqlite` does the sums that must work on all of them.
+left alone. `database` does the sums that must work on all of them.
 """
 
 import sqlite3
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from ci_perf.traces import activity, filetype, nsys_schema
+from ci_perf.traces import activity, filetype
 from ci_perf.traces.activity import Call, Work
+from ci_perf.traces.nsys import schema as nsys_schema
 from ci_perf.traces.timeline import hidden_by_graphs
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading

@@ -1,0 +1,13 @@
+"""Nsight Compute: the commands that profile, and the readers of what it wrote.
+
+counters     what a report holds
+csv_table    reads its CSV pages and logs
+printed      numbers of any locale
+report_file  reads .ncu-rep
+tool         its command and its complaints
+units        every unit to its base unit
+"""
+
+from ci_perf.traces.ncu.tool import command, diagnose, parse, program_command, read, text_encoding
+
+__all__ = ["command", "diagnose", "parse", "program_command", "read", "text_encoding"]
