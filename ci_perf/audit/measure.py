@@ -10,12 +10,13 @@ from dataclasses import replace
 from ci_perf.audit.session import AuditCase, AuditSession
 from ci_perf.judge.paired import log_ratio, usable_ratios
 from ci_perf.measure import gpu
+from ci_perf.measure.backend import Profiled, Progress
 from ci_perf.measure.base import Base
-from ci_perf.measure.lab import Budget, Profiled, Progress
-from ci_perf.measure.machine_lab import MachineLab
+from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
+from ci_perf.measure.pair_loop import Budget
 from ci_perf.measure.programs import ProgramRunner
-from ci_perf.measure.session import Room
+from ci_perf.measure.session import Session
 from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import MachineError
@@ -30,18 +31,18 @@ PRECISION = 6
 Verified = dict[str, tuple[Verification, Cost | None]]
 
 
-def verify_once(room: Room, jobs: Sequence[Job], lab: MachineLab) -> Verified:
+def verify_once(session: Session, jobs: Sequence[Job], machine: Machine) -> Verified:
     """Hold each case against its reference; an audit of a kernel that is wrong would be none."""
     verified: Verified = {}
-    for job, answer in lab.verify(jobs):
+    for job, answer in machine.verify(jobs):
         if isinstance(answer, Failure):
             raise MachineError(f"{job.id}: {answer.message}", hint="an audit needs kernels that work")
         verified[job.id] = answer
-    room.worker.rest()
+    session.worker.rest()
     return verified
 
 
-class _AuditLab(MachineLab):
+class _AuditMachine(Machine):
     """The machine of one session: as it is for `run --against`, but what was verified before is not again.
 
     That all machine code is the same is no secret here, and no help: the times alone shall decide.
@@ -61,7 +62,7 @@ class _AuditLab(MachineLab):
 
 
 def measure_session(
-    room: Room,
+    session: Session,
     programs: ProgramRunner,
     jobs: Sequence[Job],
     blank: Run,
@@ -71,27 +72,27 @@ def measure_session(
 ) -> AuditSession:
     """Measure one session as `run --against` would, with workers of its own, and return what an audit keeps."""
     started = time.monotonic()
-    with _against_itself(room, jobs) as (base, worker):
-        bench = replace(room.bench, planted=planted or None)
-        lab = _AuditLab(bench, worker, programs, base=base)
-        lab.verified = verified
+    with _against_itself(session, jobs) as (base, worker):
+        conditions = replace(session.conditions, planted=planted or None)
+        machine = _AuditMachine(conditions, worker, programs, base=base)
+        machine.verified = verified
         run = replace(blank, against=base.against, planted=planted or None)
-        run = execute(run, jobs, lab, processes=1, save=lambda _: None, progress=progress, budget=Budget())
+        run = execute(run, jobs, machine, processes=1, save=lambda _: None, progress=progress, budget=Budget())
     on_gpu = run.devices[0].kind == "cuda"
-    card = card_hash(gpu.card_of(room.bench.gpu_uuid)) if on_gpu else ""
+    card = card_hash(gpu.card_of(session.conditions.gpu_uuid)) if on_gpu else ""
     return _session(run, planted, blank.provenance, time.monotonic() - started, card)
 
 
 @contextmanager
-def _against_itself(room: Room, jobs: Sequence[Job]) -> Iterator[tuple[Base, Worker]]:
+def _against_itself(session: Session, jobs: Sequence[Job]) -> Iterator[tuple[Base, Worker]]:
     """Start three workers on the same tree: the base, its twin for the control, and the head."""
-    bench, logs = room.bench, room.folder / "logs"
+    conditions, logs = session.conditions, session.folder / "logs"
     names = ("audit-base", "audit-control", "audit-head")
-    workers = [Worker(bench.python, bench.env, logs, name, bench.root) for name in names]
+    workers = [Worker(conditions.python, conditions.env, logs, name, conditions.root) for name in names]
     try:
         for worker in workers:
             worker.begin()
-        side = Side("base", bench.root, {job.spec.name: job.spec for job in jobs}, workers[0])
+        side = Side("base", conditions.root, {job.spec.name: job.spec for job in jobs}, workers[0])
         yield Base(Against("itself", ""), side, replace(side, worker=workers[1])), workers[2]
     finally:
         for worker in workers:

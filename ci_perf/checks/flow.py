@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ci_perf.checks.random_cases import named_case, recorded_params, smaller
-from ci_perf.measure.lab import Progress
+from ci_perf.measure.backend import Progress
 from ci_perf.values.check_outcome import Fuzzed, FuzzFailure, Sanitized
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Cost, Failure, Verification

@@ -14,7 +14,7 @@ from typing import Any
 from ci_perf.checks import sanitizer
 from ci_perf.judge.checks import applies, left_out
 from ci_perf.measure import proc
-from ci_perf.measure.lab import Profiled
+from ci_perf.measure.backend import Profiled
 from ci_perf.measure.programs import ProgramRunner
 from ci_perf.measure.worker_process import command as worker_command
 from ci_perf.values.check_outcome import Sanitized

@@ -22,8 +22,8 @@ from ci_perf.cli.output import Bars, draw, no_workflow_commands
 from ci_perf.cli.run import blank_run, program_runner, refuse_several_devices
 from ci_perf.measure import gpu
 from ci_perf.measure.lock import gpu_lock
-from ci_perf.measure.machine_lab import MachineLab
-from ci_perf.measure.session import broken_memory, prepare, stranger_pids, strangers, wait_until_idle
+from ci_perf.measure.machine import Machine
+from ci_perf.measure.session import broken_memory, note_other_programs, other_pids, prepare, wait_until_idle
 from ci_perf.values import store
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.escape import clean
@@ -102,34 +102,34 @@ def measure(
     specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root) if s.program is None)
     select_jobs(specs, patterns, ["cuda"])
     refuse_several_devices(settings, "an audit takes turns")
-    room = prepare(settings, root)
-    on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
+    session = prepare(settings, root)
+    on_gpu = session.conditions.gpu_uuid if "cuda" in session.kinds else None
     say = partial(click.echo, err=True)
-    room.worker.rest()
-    with artifacts.guarded(room.guard, _warn), room.worker, gpu_lock(on_gpu, settings["wait"], say):
-        store.clear_run_folder(room.folder)
-        room.guard.open()
+    session.worker.rest()
+    with artifacts.guarded(session.guard, _warn), session.worker, gpu_lock(on_gpu, settings["wait"], say):
+        store.clear_run_folder(session.folder)
+        session.guard.open()
         wait_until_idle(on_gpu, settings["wait"], say)
-        room = replace(room, bench=replace(room.bench, strangers=stranger_pids(on_gpu)))
-        for note in strangers(on_gpu):
+        session = replace(session, conditions=replace(session.conditions, other_programs=other_pids(on_gpu)))
+        for note in note_other_programs(on_gpu):
             _warn(note)
         health = gpu.query_health(on_gpu) if on_gpu else None
-        jobs = select_jobs(specs, patterns, room.kinds)
-        blank = blank_run(patterns, jobs, settings, room, root)
+        jobs = select_jobs(specs, patterns, session.kinds)
+        blank = blank_run(patterns, jobs, settings, session, root)
         blank = replace(blank, baselines=(), provenance=replace(blank.provenance, command=_command()))
-        programs = program_runner(room, jobs)
-        verified = verify_once(room, jobs, MachineLab(room.bench, room.worker, programs))
+        programs = program_runner(session, jobs)
+        verified = verify_once(session, jobs, Machine(session.conditions, session.worker, programs))
         started = time.monotonic()
         for number, step in enumerate(steps, 1):
             if minutes is not None and time.monotonic() - started >= minutes * 60:
                 say(f"{minutes:g} minutes are over: {number - 1} of {len(steps)} sessions were measured")
                 break
             with Bars() as bars:
-                session = measure_session(room, programs, jobs, blank, verified, step, bars)
+                measured = measure_session(session, programs, jobs, blank, verified, step, bars)
             for note in broken_memory(on_gpu, health):
                 raise MachineError(f"{note.message}: the session is not kept", hint=note.hint)
-            append_session(file, session)
-            say(f"session {number} of {len(steps)}: {step:.3g} planted, {session.seconds:.0f} s")
+            append_session(file, measured)
+            say(f"session {number} of {len(steps)}: {step:.3g} planted, {measured.seconds:.0f} s")
 
 
 def _command() -> str:

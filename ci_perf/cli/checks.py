@@ -18,9 +18,9 @@ from ci_perf.judge.checks import applies, left_out
 from ci_perf.judge.report import Report
 from ci_perf.measure import tools
 from ci_perf.measure.lock import gpu_lock
-from ci_perf.measure.machine_lab import MachineLab, job_request
+from ci_perf.measure.machine import Machine, job_request
 from ci_perf.measure.programs import ProgramRunner
-from ci_perf.measure.session import Room, find_tracer, prepare
+from ci_perf.measure.session import Session, find_tracer, prepare
 from ci_perf.measure.torch_trace import TorchTrace
 from ci_perf.values import store
 from ci_perf.values.errors import ConfigError, MachineError
@@ -29,7 +29,7 @@ from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import Settings
 
-Blank = Callable[[tuple[Job, ...], Settings, Room, Path], Run]
+Blank = Callable[[tuple[Job, ...], Settings, Session, Path], Run]
 
 
 def is_check(patterns: Sequence[str], settings: Settings) -> bool:
@@ -39,33 +39,33 @@ def is_check(patterns: Sequence[str], settings: Settings) -> bool:
 
 def check(
     root: Path, patterns: tuple[str, ...], specs: tuple[KernelSpec, ...], settings: Settings, *, blank: Blank
-) -> tuple[Report, Room]:
+) -> tuple[Report, Session]:
     """Verify random cases, or run cases under compute-sanitizer; `blank` returns the run without results."""
     plan = partial(_plan, patterns, specs, settings)
     planned = plan(["cuda"])  # a wrong selection is an error before anything starts
     path = _find_sanitizer(settings) if settings["sanitize"] else ""
     unprofiled = replace(settings, values={**settings.values, "profile": "none"})
-    room = prepare(unprofiled, root, programs_only=all(job.spec.program for job in planned))
-    if settings["sanitize"] and "cuda" not in room.kinds:
+    session = prepare(unprofiled, root, programs_only=all(job.spec.program for job in planned))
+    if settings["sanitize"] and "cuda" not in session.kinds:
         raise MachineError("--sanitize needs a GPU, and none was found", hint="`ci-perf doctor` lists what is missing")
     say = partial(click.echo, err=True)
-    lock = gpu_lock(room.bench.gpu_uuid if "cuda" in room.kinds else None, settings["wait"], say)
-    with artifacts.guarded(room.guard, lambda note: say(f"warning: {note.message}")), room.worker, lock:
-        jobs = plan(["cuda"] if settings["sanitize"] else room.kinds)
-        run = blank(jobs, settings, room, root)
+    lock = gpu_lock(session.conditions.gpu_uuid if "cuda" in session.kinds else None, settings["wait"], say)
+    with artifacts.guarded(session.guard, lambda note: say(f"warning: {note.message}")), session.worker, lock:
+        jobs = plan(["cuda"] if settings["sanitize"] else session.kinds)
+        run = blank(jobs, settings, session, root)
         run = replace(run, baselines=(), notes=(*(n for n in run.notes if n.code != "reference-timed"), *_notes(jobs)))
-        store.clear_run_folder(room.folder)
-        room.guard.open()
-        save = partial(artifacts.save, guard=room.guard)
+        store.clear_run_folder(session.folder)
+        session.guard.open()
+        save = partial(artifacts.save, guard=session.guard)
         with Bars() as bars:
             if settings["sanitize"]:
-                session = _session(path, settings, room)
-                run = sanitize(run, jobs, session, settings["sanitize"], save=save, progress=bars)
+                sanitizer = _sanitizer(path, settings, session)
+                run = sanitize(run, jobs, sanitizer, settings["sanitize"], save=save, progress=bars)
             else:
-                run = fuzz(run, jobs, _lab(room), save=save, progress=bars)
-        room.worker.close()
-        report = artifacts.finish(run, room.guard)
-    return report, room
+                run = fuzz(run, jobs, _machine(session), save=save, progress=bars)
+        session.worker.close()
+        report = artifacts.finish(run, session.guard)
+    return report, session
 
 
 def _plan(
@@ -108,20 +108,28 @@ def _find_sanitizer(settings: Settings) -> str:
     return usable.path
 
 
-def _session(path: str, settings: Settings, room: Room) -> SanitizerRunner:
-    bench = room.bench
-    request = partial(job_request, root=bench.root)
-    trace = TorchTrace(room.worker, room.guard, request, bench.timeout_s)
-    env = for_profilers(bench.env, settings["pass-env"])
-    programs = _programs(room, find_tracer(bench.env))
+def _sanitizer(path: str, settings: Settings, session: Session) -> SanitizerRunner:
+    conditions = session.conditions
+    request = partial(job_request, root=conditions.root)
+    trace = TorchTrace(session.worker, session.guard, request, conditions.timeout_s)
+    env = for_profilers(conditions.env, settings["pass-env"])
+    programs = _programs(session, find_tracer(conditions.env))
     return SanitizerRunner(
-        path, bench.python, bench.root, room.folder, env, request, trace.run, programs, bench.timeout_s
+        path,
+        conditions.python,
+        conditions.root,
+        session.folder,
+        env,
+        request,
+        trace.run,
+        programs,
+        conditions.timeout_s,
     )
 
 
-def _lab(room: Room) -> MachineLab:
-    return MachineLab(room.bench, room.worker, _programs(room, None))
+def _machine(session: Session) -> Machine:
+    return Machine(session.conditions, session.worker, _programs(session, None))
 
 
-def _programs(room: Room, nsys_path: str | None) -> ProgramRunner:
-    return ProgramRunner(room.launcher, nsys_path=nsys_path)
+def _programs(session: Session, nsys_path: str | None) -> ProgramRunner:
+    return ProgramRunner(session.launcher, nsys_path=nsys_path)

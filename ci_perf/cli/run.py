@@ -22,15 +22,23 @@ from ci_perf.github import actions
 from ci_perf.judge.report import Report
 from ci_perf.measure import git, gpu
 from ci_perf.measure.base import Base, prepared
-from ci_perf.measure.lab import Budget
 from ci_perf.measure.lock import gpu_lock
-from ci_perf.measure.machine_lab import MachineLab
+from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
+from ci_perf.measure.pair_loop import Budget
 from ci_perf.measure.profile import ProfileSession
 from ci_perf.measure.program_counters import ProgramCounters
 from ci_perf.measure.program_traces import ProgramTraces
 from ci_perf.measure.programs import WALL, ProgramRunner
-from ci_perf.measure.session import Room, broken_memory, find_tracer, prepare, stranger_pids, strangers, wait_until_idle
+from ci_perf.measure.session import (
+    Session,
+    broken_memory,
+    find_tracer,
+    note_other_programs,
+    other_pids,
+    prepare,
+    wait_until_idle,
+)
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
 from ci_perf.values import store
@@ -67,37 +75,37 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         return
     _refuse_missing_baselines(root, settings)
     if is_check(patterns, settings):
-        report, room = check(root, patterns, _specs(specs, settings), settings, blank=partial(blank_run, patterns))
-        _print(report, render_comment(report), room, as_json=as_json)
+        report, session = check(root, patterns, _specs(specs, settings), settings, blank=partial(blank_run, patterns))
+        _print(report, render_comment(report), session, as_json=as_json)
         ctx.exit(report.exit_status)
     planned = _planned(specs, patterns, settings)
-    room = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
-    on_gpu = room.bench.gpu_uuid if "cuda" in room.kinds else None
-    room.worker.rest()  # who waits shall hold no memory on a GPU that another run measures on
+    session = prepare(settings, root, programs_only=all(job.spec.program for job in planned))
+    on_gpu = session.conditions.gpu_uuid if "cuda" in session.kinds else None
+    session.worker.rest()  # who waits shall hold no memory on a GPU that another run measures on
     lock = gpu_lock(on_gpu, settings["wait"], partial(click.echo, err=True))
-    with artifacts.guarded(room.guard, _say), room.worker, lock:
-        jobs = select_jobs(_specs(specs, settings), patterns, room.kinds, all_cases=settings["all-cases"])
+    with artifacts.guarded(session.guard, _say), session.worker, lock:
+        jobs = select_jobs(_specs(specs, settings), patterns, session.kinds, all_cases=settings["all-cases"])
         left_out = (*_left_out_note(jobs), *_small_note(jobs, planned))
         jobs = tuple(job for job in jobs if job.runs)
-        programs = program_runner(room, jobs)
-        blank = blank_run(patterns, jobs, settings, room, root)
+        programs = program_runner(session, jobs)
+        blank = blank_run(patterns, jobs, settings, session, root)
         wait_until_idle(on_gpu, settings["wait"], partial(click.echo, err=True))
-        room = replace(room, bench=replace(room.bench, strangers=stranger_pids(on_gpu)))
-        strange, health = strangers(on_gpu), gpu.query_health(on_gpu) if on_gpu else None
+        session = replace(session, conditions=replace(session.conditions, other_programs=other_pids(on_gpu)))
+        strange, health = note_other_programs(on_gpu), gpu.query_health(on_gpu) if on_gpu else None
         blank = replace(blank, notes=(*blank.notes, *left_out, *strange, *_wall_note(programs, jobs)))
         if settings["against"]:
-            with _base(root, specs, settings, room) as base:
-                _begin(room)
-                lab = MachineLab(room.bench, room.worker, programs, room.profilers, base)
-                found = _measure(_against(blank, base), jobs, settings, room, lab)
+            with _base(root, specs, settings, session) as base:
+                _begin(session)
+                machine = Machine(session.conditions, session.worker, programs, session.profilers, base)
+                found = _measure(_against(blank, base), jobs, settings, session, machine)
         else:
-            _begin(room)
-            lab = MachineLab(room.bench, room.worker, programs, room.profilers)
-            found = _measure(blank, jobs, settings, room, lab)
+            _begin(session)
+            machine = Machine(session.conditions, session.worker, programs, session.profilers)
+            found = _measure(blank, jobs, settings, session, machine)
         found = replace(found, notes=(*found.notes, *broken_memory(on_gpu, health)))
-        room.worker.close()  # what a worker still writes would escape the search of the folder
-        report = artifacts.finish(found, room.guard)
-    _print(report, render_comment(report), room, as_json=as_json)
+        session.worker.close()  # what a worker still writes would escape the search of the folder
+        report = artifacts.finish(found, session.guard)
+    _print(report, render_comment(report), session, as_json=as_json)
     ctx.exit(report.exit_status)
 
 
@@ -139,34 +147,36 @@ def _with_base(settings: Settings) -> Settings:
     return replace(settings, values={**settings.values, "against": base})
 
 
-def _begin(room: Room) -> None:
+def _begin(session: Session) -> None:
     """Take the folder: nothing can be wrong with the input any more, so what an earlier run left may go."""
-    store.clear_run_folder(room.folder)
-    room.guard.open()
+    store.clear_run_folder(session.folder)
+    session.guard.open()
 
 
 def _say(note: Note) -> None:
     click.echo(f"warning: {note.message}", err=True)
 
 
-def program_runner(room: Room, jobs: tuple[Job, ...]) -> ProgramRunner:
+def program_runner(session: Session, jobs: tuple[Job, ...]) -> ProgramRunner:
     """Return what runs the programs among the jobs."""
-    bench = room.bench
+    conditions = session.conditions
     traces = any(job.device == "cuda" and job.spec.program and job.spec.program.kind == "command" for job in jobs)
     return ProgramRunner(
-        room.launcher,
-        nsys_path=find_tracer(bench.env) if traces else None,
-        counters=_program_counters(room) if traces else None,
-        traces=ProgramTraces(room.guard) if traces else None,
-        planted=bench.planted,
+        session.launcher,
+        nsys_path=find_tracer(conditions.env) if traces else None,
+        counters=_program_counters(session) if traces else None,
+        traces=ProgramTraces(session.guard) if traces else None,
+        planted=conditions.planted,
     )
 
 
-def _program_counters(room: Room) -> ProgramCounters | None:
-    bench = room.bench
-    for profiler in room.profilers:
+def _program_counters(session: Session) -> ProgramCounters | None:
+    conditions = session.conditions
+    for profiler in session.profilers:
         if isinstance(profiler, ProfileSession) and profiler.tool == "ncu":
-            return ProgramCounters(profiler.path, room.guard, bench.root, bench.env, bench.timeout_s, profiler.full)
+            return ProgramCounters(
+                profiler.path, session.guard, conditions.root, conditions.env, conditions.timeout_s, profiler.full
+            )
     return None
 
 
@@ -198,35 +208,39 @@ def _wall_note(programs: ProgramRunner, jobs: tuple[Job, ...]) -> tuple[Note, ..
     return (Note("wall-time", message, "with a GPU and nsys the program's GPU kernels are summed instead"),)
 
 
-def _base(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, room: Room) -> AbstractContextManager[Base]:
+def _base(
+    root: Path, specs: tuple[KernelSpec, ...], settings: Settings, session: Session
+) -> AbstractContextManager[Base]:
     return prepared(
         root,
         settings["against"],
         kernels_dir=settings["kernels-dir"],
         head=specs,
         setup=settings["setup"],
-        python=settings["base-python"] or room.bench.python,
-        env=room.bench.env,
-        logs=room.folder / "logs",
+        python=settings["base-python"] or session.conditions.python,
+        env=session.conditions.env,
+        logs=session.folder / "logs",
         environ=os.environ,
         shared=not settings["base-python"],
     )
 
 
-def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, room: Room, lab: MachineLab) -> Run:
+def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, session: Session, machine: Machine) -> Run:
     with Bars() as bars:
         return execute(
             blank,
             jobs,
-            lab,
+            machine,
             processes=settings["processes"],
-            save=lambda run: artifacts.save(run, room.guard),
+            save=lambda run: artifacts.save(run, session.guard),
             progress=bars,
             budget=Budget(settings["budget"] or math.inf, settings["case-budget"] or math.inf),
         )
 
 
-def blank_run(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings, room: Room, root: Path) -> Run:
+def blank_run(
+    patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings, session: Session, root: Path
+) -> Run:
     """Return the run before anything is measured."""
     specs = {job.spec.name: job.spec for job in jobs}
     repository, head = actions.query_origin(os.environ)
@@ -240,7 +254,7 @@ def blank_run(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settin
         shard=settings["shard"] or None,
     )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
-    notes = room.notes
+    notes = session.notes
     if stand_ins:
         message = f"{', '.join(stand_ins)}: the kernel runs on a GPU only, its reference was timed in its place"
         notes = (*notes, Note("reference-timed", message))
@@ -249,9 +263,9 @@ def blank_run(patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settin
         selection=patterns,
         policy=policy_from(settings),
         kernels=tuple(specs.values()),
-        devices=room.devices,
-        toolchain=room.toolchain,
-        baselines=_baselines(root / settings["baselines"], patterns, specs, room),
+        devices=session.devices,
+        toolchain=session.toolchain,
+        baselines=_baselines(root / settings["baselines"], patterns, specs, session),
         notes=notes,
         planted=settings["plant-slowdown"],
     )
@@ -289,20 +303,20 @@ def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpe
 
 
 def _baselines(
-    folder: Path, patterns: tuple[str, ...], specs: dict[str, KernelSpec], room: Room
+    folder: Path, patterns: tuple[str, ...], specs: dict[str, KernelSpec], session: Session
 ) -> tuple[Baseline, ...]:
     """Return the baselines that this run can be held against: of these devices, and of these kernels or of all."""
-    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in room.devices))
+    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in session.devices))
     return tuple(b for b in found if not patterns or b.kernel in specs)
 
 
-def _print(report: Report, comment: str, room: Room, *, as_json: bool) -> None:
+def _print(report: Report, comment: str, session: Session, *, as_json: bool) -> None:
     if as_json:
         click.echo(render_json(report), nl=False)
     else:
         with no_workflow_commands():
             show(report)
-            click.echo(f"\n--- the comment, also in {room.folder / 'report.md'} ---\n\n{comment}", nl=False)
+            click.echo(f"\n--- the comment, also in {session.folder / 'report.md'} ---\n\n{comment}", nl=False)
 
 
 def _settings_table(settings: Settings, specs: tuple[KernelSpec, ...]) -> str:

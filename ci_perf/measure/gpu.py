@@ -140,7 +140,7 @@ def visible(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...
 
 
 def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
-    """Return how a GPU is now; `ours` are the pids that are no strangers. Costs well under a millisecond."""
+    """Return how a GPU is now; `ours` are the pids of our own programs. Costs well under a millisecond."""
     nvml, handle = _find(uuid)
     if nvml is None or handle is None:
         return State()

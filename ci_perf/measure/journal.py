@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ci_perf.measure.lab import Lab, Profiled
+from ci_perf.measure.backend import Profiled
+from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Measurement, Pair, Replicate
 from ci_perf.values.run import Against, Note, Run
@@ -12,8 +13,8 @@ from ci_perf.values.run import Against, Note, Run
 class Journal:
     """What is known so far."""
 
-    def __init__(self, run: Run, jobs: Sequence[Job], lab: Lab, save: Callable[[Run], object]) -> None:
-        self._lab = lab
+    def __init__(self, run: Run, jobs: Sequence[Job], machine: Machine, save: Callable[[Run], object]) -> None:
+        self._machine = machine
         self._save = save
         self.control_job: Job | None = None
         self._index = {(job.spec.name, job.case, job.device): i for i, job in enumerate(jobs)}
@@ -83,4 +84,4 @@ class Journal:
     def _put(self, job: Job, measurement: Measurement) -> None:
         index = self._index[job.spec.name, job.case, job.device]
         measurements = (*self.run.measurements[:index], measurement, *self.run.measurements[index + 1 :])
-        self.run = replace(self.run, measurements=measurements, gpu_seconds=round(self._lab.seconds_used(), 1))
+        self.run = replace(self.run, measurements=measurements, gpu_seconds=round(self._machine.seconds_used(), 1))

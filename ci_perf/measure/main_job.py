@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from ci_perf.judge.decision import confirming_processes
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.verdict import judge
+from ci_perf.measure.backend import Progress
 from ci_perf.measure.journal import Journal
-from ci_perf.measure.lab import UNBOUNDED, Budget, Lab, Progress
-from ci_perf.measure.pair_loop import take_turns
+from ci_perf.measure.machine import Machine
+from ci_perf.measure.pair_loop import UNBOUNDED, Budget, take_turns
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Replicate
 from ci_perf.values.run import Note, Run
@@ -24,7 +25,7 @@ SPARE_PROCESSES = 3
 def execute(
     run: Run,
     jobs: Sequence[Job],
-    lab: Lab,
+    machine: Machine,
     *,
     processes: int,
     save: Callable[[Run], object],
@@ -32,24 +33,24 @@ def execute(
     budget: Budget = UNBOUNDED,
 ) -> Run:
     """Measure all jobs and return the finished run; a failing job costs nothing but its own row."""
-    journal = Journal(run, jobs, lab, save)
+    journal = Journal(run, jobs, machine, save)
     progress.begin("verify", len(jobs))
-    for job, answer in lab.verify(jobs):
+    for job, answer in machine.verify(jobs):
         if isinstance(answer, Failure):
             journal.update(job, failure=answer)
         else:
             journal.update(job, verification=answer[0], cost=answer[1])
         progress.step(job.id)
     if run.against is None:
-        _time(journal, lab, journal.sound(jobs), 0, processes, progress)
-        _confirm(journal, lab, jobs, processes, progress)
+        _time(journal, machine, journal.sound(jobs), 0, processes, progress)
+        _confirm(journal, machine, jobs, processes, progress)
     else:
-        take_turns(journal, lab, journal.sound(jobs), budget, progress)
+        take_turns(journal, machine, journal.sound(jobs), budget, progress)
     profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
     if profiled:
         programs = sum(job.spec.program is not None for job in profiled)
         progress.begin("profile", 2 + programs)
-    for found in lab.profile(profiled, _changed(journal, profiled)):
+    for found in machine.profile(profiled, _changed(journal, profiled)):
         journal.add(profiled, found)
         progress.step("profiler done")
     return journal.finish()
@@ -67,13 +68,15 @@ def _jobs_of(findings: Iterable[Finding], run: Run, jobs: Iterable[Job]) -> list
     return [job for job in jobs if (job.spec.name, job.case, job.device) in meant]
 
 
-def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes: int, progress: Progress) -> None:
+def _time(
+    journal: Journal, machine: Machine, jobs: Sequence[Job], batch: int, processes: int, progress: Progress
+) -> None:
     if not jobs:
         return
     progress.begin("time" if batch == 0 else "confirm", len(jobs) * processes)
-    spares = _Spares(lab, batch)
+    spares = _Spares(machine, batch)
     for turn in range(processes):
-        for job, first in lab.time(journal.sound(jobs), batch=batch, turn=turn):
+        for job, first in machine.time(journal.sound(jobs), batch=batch, turn=turn):
             answer = spares.undisturbed(job, first, turn)
             if isinstance(answer, Failure):
                 journal.update(job, failure=answer)
@@ -86,8 +89,8 @@ def _time(journal: Journal, lab: Lab, jobs: Sequence[Job], batch: int, processes
 class _Spares:
     """Processes in place of those that something disturbed, and what is said of them."""
 
-    def __init__(self, lab: Lab, batch: int) -> None:
-        self._lab = lab
+    def __init__(self, machine: Machine, batch: int) -> None:
+        self._machine = machine
         self._batch = batch
         self._given_up: set[str] = set()
         self._used: Counter[str] = Counter()
@@ -103,7 +106,7 @@ class _Spares:
             left -= 1
             self._used[job.id] += 1
             self._reasons.update(answer.disturbed)
-            ((_, answer),) = self._lab.time([job], batch=self._batch, turn=turn)
+            ((_, answer),) = self._machine.time([job], batch=self._batch, turn=turn)
         if isinstance(answer, Replicate) and answer.disturbed:
             self._given_up.add(job.id)
         return answer
@@ -117,7 +120,7 @@ class _Spares:
         return (Note("measured-again", message, "keep other programs off the GPU, and see `ci-perf doctor`"),)
 
 
-def _confirm(journal: Journal, lab: Lab, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
+def _confirm(journal: Journal, machine: Machine, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
     """Measure the cases again, in fresh processes, whose verdict that may decide."""
     run = journal.run
     findings = [f for f in judge(run) if f.change is not None]
@@ -125,4 +128,4 @@ def _confirm(journal: Journal, lab: Lab, jobs: Sequence[Job], processes: int, pr
     chosen = _jobs_of(undecided, run, journal.sound(jobs))
     fewest = min((len(case.time.replicates) for b in run.baselines for case in b.cases.values()), default=processes)
     needed = confirming_processes(fewest, processes, len(findings), run.policy.confidence, processes)
-    _time(journal, lab, chosen, 1, needed, progress)
+    _time(journal, machine, chosen, 1, needed, progress)

@@ -1,14 +1,16 @@
 """Pairs of base and head until each verdict is clear or the budget is spent, and the base against itself."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ci_perf.judge.paired import LOOKS, NEEDS_MORE_PAIRS, usable_ratios
 from ci_perf.judge.verdict import judge
 from ci_perf.judge.versus import LEAST_CONTROL, NO_CONTROL
+from ci_perf.measure.backend import Progress
 from ci_perf.measure.journal import Journal
-from ci_perf.measure.lab import Budget, Lab, Progress
+from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Pair
 from ci_perf.values.run import Note
@@ -21,28 +23,39 @@ LONG_ENOUGH_S = 20e-6
 """The control is a case that lasts at least so long, where there is one: shorter ones scatter more."""
 
 
-def take_turns(journal: Journal, lab: Lab, jobs: Sequence[Job], budget: Budget, progress: Progress) -> None:
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """For how many seconds cases may take turns; what is undecided then stays so."""
+
+    total_s: float = math.inf
+    case_s: float = math.inf
+
+
+UNBOUNDED = Budget()
+
+
+def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: Budget, progress: Progress) -> None:
     """Measure pairs of every case until its verdict is clear or the budget is spent, then the control."""
     if not jobs:
         return
-    purse = _Purse(budget, lab.now)
+    left = _BudgetLeft(budget, machine.now)
     before = 0
     for look in LOOKS:
         progress.begin(f"pairs to {look}", len(jobs) * (look - before))
         for number in range(before, look + SPARE_PAIRS):
             lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
-            for job, found in purse.spend(lab.pairs, lacking, number):
+            for job, found in left.spend(machine.pairs, lacking, number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
-        _control(journal, lab, journal.paired(jobs), before, LOOKS[0] + LOOKS.index(look))
+        _control(journal, machine, journal.paired(jobs), before, LOOKS[0] + LOOKS.index(look))
         before = look
         undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
-        jobs = [job for job in journal.paired(jobs) if job.id in undecided and purse.allows(job)]
+        jobs = [job for job in journal.paired(jobs) if job.id in undecided and left.allows(job)]
         if not jobs:
             break
 
 
-class _Purse:
+class _BudgetLeft:
     """What is left of the budget; a pair is started only where one like the last of its case still fits."""
 
     def __init__(self, budget: Budget, now: Callable[[], float]) -> None:
@@ -81,7 +94,7 @@ class _Purse:
                 before = self._now()
 
 
-def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted: int) -> None:
+def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int, wanted: int) -> None:
     """Measure the base against itself, on a case that has a base, until so many pairs in all are undisturbed.
 
     What is disturbed, or fails, is measured again as often as a pair of a case; two failures in a row end it.
@@ -99,7 +112,7 @@ def _control(journal: Journal, lab: Lab, jobs: Sequence[Job], first: int, wanted
     for number in range(first, first + wanted - sound() + SPARE_PAIRS):
         if sound() >= wanted or len(failures) == MOST_FAILURES:
             break
-        found = lab.control(job, number)
+        found = machine.control(job, number)
         if isinstance(found, Pair):
             pairs.append(found)
             failures.clear()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
-from ci_perf.measure.lab import Profiled
+from ci_perf.measure.backend import Profiled
 from ci_perf.measure.worker_process import command as worker_command
 from ci_perf.traces import ncu, nsys
 from ci_perf.traces.attribution import case_counters, case_timeline, launch_counters

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
-from ci_perf.measure.lab import Profiled
+from ci_perf.measure.backend import Profiled
 from ci_perf.measure.profile import WAITING
 from ci_perf.traces import ncu
 from ci_perf.traces.attribution import program_counters

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ci_perf.measure.lab import Profiled
+from ci_perf.measure.backend import Profiled
 from ci_perf.measure.program_counters import ProgramCounters, Traced
 from ci_perf.measure.program_kernels import TRACED, TracedPrograms
 from ci_perf.measure.program_results import read_results

@@ -13,7 +13,7 @@ from ci_perf.guard.guard import Guard
 from ci_perf.guard.secrets import for_profilers, without_secrets
 from ci_perf.measure import git, gpu, tools
 from ci_perf.measure.cpu import cpu_device
-from ci_perf.measure.machine_lab import Bench, job_request, query_interpreter
+from ci_perf.measure.machine import Conditions, job_request, query_interpreter
 from ci_perf.measure.profile import Profiler, ProfileSession
 from ci_perf.measure.program_run import Launcher
 from ci_perf.measure.torch_trace import TorchTrace, WithFallback
@@ -41,10 +41,10 @@ _INSTEAD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Session:
     """A machine that is ready to measure."""
 
-    bench: Bench
+    conditions: Conditions
     worker: Worker
     devices: tuple[Device, ...]
     toolchain: Toolchain
@@ -60,8 +60,8 @@ class Room:
     @property
     def launcher(self) -> Launcher:
         """What starts the programs of the tree that is checked out."""
-        bench = self.bench
-        return Launcher(bench.root, self.folder, bench.python, bench.env, bench.timeout_s)
+        conditions = self.conditions
+        return Launcher(conditions.root, self.folder, conditions.python, conditions.env, conditions.timeout_s)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Room:
         return tuple(device.kind for device in self.devices)
 
 
-def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> Room:
+def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> Session:
     """Find the interpreter, the devices and the profilers; a demand that cannot be met is a MachineError.
 
     Programs need no torch: where nothing else is measured, the driver's word is enough for a GPU.
@@ -90,7 +90,7 @@ def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> R
         if programs_only and not seen["gpu"]:
             seen["gpu"] = _seen_by_driver()
         devices, notes = _devices(settings["device"], seen, str(python.path))
-        bench = Bench(
+        conditions = Conditions(
             python=str(python.path),
             root=root,
             env=env,
@@ -100,7 +100,7 @@ def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> R
             gpu_uuid=_uuid(seen),
         )
         on_gpu = any(device.kind == "cuda" for device in devices)
-        sessions, missing = _sessions(settings, bench, guard) if on_gpu else ({}, ())
+        sessions, missing = _sessions(settings, conditions, guard) if on_gpu else ({}, ())
         versions = {tool: session.version for tool, session in sessions.items()}
         toolchain = Toolchain(
             python=seen["python"],
@@ -110,9 +110,9 @@ def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> R
             nsys=versions.get("nsys"),
             ncu=versions.get("ncu"),
         )
-        profilers = _profilers(settings, sessions, worker, bench, guard) if on_gpu else ()
+        profilers = _profilers(settings, sessions, worker, conditions, guard) if on_gpu else ()
         on_error.pop_all()
-    return Room(bench, worker, devices, toolchain, profilers, (*notes, *missing), guard)
+    return Session(conditions, worker, devices, toolchain, profilers, (*notes, *missing), guard)
 
 
 def _devices(
@@ -158,7 +158,7 @@ def _gpu_device(seen: Mapping[str, Any]) -> Device:
     )
 
 
-def strangers(uuid: str | None) -> tuple[Note, ...]:
+def note_other_programs(uuid: str | None) -> tuple[Note, ...]:
     """Say which other programs are on the GPU before anything of ours is, or that nobody knows.
 
     They spoil every number. To be asked once the GPU is locked: until then another run may be measuring.
@@ -209,7 +209,7 @@ def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object
             said = True
 
 
-def stranger_pids(uuid: str | None) -> frozenset[int]:
+def other_pids(uuid: str | None) -> frozenset[int]:
     """Return the pids of the programs on the GPU; to be asked while nothing of ours is there."""
     return frozenset(process.pid for process in (gpu.query_state(uuid).others or () if uuid else ()))
 
@@ -237,21 +237,32 @@ def _uuid(seen: Mapping[str, Any]) -> str | None:
     return known.uuid if known else f"GPU-{of_torch.removeprefix('GPU-')}" if of_torch else None
 
 
-def _sessions(settings: Settings, bench: Bench, guard: Guard) -> tuple[dict[str, ProfileSession], tuple[Note, ...]]:
+def _sessions(
+    settings: Settings, conditions: Conditions, guard: Guard
+) -> tuple[dict[str, ProfileSession], tuple[Note, ...]]:
     """Return the sessions to run, by tool; a tool that was asked for by name must be there."""
     wanted = settings["profile"]
     chosen = {"none": (), "nsys": ("nsys",), "ncu": ("ncu",)}.get(wanted, ("nsys", "ncu"))
     finders = {"nsys": tools.find_nsys, "ncu": tools.find_ncu}
     sessions: dict[str, ProfileSession] = {}
     notes: list[Note] = []
-    env = for_profilers(bench.env, settings["pass-env"])
+    env = for_profilers(conditions.env, settings["pass-env"])
     for tool in chosen:
-        found = finders[tool](bench.env)
+        found = finders[tool](conditions.env)
         usable = next((t for t in found if t.complete), None)
         if usable:
-            request = partial(job_request, root=bench.root)
+            request = partial(job_request, root=conditions.root)
             sessions[tool] = ProfileSession(
-                *(tool, str(usable.path), str(usable.version), bench.python, guard, env, request, bench.timeout_s),
+                *(
+                    tool,
+                    str(usable.path),
+                    str(usable.version),
+                    conditions.python,
+                    guard,
+                    env,
+                    request,
+                    conditions.timeout_s,
+                ),
                 full=wanted == "full",
             )
             continue
@@ -263,12 +274,12 @@ def _sessions(settings: Settings, bench: Bench, guard: Guard) -> tuple[dict[str,
 
 
 def _profilers(
-    settings: Settings, sessions: Mapping[str, ProfileSession], worker: Worker, bench: Bench, guard: Guard
+    settings: Settings, sessions: Mapping[str, ProfileSession], worker: Worker, conditions: Conditions, guard: Guard
 ) -> tuple[Profiler, ...]:
     """Return what profiles, in order: torch stands in where nsys is wanted and missing or records nothing."""
     profilers: list[Profiler] = []
     if settings["profile"] in {"auto", "full", "nsys"}:
-        torch = TorchTrace(worker, guard, partial(job_request, root=bench.root), bench.timeout_s)
+        torch = TorchTrace(worker, guard, partial(job_request, root=conditions.root), conditions.timeout_s)
         nsys = sessions.get("nsys")
         profilers.append(WithFallback(nsys, torch) if nsys else torch)
     if "ncu" in sessions:

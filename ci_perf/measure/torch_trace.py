@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_perf.guard.guard import Guard
-from ci_perf.measure.lab import Profiled
+from ci_perf.measure.backend import Profiled
 from ci_perf.measure.profile import NSYS_LAUNCHES, ProfileSession, timelines_found
 from ci_perf.measure.worker_process import Worker
 from ci_perf.traces import activity, chrome

@@ -65,7 +65,7 @@ class SideFailure:
     failure: Failure
 
 
-class Table:
+class TurnTaking:
     """Where two sides sit and take turns, case after case."""
 
     def __init__(
@@ -76,14 +76,14 @@ class Table:
         timeout_s: Callable[[Job], float],
         planted: float | None = None,
         identify: bool = True,
-        strangers: frozenset[int] = frozenset(),
+        other_programs: frozenset[int] = frozenset(),
     ) -> None:
         """The first of `sides` is the base; `planted` slows the second one down.
 
-        `identify` has the machine code of both sides compared; what is planted makes them differ. `strangers` are the
-        pids of other programs that were on the GPU from the beginning.
+        `identify` has the machine code of both sides compared; what is planted makes them differ. `other_programs` are
+        the pids of programs that were on the GPU from the beginning.
         """
-        self._strangers = strangers
+        self._other_programs = other_programs
         self._identify = identify and not planted
         self._sides = sides
         self._gpu_uuid = gpu_uuid
@@ -153,7 +153,7 @@ class Table:
         if isinstance(alike, SideFailure):
             return alike
         warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
-        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._strangers) as watch:
+        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._other_programs) as watch:
             rounds = self._take_turns(number, warm_up_s, timeout_s)
         if isinstance(rounds, SideFailure):
             return rounds
@@ -164,7 +164,7 @@ class Table:
         """Time the sides one after the other, each alone on the device, which does not take both together."""
         timeout_s = self._timeout_s(job)
         answers: dict[int, dict[str, Any]] = {}
-        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._strangers) as watch:
+        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._other_programs) as watch:
             for index in _order(number):
                 for side in self._sides:
                     side.worker.rest()

@@ -12,7 +12,7 @@ from ci_perf.values.quantity import counted
 LOOK_BACK_US = 1_000_000
 """NVML samples who worked once in up to so long, and a shorter watch may hold none of the samples.
 
-So what a stranger did in the second before a watch counts as well: a burst can mark the pairs right after it, too.
+So what another program did in the second before a watch counts as well: a burst can mark the pairs right after it, too.
 """
 HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
 """Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
@@ -51,13 +51,15 @@ def disturbances(
 class Watch:
     """Reads a GPU's state over and over while something else runs; a thread that costs a per cent of one core."""
 
-    def __init__(self, uuid: str | None, strangers: frozenset[int] = frozenset(), interval_s: float = 0.01) -> None:
-        """`strangers` are the pids of programs that were there, and idle, before anything was measured."""
+    def __init__(
+        self, uuid: str | None, other_programs: frozenset[int] = frozenset(), interval_s: float = 0.01
+    ) -> None:
+        """`other_programs` are the pids of programs that were there, and idle, before anything was measured."""
         self._uuid = uuid
-        self._strangers = strangers
+        self._other_programs = other_programs
         self._began_us = 0
         self.woken: tuple[str, ...] = ()
-        """The strangers that worked meanwhile, or just before; known when the watch has ended."""
+        """The other programs that worked meanwhile, or just before; known when the watch has ended."""
         self._interval_s = interval_s
         self._states: list[tuple[float, gpu.State]] = []
         self._stop = threading.Event()
@@ -75,7 +77,7 @@ class Watch:
         self._stop.set()
         if self._uuid:
             self._thread.join()
-            working = gpu.query_working(self._uuid, self._began_us - LOOK_BACK_US, self._strangers)
+            working = gpu.query_working(self._uuid, self._began_us - LOOK_BACK_US, self._other_programs)
             self.woken = tuple(f"{process.name} ({process.pid}), which had been idle" for process in working)
 
     @property
@@ -86,8 +88,8 @@ class Watch:
     def disturbances(
         self, states: Sequence[gpu.State], ours: frozenset[int], *, at_once: int | None = None
     ) -> tuple[str, ...]:
-        """Say what spoilt a measurement of the processes `ours`, and which strangers worked meanwhile."""
-        return (*disturbances(states, ours, self._strangers, at_once=at_once), *self.woken)
+        """Say what spoilt a measurement of the processes `ours`, and which other programs worked meanwhile."""
+        return (*disturbances(states, ours, self._other_programs, at_once=at_once), *self.woken)
 
     def between(self, start: float, end: float) -> tuple[gpu.State, ...]:
         """Return the states read in this stretch of time.monotonic(), which is the same clock in all processes."""

@@ -9,9 +9,9 @@ from ci_perf.judge.baseline import make_baselines
 from ci_perf.judge.paired import LOOKS
 from ci_perf.judge.report import build_report
 from ci_perf.judge.verdict import judge
-from ci_perf.measure.lab import Budget, Profiled
+from ci_perf.measure.backend import Profiled
 from ci_perf.measure.main_job import SPARE_PROCESSES, execute
-from ci_perf.measure.pair_loop import SPARE_PAIRS
+from ci_perf.measure.pair_loop import SPARE_PAIRS, Budget
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import select_jobs

@@ -13,7 +13,7 @@ from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.tools import best
 from ci_perf.measure import cpu, gpu, session, tools
 from ci_perf.measure.lock import gpu_lock
-from ci_perf.measure.machine_lab import Bench, MachineLab
+from ci_perf.measure.machine import Conditions, Machine
 from ci_perf.measure.watch import Watch, disturbances
 from ci_perf.values.device import Device
 from ci_perf.values.errors import ConfigError, MachineError
@@ -210,8 +210,8 @@ class TestNvml:
     def test_an_instance_of_a_gpu_has_neighbours_that_nobody_watches(self, monkeypatch):
         monkeypatch.setattr(gpu, "query_state", lambda _: gpu.State(others=()))
 
-        assert [note.code for note in session.strangers("MIG-1")] == ["mig-neighbours"]
-        assert session.strangers("GPU-1") == ()
+        assert [note.code for note in session.note_other_programs("MIG-1")] == ["mig-neighbours"]
+        assert session.note_other_programs("GPU-1") == ()
 
     @pytest.mark.parametrize(("before", "after", "codes"), [(1, 1, []), (1, 3, ["memory-errors"]), (None, 3, [])])
     def test_memory_errors_since_the_run_began_are_said(self, monkeypatch, before, after, codes):
@@ -225,8 +225,8 @@ class TestNvml:
         uuid = session._uuid({"gpu": {"uuid": "12-34", "name": "NVIDIA L4"}})
 
         assert uuid == "GPU-12-34"
-        assert [note.code for note in session.strangers(uuid)] == ["gpu-unwatched"]
-        assert session.strangers(None) == ()
+        assert [note.code for note in session.note_other_programs(uuid)] == ["gpu-unwatched"]
+        assert session.note_other_programs(None) == ()
 
     def test_a_missing_driver_is_no_gpu(self, monkeypatch):
         pynvml = pytest.importorskip("pynvml")
@@ -316,7 +316,7 @@ def state_with(*pids, reasons=(), **more):
     ("states", "said"),
     [
         pytest.param([state_with(10, 11)], (), id="our-own"),
-        pytest.param([state_with(10, 11), state_with(10, 11, 12)], ("python (12)",), id="a-stranger"),
+        pytest.param([state_with(10, 11), state_with(10, 11, 12)], ("python (12)",), id="another-program"),
         pytest.param([state_with(10)], (), id="one-of-ours-has-no-context-yet"),
         pytest.param([state_with(710, 711)], (), id="another-namespace"),
         pytest.param([state_with(710, 711, 712)], ("1 other program on this GPU",), id="another-namespace-one-more"),
@@ -339,14 +339,14 @@ def test_of_two_processes_that_alternate_one_is_on_the_gpu_at_a_time():
         assert disturbances([state_with(*others)], OURS, at_once=1) == said
 
 
-def test_the_server_of_mps_is_no_stranger_and_its_clients_are(monkeypatch):
-    names = {"nvmlSystemGetProcessName": {7: "/usr/bin/nvidia-cuda-mps-server", 8: "/usr/bin/python3", 9: "bench"}}
+def test_the_server_of_mps_is_not_counted_as_another_program_and_its_clients_are(monkeypatch):
+    names = {"nvmlSystemGetProcessName": {7: "/usr/bin/nvidia-cuda-mps-server", 8: "/usr/bin/python3", 9: "conditions"}}
     nvml = FakeNvml()
     nvml.nvmlSystemGetProcessName = names["nvmlSystemGetProcessName"].get
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     gpu._connect.cache_clear()
 
-    assert [process.name for process in gpu.query_state("MIG-1").others] == ["python3", "bench"]
+    assert [process.name for process in gpu.query_state("MIG-1").others] == ["python3", "conditions"]
     gpu._connect.cache_clear()
 
 
@@ -375,9 +375,9 @@ class OneAnswer:
 def test_a_process_held_against_a_baseline_knows_what_disturbed_it(monkeypatch, tmp_path, pids, working, said):
     monkeypatch.setattr(gpu, "query_state", lambda *_: state_with(*pids))
     monkeypatch.setattr(gpu, "query_working", lambda *_: working)
-    bench = Bench("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", strangers=frozenset({5}))
+    conditions = Conditions("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", other_programs=frozenset({5}))
     job = select_jobs((a_spec(),), [], ["cuda"])[0]
-    ((_, replicate),) = MachineLab(bench, OneAnswer(), None).time([job], batch=0, turn=0)
+    ((_, replicate),) = Machine(conditions, OneAnswer(), None).time([job], batch=0, turn=0)
 
     assert replicate.disturbed == said
 
@@ -400,11 +400,11 @@ class OneProgram:
 def test_a_program_knows_that_the_gpu_slowed_down_and_who_worked_beside_it(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "query_state", lambda *_: state_with(10, 77, reasons=("hw-thermal", "sw-power-cap")))
     monkeypatch.setattr(gpu, "query_working", lambda *_: (gpu.Process(5, "python"),))
-    bench = Bench("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", strangers=frozenset({5}))
+    conditions = Conditions("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", other_programs=frozenset({5}))
     spec = a_spec("app", entry="", program=Program("command", ("./app",)))
     job = select_jobs((spec,), [], ["cuda"])[0]
     side = SimpleNamespace(kernels={"app": spec}, root=tmp_path, worker=SimpleNamespace(rest=lambda: None))
-    lab = MachineLab(bench, side.worker, OneProgram(), base=SimpleNamespace(side=side, twin=side))
+    lab = Machine(conditions, side.worker, OneProgram(), base=SimpleNamespace(side=side, twin=side))
     ((_, replicate),) = lab.time([job], batch=0, turn=0)
     ((_, pair),) = lab.pairs([job], 0)
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from ci_perf.guard.guard import Guard
-from ci_perf.measure.lab import Profiled
-from ci_perf.measure.machine_lab import MachineLab
+from ci_perf.measure.backend import Profiled
+from ci_perf.measure.machine import Machine
 from ci_perf.measure.profile import ProfileSession
 from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
 from ci_perf.traces.ncu.counters import Counters, Kind, Launch
@@ -145,7 +145,7 @@ def test_cases_that_changed_are_explained_where_there_are_counters_at_all():
     jobs, asked = [job("k", "same"), job("k", "slower"), job("k", "denied")], []
     counting = Counting("ncu", "ncu", "2025.3", "python3", None, {"asked": asked}, None, 1.0)
     idle = SimpleNamespace(close=lambda: None, traced=False)
-    _, explained = MachineLab(None, idle, idle, (counting,)).profile(jobs, jobs[1:])
+    _, explained = Machine(None, idle, idle, (counting,)).profile(jobs, jobs[1:])
 
     assert explained.counters == {"ci-perf:k/slower": ({"cycles": Reading(1.0), "sm_throughput_pct": Reading(2.0)},)}, (
         "what the first session found stays"

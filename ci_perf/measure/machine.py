@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from ci_perf.judge.versus import NOT_IN_BASE
 from ci_perf.measure import gpu
+from ci_perf.measure.backend import Profiled
 from ci_perf.measure.base import Base
-from ci_perf.measure.lab import Profiled
 from ci_perf.measure.profile import Profiler, ProfileSession
 from ci_perf.measure.programs import ProgramRunner
-from ci_perf.measure.turns import Side, SideFailure, Table
+from ci_perf.measure.turns import Side, SideFailure, TurnTaking
 from ci_perf.measure.watch import Watch, slowdowns
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.job import Job
@@ -32,7 +32,7 @@ _Counters = Mapping[str, Sequence[Mapping[str, Reading]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Conditions:
     """What all measurements of a run share."""
 
     python: str
@@ -43,11 +43,11 @@ class Bench:
     timeout_s: float
     planted: float | None = None
     gpu_uuid: str | None = None
-    strangers: frozenset[int] = frozenset()
+    other_programs: frozenset[int] = frozenset()
     """The pids of other programs that were on the GPU, and idle, before anything was measured."""
 
 
-class MachineLab:
+class Machine:
     """A `Lab` on this machine."""
 
     identify = True
@@ -55,20 +55,20 @@ class MachineLab:
 
     def __init__(
         self,
-        bench: Bench,
+        conditions: Conditions,
         worker: Worker,
         programs: ProgramRunner,
         profilers: Sequence[Profiler] = (),
         base: Base | None = None,
     ) -> None:
-        self._bench = bench
+        self._conditions = conditions
         self._worker = worker
         self._programs = programs
         self._base = base
         self._profilers = profilers
         self._gpu_seconds = 0.0
         self._heads: dict[str, KernelSpec] = {}
-        self._tables: tuple[Table, Table] | None = None
+        self._turns: tuple[TurnTaking, TurnTaking] | None = None
 
     def seconds_used(self) -> float:
         """Return for how long workers and profilers held the GPU, in seconds."""
@@ -100,9 +100,9 @@ class MachineLab:
             if job.spec.program is not None:
                 yield job, self._time_program(job, batch)
                 continue
-            request = {"op": "time", "samples": self._bench.samples, "l2": job.spec.l2}
+            request = {"op": "time", "samples": self._conditions.samples, "l2": job.spec.l2}
             with self._watch(job) as watch:
-                answer = self._ask(job, {**request, "planted": self._bench.planted})
+                answer = self._ask(job, {**request, "planted": self._conditions.planted})
             yield job, answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
@@ -137,31 +137,31 @@ class MachineLab:
         """Return time.monotonic()."""
         return time.monotonic()
 
-    def _need_base(self) -> tuple[Base, Table, Table]:
+    def _need_base(self) -> tuple[Base, TurnTaking, TurnTaking]:
         """Return the base, where head and base take turns, and where the base does with itself."""
         if self._base is None:
             raise RuntimeError("pairs need a base")
-        if self._tables is None:
-            head = Side("head", self._bench.root, self._heads, self._worker)
+        if self._turns is None:
+            head = Side("head", self._conditions.root, self._heads, self._worker)
             side, twin = self._base.side, self._base.twin
-            self._tables = (
-                self._table((side, head), self._bench.planted),
-                self._table((side, twin), None),
+            self._turns = (
+                self._turn_taking((side, head), self._conditions.planted),
+                self._turn_taking((side, twin), None),
             )
-        return self._base, *self._tables
+        return self._base, *self._turns
 
-    def _table(self, sides: tuple[Side, Side], planted: float | None) -> Table:
-        return Table(
+    def _turn_taking(self, sides: tuple[Side, Side], planted: float | None) -> TurnTaking:
+        return TurnTaking(
             sides,
-            gpu_uuid=self._bench.gpu_uuid,
+            gpu_uuid=self._conditions.gpu_uuid,
             timeout_s=self._timeout_s,
             planted=planted,
             identify=self.identify,
-            strangers=self._bench.strangers,
+            other_programs=self._conditions.other_programs,
         )
 
     def _timeout_s(self, job: Job) -> float:
-        return job.spec.timeout_s or self._bench.timeout_s
+        return job.spec.timeout_s or self._conditions.timeout_s
 
     def _timed(self, measured: Iterator[tuple[Job, Found]]) -> Iterator[tuple[Job, Found]]:
         """Count the time of what is measured, start and end of the processes included."""
@@ -210,12 +210,12 @@ class MachineLab:
         return _with_disturbances(found, watch)
 
     def _watch(self, job: Job) -> Watch:
-        return Watch(self._bench.gpu_uuid if job.device == "cuda" else None, self._bench.strangers)
+        return Watch(self._conditions.gpu_uuid if job.device == "cuda" else None, self._conditions.other_programs)
 
     def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
-        timeout_s = job.spec.timeout_s or self._bench.timeout_s
+        timeout_s = job.spec.timeout_s or self._conditions.timeout_s
         with self._holding_gpu(job):
-            return self._worker.ask({**job_request(job, self._bench.root), **request}, timeout_s)
+            return self._worker.ask({**job_request(job, self._conditions.root), **request}, timeout_s)
 
     @contextmanager
     def _holding_gpu(self, job: Job) -> Iterator[None]:
