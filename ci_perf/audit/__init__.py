@@ -1,12 +1,8 @@
-"""The error rate of ci-perf's own verdicts.
+"""The error rate of ci-perf's own verdicts, from sessions whose true change is known.
 
-anchor_shares  how often these are wrong on the same data
-anchors        the rules of other systems
-file           files of audit sessions, appended to
-line           such sessions as lines of JSON
-measure        sessions in which the truth is known
-plot           the operating curve of an audit as a picture
-rates          the error rate that they show
-render         the audit as tables and JSON
-session        sessions in which the truth is known, judged again
+session  one session, and the verdicts on its cases
+measure  measures such sessions
+file     the audit file: a session for each line of JSON
+rates    error rate, scatter and operating curve of some sessions
+render   these as tables and as JSON
 """

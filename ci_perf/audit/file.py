@@ -1,23 +1,46 @@
-"""Audit files: read, and appended to a line at a time, so that a kill costs at most the session it interrupts."""
+"""Audit files: a session for each line of JSON.
 
+A file is only ever appended to, so a kill costs at most the session that it interrupts. A line that was cut off is left
+out with a warning, wherever it stands; the sessions before and after it stay usable.
+"""
+
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ci_perf.audit.line import dump_session, load_sessions, merge
+from cattrs.preconf.json import make_converter
+
 from ci_perf.audit.session import AuditSession
+from ci_perf.values.codec import parse_json, spare_provenance
 from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.schema import check
+
+SCHEMA = "ci-perf/audit-1"
+_NEAR_THE_END = 8
+"""Where a word, number or escape was cut off, the parser names its start: at most this far from the end."""
+
+_CONVERTER = make_converter()
+spare_provenance(_CONVERTER)
 
 
 def read_sessions(paths: Iterable[Path]) -> tuple[tuple[AuditSession, ...], tuple[str, ...]]:
-    """Read the sessions of several files, each once, and the warnings about lines that were cut off."""
-    sessions: list[AuditSession] = []
+    """Read the sessions of several files, each once, and a warning for each line that was cut off.
+
+    Two sessions of one id that differ are a FormatError.
+    """
+    merged: dict[str, AuditSession] = {}
     warnings: list[str] = []
     for path in paths:
-        found, cut_off = load_sessions(_read(path), str(path))
-        sessions += found
+        sessions, cut_off = load_sessions(_read(path), str(path))
         warnings += cut_off
-    return merge(sessions), tuple(warnings)
+        for session in sessions:
+            if merged.setdefault(session.session, session) != session:
+                raise FormatError(
+                    f"{path}: session {session.session} is recorded twice with different numbers",
+                    hint="show one of the files; an audit file is appended to, never edited",
+                )
+    return tuple(merged.values()), tuple(warnings)
 
 
 def _read(path: Path) -> str:
@@ -29,25 +52,72 @@ def _read(path: Path) -> str:
         raise FormatError(f"{path}: cannot be read: {error}") from None
 
 
+def load_sessions(text: str, source: str) -> tuple[tuple[AuditSession, ...], tuple[str, ...]]:
+    """Read the lines of an audit file; return the sessions and a warning for each line that was cut off.
+
+    `source` names the file in errors (FormatError), which also name the line and the key.
+    """
+    sessions, warnings = [], []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        if _is_cut_off(line):
+            warnings.append(f"{source}:{number}: the line is incomplete (writing was interrupted): it is ignored")
+        else:
+            sessions.append(_load(line, f"{source}:{number}"))
+    return tuple(sessions), tuple(warnings)
+
+
+def _load(line: str, source: str) -> AuditSession:
+    document = parse_json(line, source)
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found != SCHEMA:
+        raise FormatError(
+            f"{source}: key `schema`: {found!r} is not {SCHEMA!r}",
+            hint="an audit file holds one session per line; a newer one needs a newer ci-perf",
+        )
+    check(document, "audit", source, FormatError)
+    return _CONVERTER.structure({k: v for k, v in document.items() if k != "schema"}, AuditSession)
+
+
+def _is_cut_off(line: str) -> bool:
+    """Return whether a line is the beginning of a JSON object: valid up to its end, but incomplete."""
+    if not line.startswith("{"):
+        return False
+    try:
+        json.loads(line)
+    except RecursionError:
+        return False
+    except json.JSONDecodeError as error:
+        return error.msg.startswith("Unterminated string") or len(line) - error.pos < _NEAR_THE_END
+    return False
+
+
+def dump_session(session: AuditSession) -> str:
+    """Return the line of a session, final newline included; a value that the format forbids is a FormatError."""
+    document = {"schema": SCHEMA, **_CONVERTER.unstructure(session)}
+    try:
+        text = json.dumps(document, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise FormatError(f"session {session.session}: {error}") from None
+    check(json.loads(text), "audit", f"session {session.session}", FormatError)
+    return text + "\n"
+
+
 def append_session(path: Path, session: AuditSession) -> None:
-    """Add a session to a file, in one write; a line that was cut off before is ended first."""
+    """Add a session to a file with one write; a line that was cut off before is ended first."""
     text = dump_session(session)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            line = (text if _at_line_start(descriptor) else "\n" + text).encode()
-            written = os.write(descriptor, line)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with path.open("ab+", buffering=0) as stream:
+            if stream.seek(0, os.SEEK_END):
+                stream.seek(-1, os.SEEK_END)
+                text = text if stream.read(1) == b"\n" else "\n" + text
+            line = text.encode()
+            written = stream.write(line)
+            os.fsync(stream.fileno())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
     if written < len(line):
-        hint = "make room: what was in the file before is whole, and so is what will be appended"
+        hint = "free some space on the disk: the sessions before are intact, and later ones start a new line"
         raise ConfigError(f"{path}: only {written} of {len(line)} bytes could be written", hint=hint)
-
-
-def _at_line_start(descriptor: int) -> bool:
-    size = os.fstat(descriptor).st_size
-    return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"

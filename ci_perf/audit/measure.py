@@ -1,4 +1,4 @@
-"""Sessions in which the truth is known: the head in turns with itself, or with itself and a planted slowdown."""
+"""Measures sessions whose true change is known: the tree against itself, with or without a planted slowdown."""
 
 import hashlib
 import secrets
@@ -26,13 +26,13 @@ from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Against, Run
 
 PRECISION = 6
-"""Digits of a recorded number."""
+"""Significant digits of a recorded number."""
 
 Verified = dict[str, tuple[Verification, Cost | None]]
 
 
 def verify_once(session: Session, jobs: Sequence[Job], machine: Machine) -> Verified:
-    """Hold each case against its reference; an audit of a kernel that is wrong would be none."""
+    """Compare each case's output with its reference; a kernel that fails is a MachineError."""
     verified: Verified = {}
     for job, answer in machine.verify(jobs):
         if isinstance(answer, Failure):
@@ -43,16 +43,16 @@ def verify_once(session: Session, jobs: Sequence[Job], machine: Machine) -> Veri
 
 
 class _AuditMachine(Machine):
-    """The machine of one session: as it is for `run --against`, but what was verified before is not again.
+    """The machine as for `run --against`, but without profiling, and with the verification of the audit's start.
 
-    That all machine code is the same is no secret here, and no help: the times alone shall decide.
+    Machine code is not identified: it is the same on both sides, and the times alone are to decide.
     """
 
     identify = False
     verified: Verified
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
-        """Return what is known."""
+        """Return the results of the verification at the start."""
         yield from ((job, self.verified[job.id]) for job in jobs)
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job] = ()) -> Iterator[Profiled]:
@@ -70,7 +70,7 @@ def measure_session(
     planted: float,
     progress: Progress,
 ) -> AuditSession:
-    """Measure one session as `run --against` would, with workers of its own, and return what an audit keeps."""
+    """Measure one session as `run --against` would, with its own workers, and return what an audit file keeps."""
     started = time.monotonic()
     with _against_itself(session, jobs) as (base, worker):
         conditions = replace(session.conditions, planted=planted or None)
@@ -85,7 +85,7 @@ def measure_session(
 
 @contextmanager
 def _against_itself(session: Session, jobs: Sequence[Job]) -> Iterator[tuple[Base, Worker]]:
-    """Start three workers on the same tree: the base, its twin for the control, and the head."""
+    """Start three workers on the same tree: the base, a second base for the control, and the head."""
     conditions, logs = session.conditions, session.folder / "logs"
     names = ("audit-base", "audit-control", "audit-head")
     workers = [Worker(conditions.python, conditions.env, logs, name, conditions.root) for name in names]
@@ -100,7 +100,7 @@ def _against_itself(session: Session, jobs: Sequence[Job]) -> Iterator[tuple[Bas
 
 
 def card_hash(uuid: str | None) -> str:
-    """Tell a GPU from others in a file that is published: its UUID would name that piece of hardware for good."""
+    """Return an id of a GPU for a file that is published, which must not hold the UUID of the hardware."""
     return hashlib.sha256(uuid.encode()).hexdigest()[:16] if uuid else ""
 
 

@@ -1,11 +1,10 @@
-"""The error rate of the rule, as an audit found it: counts, scatter, the operating curve, and the others' rules."""
+"""The error rate of the verdicts in an audit: counts, scatter, and the operating curve."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ci_perf.audit.anchor_shares import RuleShares, judge_anchors
 from ci_perf.audit.session import CLASSES, AuditSession, Judged, judge_controls, judge_sessions
 from ci_perf.judge.decision import Outcome
 from ci_perf.judge.stats import upper_bound
@@ -13,17 +12,17 @@ from ci_perf.values.errors import ConfigError
 from ci_perf.values.run import Policy
 from ci_perf.values.verdict import Verdict
 
-ALL = ""
-"""The name under which all duration classes stand together."""
-SEEN = 0.99
-"""The share that must be flagged for a change to count as detectable."""
+ALL = "all"
+"""The name of all duration classes together."""
+DETECTED = 0.99
+"""The share of verdicts that must be REGRESSION for a planted slowdown to count as detected."""
 CONFIDENCE = 0.95
-"""Of the upper bound of the false-alarm rate."""
+"""Confidence of the upper bounds, one-sided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Verdicts on cases, counted."""
+    """How many verdicts of each kind there are."""
 
     verdicts: int
     red: int
@@ -35,13 +34,13 @@ class Counts:
 
     @property
     def alarm_bound(self) -> float:
-        """The upper bound of the false-alarm rate of a verdict, red or green, in A/A sessions."""
+        """The upper bound of the false-alarm rate, red or green, where these are verdicts of A/A sessions."""
         return upper_bound(self.red + self.green, self.verdicts, CONFIDENCE) if self.verdicts else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How the reported ratio of one case scatters over the A/A sessions; the truth is 1."""
+    """The scatter of the reported ratio of one case over the A/A sessions; the true ratio is 1."""
 
     case: str
     device: str
@@ -51,17 +50,17 @@ class Spread:
     bias: float
     """The mean of head / base - 1."""
     sd: float
-    """Of head / base; 0 where there is one session only."""
+    """Of head / base; 0 with one session only."""
     positive: int
-    """In how many of the sessions the head seemed slower: about half of them, where nothing favours a side."""
+    """In how many sessions the head was slower; without a bias, in about half of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of the operating curve: what is said of one planted step in one duration class."""
+    """A point of the operating curve: the verdicts on one planted step in one duration class."""
 
     step: float
-    """As it was asked for; 0 is A/A."""
+    """As it was requested; 0 is A/A."""
     duration_class: str
     planted: tuple[float, float, float]
     """The least, mean and largest of the slowdowns that were really planted."""
@@ -75,7 +74,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Wall time of an A/A session over the number of its cases, the control and what failed included, in seconds."""
+    """Wall time of an A/A session per case, in seconds; cases that failed and the control are included."""
 
     smallest: float
     median: float
@@ -84,7 +83,7 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The slowdowns that are flagged: a planted step and all larger ones."""
+    """The slowdowns that are detected: a planted step and all larger ones."""
 
     step: float
     flagged: int
@@ -93,7 +92,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """All that the sessions tell."""
+    """The figures of an audit."""
 
     sessions: tuple[AuditSession, ...]
     unchanged: Counts
@@ -101,7 +100,7 @@ class AuditReport:
     swapped: Counts
     """Of the same sessions with base and head exchanged."""
     controls: Counts
-    """Of the base against itself, in all sessions, whatever was planted in the head."""
+    """Of the base against itself, in all sessions."""
     alarmed_sessions: int
     """A/A sessions with at least one red or green verdict."""
     unchanged_sessions: int
@@ -111,13 +110,12 @@ class AuditReport:
     """Records that end before the rule decides: in A/A sessions, and in those with a planted slowdown."""
     spreads: tuple[Spread, ...]
     detectable: Mapping[str, tuple[float, float]]
-    """By duration class: the smallest change that an A/A row could have told from none, median and largest."""
+    """By duration class, the smallest change that an A/A verdict could have detected: median and largest."""
     curve: tuple[Point, ...]
-    """By class, all of them together last; by step within."""
+    """By duration class, ALL last; within, by step."""
     seconds_per_case: Seconds
-    rules: tuple[RuleShares, ...]
     threshold: float
-    """From which slowdown on a case is a regression."""
+    """The slowdown from which a case is a regression, as a fraction."""
 
     @property
     def session_bound(self) -> float:
@@ -126,24 +124,24 @@ class AuditReport:
 
     @property
     def missed_bound(self) -> float | None:
-        """The upper bound of the share that is not flagged of the planted slowdowns beyond the threshold."""
-        beyond = [point.counts for point in self.curve if point.duration_class == ALL and point.step > self.threshold]
+        """The upper bound of the share of planted slowdowns beyond the threshold that are not REGRESSION."""
+        beyond = [point.counts for point in self._points(ALL) if point.step > self.threshold]
         return _bound(beyond, sum(counts.verdicts - counts.red for counts in beyond))
 
     @property
     def early_bound(self) -> float | None:
-        """The upper bound of the share that is flagged of the planted slowdowns below the threshold."""
-        below = [p.counts for p in self.curve if p.duration_class == ALL and 0 < p.step < self.threshold]
+        """The upper bound of the share of planted slowdowns below the threshold that are REGRESSION."""
+        below = [point.counts for point in self._points(ALL) if 0 < point.step < self.threshold]
         return _bound(below, sum(counts.red for counts in below))
 
     @property
     def cards(self) -> int:
-        """How many physical GPUs were recorded."""
+        """The number of physical GPUs that were recorded."""
         return len({session.card for session in self.sessions if session.card})
 
     @property
     def without_card(self) -> int:
-        """How many sessions on a GPU do not say on which card."""
+        """The number of sessions on a GPU whose card was not recorded."""
         return sum(session.device.kind == "cuda" and not session.card for session in self.sessions)
 
     @property
@@ -153,50 +151,51 @@ class AuditReport:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The duration classes that occur, then all together."""
+        """The duration classes that occur, then ALL."""
         found = {point.duration_class for point in self.curve}
         return (*(name for name, _ in CLASSES if name in found), ALL)
 
     def point(self, step: float, duration_class: str = ALL) -> Point | None:
-        """Return a point of the curve, where there is one."""
-        return next((p for p in self.curve if (p.step, p.duration_class) == (step, duration_class)), None)
+        """Return a point of the curve, if it was measured."""
+        return next((point for point in self._points(duration_class) if point.step == step), None)
+
+    def _points(self, duration_class: str) -> list[Point]:
+        return [point for point in self.curve if point.duration_class == duration_class]
 
     def worst(self, duration_class: str) -> Spread | None:
-        """Return the case of a class that scatters most."""
+        """Return the case of a class with the largest scatter."""
         found = [s for s in self.spreads if s.sessions > 1 and duration_class in {ALL, s.duration_class}]
         return max(found, key=lambda s: s.sd, default=None)
 
     def seen_from(self, duration_class: str = ALL) -> Seen | None:
-        """Return from which planted step on each is flagged in 99 % of the cases, if there is one."""
-        points = [point for step in reversed(self.steps) if (point := self.point(step, duration_class))]
-        seen = list(takewhile(lambda point: point.flagged >= SEEN, points))
+        """Return the smallest planted step that is detected together with all larger ones, if there is one."""
+        planted = [point for point in self._points(duration_class) if point.step]
+        seen = list(takewhile(lambda point: point.flagged >= DETECTED, reversed(planted)))
         if not seen:
             return None
         return Seen(seen[-1].step, sum(p.counts.red for p in seen), sum(p.counts.verdicts for p in seen))
 
 
 def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport:
-    """Judge the sessions, count, and judge the same samples by the rules of others."""
+    """Judge the sessions and compute the figures; no session is a ConfigError."""
     if not sessions:
         raise ConfigError("the audit holds no session", hint="`ci-perf audit` without --show measures one")
+    unchanged = [session for session in sessions if session.planted == 0]
     judged = judge_sessions(sessions, policy)
     same = [found for found in judged if found.session.planted == 0]
-    swapped = judge_sessions((s.swapped for s in sessions if s.planted == 0), policy)
-    cases = sum(len(session.cases) for session in sessions)
     return AuditReport(
         sessions=tuple(sessions),
         unchanged=_count(found.outcome for found in same),
-        swapped=_count(found.outcome for found in swapped),
+        swapped=_count(found.outcome for found in judge_sessions((s.swapped for s in unchanged), policy)),
         controls=_count(judge_controls(sessions, policy)),
-        alarmed_sessions=len({f.session.session for f in same if _alarmed(f)}),
-        unchanged_sessions=sum(session.planted == 0 for session in sessions),
-        failed=cases - len(judged),
+        alarmed_sessions=len({found.session.session for found in same if found.outcome.verdict.is_change}),
+        unchanged_sessions=len(unchanged),
+        failed=sum(len(session.cases) for session in sessions) - len(judged),
         cut_short=(sum(f.cut_short for f in same), sum(f.cut_short for f in judged if f.session.planted)),
         spreads=_spreads(same),
         detectable=_detectable(same),
         curve=_curve(judged),
-        seconds_per_case=_seconds([s for s in sessions if s.planted == 0] or sessions),
-        rules=judge_anchors(sessions),
+        seconds_per_case=_seconds(unchanged or sessions),
         threshold=policy.regression,
     )
 
@@ -209,10 +208,6 @@ def _bound(counts: Sequence[Counts], of: int) -> float | None:
 def _seconds(sessions: Iterable[AuditSession]) -> Seconds:
     each = sorted(session.seconds / max(1, len(session.cases)) for session in sessions)
     return Seconds(each[0], statistics.median(each), each[-1])
-
-
-def _alarmed(found: Judged) -> bool:
-    return found.outcome.verdict.is_change
 
 
 def _count(outcomes: Iterable[Outcome]) -> Counts:
@@ -252,24 +247,25 @@ def _spread(case: str, device: str, method: str, judged: Sequence[Judged]) -> Sp
     )
 
 
+def _by_class(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
+    names = (*(name for name, _ in CLASSES), ALL)
+    return {name: [found for found in judged if name in {ALL, found.case.duration_class}] for name in names}
+
+
 def _detectable(judged: Sequence[Judged]) -> dict[str, tuple[float, float]]:
-    found: dict[str, tuple[float, float]] = {}
-    for name in (*(name for name, _ in CLASSES), ALL):
-        of_class = [j.outcome.detectable for j in judged if name in {ALL, j.case.duration_class}]
-        known = [value for value in of_class if value is not None]
-        if known:
-            found[name] = statistics.median(known), max(known)
-    return found
+    detectable = {
+        name: [found.outcome.detectable for found in of_class if found.outcome.detectable is not None]
+        for name, of_class in _by_class(judged).items()
+    }
+    return {name: (statistics.median(values), max(values)) for name, values in detectable.items() if values}
 
 
 def _curve(judged: Sequence[Judged]) -> tuple[Point, ...]:
-    steps = sorted({found.session.planted for found in judged})
     points = []
-    for name in (*(name for name, _ in CLASSES), ALL):
-        for step in steps:
-            here = [j for j in judged if j.session.planted == step and name in {ALL, j.case.duration_class}]
-            planted = [j.case.planted for j in here]
-            if here:
-                of_all = min(planted), statistics.fmean(planted), max(planted)
-                points.append(Point(step, name, of_all, _count(j.outcome for j in here)))
+    for name, of_class in _by_class(judged).items():
+        for step in sorted({found.session.planted for found in of_class}):
+            here = [found for found in of_class if found.session.planted == step]
+            planted = [found.case.planted for found in here]
+            span = min(planted), statistics.fmean(planted), max(planted)
+            points.append(Point(step, name, span, _count(found.outcome for found in here)))
     return tuple(points)

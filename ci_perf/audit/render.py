@@ -1,23 +1,19 @@
-"""The audit as tables: for a terminal, as Markdown, and as JSON for programs."""
+"""The figures of an audit as tables, for a terminal and in Markdown, and as JSON."""
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ci_perf.audit.anchor_shares import RuleShares
-from ci_perf.audit.rates import ALL, CONFIDENCE, AuditReport, Counts, Point, Seconds, Seen, Spread
+from ci_perf.audit.rates import ALL, CONFIDENCE, AuditReport, Counts, Point, Spread
 from ci_perf.render import markdown
 from ci_perf.values.escape import clean, code, prose
 from ci_perf.values.quantity import counted, duration, percent
 
-OWN_RULE = "ci-perf"
-"""The row of this tool among the rules."""
-EVERY_CLASS = "all"
 NOTHING = "-"
 
 
@@ -36,89 +32,85 @@ def render_audit_markdown(report: AuditReport) -> str:
     """Return the audit as Markdown, to be committed beside the data."""
     parts = [prose(_lead(report))]
     for section in _sections(report):
-        foreign = [name in section.names for name in section.header]
         lines = [
-            [code(c) if f and c != NOTHING else c for c, f in zip(li, foreign, strict=True)] for li in section.lines
+            [code(cell) if name in section.names and cell != NOTHING else cell for name, cell in _named(section, line)]
+            for line in section.lines
         ]
         parts += [f"#### {section.title}", markdown.table(section.header, lines, section.header[1:])]
         parts += [section.note] if section.note else []
     return "\n\n".join(parts) + "\n"
 
 
+def _named(section: _Section, line: tuple[str, ...]) -> list[tuple[str, str]]:
+    return list(zip(section.header, line, strict=True))
+
+
 def render_audit_terminal(report: AuditReport) -> RenderableType:
     """Return what `ci-perf audit --show` prints."""
     parts: list[RenderableType] = [Text(clean(_lead(report), 600), style="bold")]
     for section in _sections(report):
-        parts.append(_table(section))
+        title = f"\n{section.title}"
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for i, name in enumerate(section.header):
+            table.add_column(name, justify="right" if i else "left", no_wrap=True)
+        for line in section.lines:
+            table.add_row(*(Text(clean(cell)) for cell in line))
+        parts.append(table)
         parts += [Text(section.note, style="dim")] if section.note else []
     return Group(*parts)
 
 
-def _table(section: _Section) -> Table:
-    table = Table(title=f"\n{section.title}", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for i, name in enumerate(section.header):
-        table.add_column(name, justify="right" if i else "left", no_wrap=True)
-    for line in section.lines:
-        table.add_row(*(Text(clean(cell)) for cell in line))
-    return table
-
-
 def _lead(report: AuditReport) -> str:
-    devices = ", ".join(sorted({_device(session.device.name, session.device.driver) for session in report.sessions}))
+    devices = {(session.device.name, session.device.driver) for session in report.sessions}
+    names = sorted(f"{name}, driver {driver}" if driver else name for name, driver in devices)
     dates = sorted(session.provenance.date[:10] for session in report.sessions)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     commits = ", ".join(sorted({(session.provenance.commit or "unknown")[:12] for session in report.sessions}))
     planted = len(report.sessions) - report.unchanged_sessions
     sessions = f"{report.unchanged_sessions} A/A sessions, {planted} with a planted slowdown"
-    return "; ".join(part for part in (devices, _cards(report), sessions, when, f"commit {commits}") if part)
+    parts = (", ".join(names), _cards(report), sessions, when, f"commit {commits}")
+    return "; ".join(part for part in parts if part)
 
 
 def _cards(report: AuditReport) -> str:
-    """Say on how many physical GPUs; of some sessions it may not be known."""
+    """Return the number of physical GPUs in words; empty where there is no GPU."""
     if not report.cards:
         return "cards not recorded" if report.without_card else ""
     cards = counted(report.cards, "card")
     return f"{cards}, not recorded in {counted(report.without_card, 'session')}" if report.without_card else cards
 
 
-def _device(name: str, driver: str | None) -> str:
-    return f"{name}, driver {driver}" if driver else name
-
-
 def _sections(report: AuditReport) -> tuple[_Section, ...]:
-    sections = (_figures(report), _classes(report), _curve(report), _scatter(report), _rules(report))
+    sections = (_figures(report), _classes(report), _curve(report), _scatter(report))
     return tuple(section for section in sections if section.lines)
 
 
 def _figures(report: AuditReport) -> _Section:
-    same, swapped = report.unchanged, report.swapped
-    lines = [
+    same, (cut_short, cut_short_planted) = report.unchanged, report.cut_short
+    confidence = percent(CONFIDENCE, digits=0)
+    lines = (
         ("A/A verdicts", str(same.verdicts)),
         ("REGRESSION", str(same.red)),
         ("SPEEDUP", str(same.green)),
-        (f"false-alarm rate, at most ({percent(CONFIDENCE, digits=0)})", percent(same.alarm_bound, digits=2)),
+        (f"false-alarm rate, at most ({confidence})", percent(same.alarm_bound, digits=2)),
         ("A/A sessions with an alarm", f"{report.alarmed_sessions} of {report.unchanged_sessions}"),
-        (f"of sessions, at most ({percent(CONFIDENCE, digits=0)})", percent(report.session_bound)),
+        (f"of sessions, at most ({confidence})", percent(report.session_bound)),
         ("INCONCLUSIVE", _inconclusive(same)),
-        ("with the sides swapped", _said(swapped)),
-        ("controls, base against itself", f"{report.controls.verdicts}: {_said(report.controls)}"),
-        ("wall time per case", _seconds(report.seconds_per_case)),
+        ("with the sides swapped", _changes(report.swapped)),
+        ("controls, base against itself", f"{report.controls.verdicts}: {_changes(report.controls)}"),
+        ("wall time per case", _seconds(report)),
         ("cases without pairs", str(report.failed)),
-        ("records that end before the rule decides", _cut_short(report)),
-    ]
-    return _Section("Unchanged code", ("what", "figure"), tuple(lines))
+        ("records that end before the rule decides", f"{cut_short} A/A, {cut_short_planted} with a planted slowdown"),
+    )
+    return _Section("Unchanged code", ("what", "figure"), lines)
 
 
-def _cut_short(report: AuditReport) -> str:
-    unchanged, planted = report.cut_short
-    return f"{unchanged} A/A, {planted} with a planted slowdown"
-
-
-def _said(counts: Counts) -> str:
+def _changes(counts: Counts) -> str:
     return f"{counts.red} REGRESSION, {counts.green} SPEEDUP, {counts.inconclusive} INCONCLUSIVE"
 
 
-def _seconds(found: Seconds) -> str:
+def _seconds(report: AuditReport) -> str:
+    found = report.seconds_per_case
     if found.smallest == found.largest:
         return duration(found.median)
     return f"{duration(found.median)} ({duration(found.smallest)} to {duration(found.largest)})"
@@ -132,31 +124,26 @@ def _inconclusive(counts: Counts) -> str:
 
 def _classes(report: AuditReport) -> _Section:
     header = ("duration", "A/A verdicts", "worst sd", "of", "detectable, median", "largest", "99 % flagged from")
-    return _Section(
-        "By the duration of a launch", header, tuple(_class(report, name) for name in report.classes), ("of",)
-    )
+    lines = tuple(_class(report, name) for name in report.classes)
+    return _Section("By the duration of a launch", header, lines, ("of",))
 
 
 def _class(report: AuditReport, name: str) -> tuple[str, ...]:
-    point, worst = report.point(0, name), report.worst(name)
+    point, worst, seen = report.point(0, name), report.worst(name), report.seen_from(name)
     median, largest = report.detectable.get(name, (None, None))
     return (
-        name or EVERY_CLASS,
+        name,
         str(point.counts.verdicts if point else 0),
         _fraction(worst.sd if worst else None),
         worst.case if worst else NOTHING,
         _fraction(median),
         _fraction(largest),
-        _seen(report.seen_from(name)),
+        f"{percent(seen.step)} ({seen.flagged} of {seen.verdicts})" if seen else NOTHING,
     )
 
 
-def _seen(found: Seen | None) -> str:
-    return NOTHING if found is None else f"{percent(found.step)} ({found.flagged} of {found.verdicts})"
-
-
-def _fraction(value: float | None, *, digits: int = 2) -> str:
-    return NOTHING if value is None or math.isnan(value) else percent(value, digits=digits)
+def _fraction(value: float | None) -> str:
+    return NOTHING if value is None or math.isnan(value) else percent(value, digits=2)
 
 
 def _curve(report: AuditReport) -> _Section:
@@ -165,11 +152,11 @@ def _curve(report: AuditReport) -> _Section:
     header = ("planted", "exactly", "verdicts", *verdicts, *(f"red, {name}" for name in classes))
     points = [point for step in (0.0, *report.steps) if (point := report.point(step)) is not None]
     lines = ((*_point(point), *(_flagged(report.point(point.step, name)) for name in classes)) for point in points)
-    return _Section("Planted slowdowns: what is said of them", header, tuple(lines), note=_bounds(report))
+    return _Section("Planted slowdowns and their verdicts", header, tuple(lines), note=_bounds(report))
 
 
 def _bounds(report: AuditReport) -> str:
-    """Say what so many verdicts allow to conclude of planted slowdowns, on either side of the threshold."""
+    """Return the bounds of the shares of wrong verdicts on either side of the threshold, in words."""
     beyond = f"changes beyond {percent(report.threshold, digits=0)} are missed"
     bounds = (report.missed_bound, beyond), (report.early_bound, "smaller ones are called regressions")
     said = [f"at most {percent(bound)} of {what}" for bound, what in bounds if bound is not None]
@@ -181,11 +168,12 @@ def _point(point: Point) -> tuple[str, ...]:
     exactly = percent(mean, digits=2)
     if largest - least >= 5e-5:
         exactly += f" ({100 * least:.2f}-{100 * largest:.2f})"
-    said = (counts.red, counts.unchanged, counts.inconclusive, counts.green)
-    return (_step(point.step), exactly, str(counts.verdicts), *(percent(n / counts.verdicts) for n in said))
+    of = (counts.red, counts.unchanged, counts.inconclusive, counts.green)
+    return (step_name(point.step), exactly, str(counts.verdicts), *(percent(n / counts.verdicts) for n in of))
 
 
-def _step(step: float) -> str:
+def step_name(step: float) -> str:
+    """Return a planted step as the heading of a row or column."""
     return percent(step) if step else "A/A"
 
 
@@ -193,50 +181,23 @@ def _flagged(point: Point | None) -> str:
     return f"{point.counts.red} of {point.counts.verdicts}" if point else NOTHING
 
 
+_SCATTER: dict[str, Callable[[Spread], str]] = {
+    "case": lambda spread: spread.case,
+    "device": lambda spread: spread.device,
+    "method": lambda spread: spread.method,
+    "duration": lambda spread: spread.duration_class,
+    "sessions": lambda spread: str(spread.sessions),
+    "bias": lambda spread: percent(spread.bias, sign=True, digits=2),
+    "sd": lambda spread: percent(spread.sd, digits=2) if spread.sessions > 1 else NOTHING,
+    "slower in": lambda spread: f"{spread.positive} of {spread.sessions}",
+}
+
+
 def _scatter(report: AuditReport) -> _Section:
-    header = ("case", "device", "method", "duration", "sessions", "bias", "sd", "slower in")
     several = len({spread.device for spread in report.spreads}) > 1
-    keep = [i for i, name in enumerate(header) if several or name != "device"]
-    lines = (tuple(_spread(spread)[i] for i in keep) for spread in report.spreads)
-    return _Section(
-        "A/A: the reported ratio", tuple(header[i] for i in keep), tuple(lines), ("case", "device", "method")
-    )
-
-
-def _spread(spread: Spread) -> tuple[str, ...]:
-    return (
-        spread.case,
-        spread.device,
-        spread.method,
-        spread.duration_class,
-        str(spread.sessions),
-        percent(spread.bias, sign=True, digits=2),
-        percent(spread.sd, digits=2) if spread.sessions > 1 else NOTHING,
-        f"{spread.positive} of {spread.sessions}",
-    )
-
-
-def _rules(report: AuditReport) -> _Section:
-    steps = (0.0, *report.steps)
-    header = ("rule", "base from", "A/A comparisons", *(_step(step) for step in steps))
-    own_points = [report.point(step) for step in steps]
-    own = (
-        OWN_RULE,
-        "same job",
-        str(report.unchanged.verdicts),
-        *(_fraction(p.flagged if p else None, digits=1) for p in own_points),
-    )
-    note = (
-        "Share flagged as slower. ci-perf judges all pairs of a session; every other rule the samples of its first "
-        "pair, or of the first pairs of two sessions."
-    )
-    lines = (own, *(_rule(rule, steps) for rule in report.rules if any(rule.at(step).n for step in steps)))
-    return _Section("The same raw data, judged by other rules", header, lines, note=note)
-
-
-def _rule(rule: RuleShares, steps: Sequence[float]) -> tuple[str, ...]:
-    shares = [rule.at(step) for step in steps]
-    return (rule.name, rule.setting, str(shares[0].n), *(_fraction(share.fraction, digits=1) for share in shares))
+    header = tuple(name for name in _SCATTER if several or name != "device")
+    lines = tuple(tuple(_SCATTER[name](spread) for name in header) for spread in report.spreads)
+    return _Section("A/A: the reported ratio", header, lines, ("case", "device", "method"))
 
 
 def render_audit_json(report: AuditReport) -> str:
@@ -263,34 +224,24 @@ def render_audit_json(report: AuditReport) -> str:
         "curve": [
             {
                 "step": point.step,
-                "duration_class": point.duration_class or EVERY_CLASS,
+                "duration_class": point.duration_class,
                 "planted": dict(zip(("least", "mean", "largest"), point.planted, strict=True)),
                 **_counts(point.counts),
             }
             for point in report.curve
-        ],
-        "rules": [
-            {
-                "rule": rule.name,
-                "base_from": rule.setting,
-                "step": step,
-                "duration_class": name or EVERY_CLASS,
-                **asdict(rule.at(step, name)),
-            }
-            for rule in report.rules
-            for step in (0.0, *report.steps)
-            for name in report.classes
         ],
     }
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
 def _class_document(report: AuditReport, name: str) -> dict[str, object]:
-    worst = report.worst(name)
-    median, largest = (_finite(v) for v in report.detectable.get(name, (None, None)))
-    seen = report.seen_from(name)
+    worst, seen = report.worst(name), report.seen_from(name)
+    median, largest = (
+        value if value is not None and math.isfinite(value) else None
+        for value in report.detectable.get(name, (None, None))
+    )
     return {
-        "duration_class": name or EVERY_CLASS,
+        "duration_class": name,
         "worst_sd": worst.sd if worst else None,
         "worst_case": worst.case if worst else None,
         "detectable_median": median,
@@ -308,7 +259,3 @@ def _counts(counts: Counts) -> dict[str, object]:
         "inconclusive": counts.inconclusive,
         "inconclusive_codes": dict(counts.codes),
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

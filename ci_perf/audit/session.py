@@ -1,8 +1,8 @@
-"""The audit: sessions in which the truth is known, and what the rule said of each of their cases.
+"""An audit session, whose true change is known, and the verdicts on its cases.
 
-A session is what one `run --against` does: every case in turns, base against head, then the control. In an A/A
-session the head is the base; in others a slowdown of known size is planted by extra launches. The verdicts are not
-recorded: they are made again from the recorded pairs, so that another rule can be tried on the same data.
+A session does what one `run --against` does: each case with base and head in turns, then the control. In an A/A session
+the head is the base; in others a slowdown of known size is planted by extra launches. Verdicts are not recorded: they
+are made from the recorded pairs each time, so that another rule can be tried on the same data.
 """
 
 import statistics
@@ -17,7 +17,7 @@ from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Policy
 
 CLASSES: tuple[tuple[str, float], ...] = (("< 2 us", 2e-6), ("2-20 us", 20e-6), (">= 20 us", float("inf")))
-"""The duration classes: a name, and the seconds below which a case belongs to it and to none before."""
+"""The duration classes, ascending: the name, and the limit in seconds below which a case belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class AuditCase:
     launches: int
     """How many launches each sample of the base was averaged over."""
     planted: float
-    """The planted slowdown exactly: extra launches / launches; 0 in an A/A session."""
+    """The slowdown that was really planted: extra launches / launches; 0 in an A/A session."""
     ratios: tuple[float, ...] = ()
     """log(head / base) of each pair, in order."""
     clocks: tuple[float | None, ...] = ()
@@ -48,13 +48,13 @@ class AuditCase:
         return f"{self.kernel}/{self.case}"
 
     @property
-    def judged(self) -> bool:
-        """Whether there is anything to judge."""
+    def has_pairs(self) -> bool:
+        """Whether there are pairs to judge."""
         return bool(self.ratios) and not self.failure
 
     @property
     def duration_class(self) -> str:
-        """The name of the class that the median sample of the base belongs to; empty where there is none."""
+        """The name of the duration class of the median sample of the base; empty without samples."""
         if not self.base:
             return ""
         middle = statistics.median(self.base)
@@ -66,33 +66,30 @@ class AuditSession:
     """One session: a line of an audit file."""
 
     session: str
-    """Hexadecimal; no two sessions have the same."""
+    """Its id, hexadecimal."""
     provenance: Provenance
     device: Device
     toolchain: Toolchain
     planted: float
     """The slowdown that was asked for, as a fraction; 0 is A/A."""
     seconds: float
-    """Wall time of the session, start-up of the workers included."""
+    """Wall time of the session, with the start-up of the workers."""
     cases: tuple[AuditCase, ...]
     control_case: str = ""
-    """`kernel/case` of the control; empty: none was measured."""
+    """`kernel/case` of the control; empty: no control was measured."""
     control: tuple[float, ...] = ()
     """log(base / base) of each pair of the control."""
     card: str = ""
-    """Which physical GPU it was, as a hash of its UUID; empty: not recorded, or no GPU."""
+    """A hash of the UUID of the physical GPU; empty: not recorded, or no GPU."""
 
     @property
     def swapped(self) -> "AuditSession":
-        """The same session with base and head exchanged: whatever favours a side favours the other one here."""
-        return replace(
-            self,
-            cases=tuple(_swap(case) for case in self.cases),
-            control=tuple(-value for value in self.control),
-        )
+        """The same session with base and head exchanged."""
+        cases = tuple(_swapped(case) for case in self.cases)
+        return replace(self, cases=cases, control=tuple(-value for value in self.control))
 
 
-def _swap(case: AuditCase) -> AuditCase:
+def _swapped(case: AuditCase) -> AuditCase:
     return replace(
         case,
         ratios=tuple(-value for value in case.ratios),
@@ -104,40 +101,38 @@ def _swap(case: AuditCase) -> AuditCase:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the rule says of one case of a session."""
+    """The verdict on one case of a session."""
 
     session: AuditSession
     case: AuditCase
     outcome: Outcome
-    pairs: int
-    """How many of the pairs the rule looked at before it decided."""
-    cut_short: bool = False
-    """Whether the record ends before the rule decides, by its budget or another rule: its end is the last look."""
+    cut_short: bool
+    """Whether the record ends before the rule decides: its last pair was then the last look."""
 
 
 def judge_sessions(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Judged, ...]:
-    """Judge every case that has pairs, each as a part of its own session."""
+    """Judge every case with pairs, each as part of its own session."""
     return tuple(found for session in sessions for found in judge_session(session, policy))
 
 
 def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
     """Judge a session as `run --against` judges it when it is finished."""
-    cases = [case for case in session.cases if case.judged]
+    cases = [case for case in session.cases if case.has_pairs]
     trouble = base_trouble(session.control, session.control_case)
-    return tuple(
-        Judged(session, case, believe(outcome, trouble), pairs, cut_short)
-        for case in cases
-        for outcome, pairs, cut_short in [replay(case.ratios, case.clocks, policy, comparisons=len(cases))]
-    )
+    judged = []
+    for case in cases:
+        outcome, _, cut_short = replay(case.ratios, case.clocks, policy, comparisons=len(cases))
+        judged.append(Judged(session, case, believe(outcome, trouble), cut_short))
+    return tuple(judged)
 
 
 def judge_controls(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Outcome, ...]:
-    """Judge the base against itself, in the sessions that have such a control, as if it were one case more of them.
+    """Judge the control of each session that has one, the base against itself, as one more case of the session.
 
-    The rule of the clock does not apply: a control has no clocks on record, so that none explains its difference.
+    A control has no recorded clocks, so a difference is never explained by them.
     """
     return tuple(
-        replay(session.control, (), policy, comparisons=sum(case.judged for case in session.cases) + 1)[0]
+        replay(session.control, (), policy, comparisons=sum(case.has_pairs for case in session.cases) + 1)[0]
         for session in sessions
         if len(session.control) > 1
     )
@@ -146,7 +141,7 @@ def judge_controls(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Ou
 def replay(
     ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, *, comparisons: int
 ) -> tuple[Outcome, int, bool]:
-    """Look at the pairs as often as the flow does; return what is decided, after how many pairs, and of too few.
+    """Judge the pairs after each batch as a run does; return the outcome, the number used, whether it was cut short.
 
     Where the record ends before the rule has decided, the end of the record is the last look.
     """

@@ -1,4 +1,4 @@
-"""`ci-perf audit`: how often the verdicts are wrong, measured where the truth is known."""
+"""`ci-perf audit`: how often the verdicts are wrong, measured on changes of known size."""
 
 import shlex
 import sys
@@ -13,7 +13,6 @@ import click
 
 from ci_perf.audit.file import append_session, read_sessions
 from ci_perf.audit.measure import measure_session, verify_once
-from ci_perf.audit.plot import render_plot
 from ci_perf.audit.rates import AuditReport, build_audit
 from ci_perf.audit.render import render_audit_json, render_audit_markdown, render_audit_terminal
 from ci_perf.cli import artifacts
@@ -36,7 +35,7 @@ FORMATS: dict[str, Callable[[AuditReport], str]] = {"markdown": render_audit_mar
 LADDER = "0,1%,2%,3%,3.5%,5%,10%"
 """Planted slowdowns on both sides of the default threshold; 0 is A/A."""
 SMALLEST_STEP = 0.01
-"""One launch more for the 100 of a sample."""
+"""One more launch for 100 launches."""
 
 
 @click.command("audit")
@@ -49,9 +48,6 @@ SMALLEST_STEP = 0.01
 @setting_options("kernels-dir", "output", "device", "python", "pass-env", "timeout", "wait")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 @click.option("--json", "form", flag_value="json", help="Print JSON for programs.")
-@click.option(
-    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="SVG", help="Draw the operating curve, too."
-)
 def audit(
     names: tuple[str, ...],
     shown: bool,
@@ -60,27 +56,26 @@ def audit(
     sessions: int,
     minutes: float | None,
     form: str | None,
-    plot: Path | None,
     **flags: object,
 ) -> None:
-    """Say how often the verdicts of `run --against` are wrong: on unchanged code, and on slowdowns of known size.
+    """Measure how often the verdicts of `run --against` are wrong: on unchanged code, and on slowdowns of known size.
 
     Measures sessions of the cases on this machine, each as `run --against` would, the tree against itself; appends
-    them to an audit file; prints what the file then holds. Exit status 0 whatever the figures are.
+    them to an audit file; prints the figures of that file. The exit status is 0 whatever the figures are.
     """
     if shown:
         if not names:
             raise ConfigError("--show needs at least one audit file", hint="ci-perf audit --show FILE...")
-        show((Path(name) for name in names), form, plot)
+        show((Path(name) for name in names), form)
         return
     if file is None:
-        raise ConfigError("an audit needs a file that keeps it", hint="ci-perf audit --file audit.jsonl")
+        raise ConfigError("an audit needs a file for its sessions", hint="ci-perf audit --file audit.jsonl")
     steps = [parse_step(step.strip()) for step in ladder.split(",")]
     if file.exists():
-        read_sessions([file])  # what cannot be read must not be appended to
+        read_sessions([file])  # nothing is appended to a file that cannot be read
     measure(names, file, steps * sessions, minutes, flags)
     if file.exists():
-        show([file], form, plot)
+        show([file], form)
 
 
 def parse_step(text: str) -> float:
@@ -89,14 +84,14 @@ def parse_step(text: str) -> float:
         return 0.0
     step = parse_fraction(text, "--ladder")
     if step < SMALLEST_STEP:
-        raise ConfigError(f"--ladder: {text} cannot be planted by whole launches", hint="1% and more can, and 0")
+        raise ConfigError(f"--ladder: {text} cannot be planted by whole launches", hint="write 0, or 1% and more")
     return step
 
 
 def measure(
     patterns: tuple[str, ...], file: Path, steps: Sequence[float], minutes: float | None, flags: dict[str, object]
 ) -> None:
-    """Measure a session for each step, and append it to the file as soon as it is there."""
+    """Measure a session for each step, and append each to the file when it ends."""
     root = Path.cwd()
     settings = resolve_settings(root, {**flags, "profile": "none"})
     specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root) if s.program is None)
@@ -140,14 +135,12 @@ def _warn(note: Note) -> None:
     click.echo(f"warning: {note.message}", err=True)
 
 
-def show(paths: Iterable[Path], form: str | None, plot: Path | None) -> None:
-    """Print the sessions of some files as tables, and draw them."""
+def show(paths: Iterable[Path], form: str | None) -> None:
+    """Print the figures of the sessions of some files."""
     sessions, warnings = read_sessions(paths)
     for warning in warnings:
         click.echo(f"warning: {clean(warning, 600)}", err=True)
     report = build_audit(sessions, Policy())
-    if plot is not None:
-        store.write_text(plot, render_plot(report))
     with nullcontext() if form == "json" else no_workflow_commands():
         if form is None:
             draw(render_audit_terminal(report))

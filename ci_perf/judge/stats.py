@@ -171,7 +171,7 @@ def ratio_interval(base: Sequence[float], head: Sequence[float], confidence: flo
 @cache
 def _mann_whitney_rank(m: int, n: int, confidence: float) -> tuple[int, float]:
     """Return the largest rank whose interval covers with `confidence`, and the coverage; rank 0 where none does."""
-    counts = _mann_whitney_counts(m, n)
+    counts = mann_whitney_counts(m, n)
     total = math.comb(m + n, m)
     below, rank, miss = 0, 0, 0.0
     for u, count in enumerate(counts):
@@ -183,7 +183,7 @@ def _mann_whitney_rank(m: int, n: int, confidence: float) -> tuple[int, float]:
 
 
 @cache
-def _mann_whitney_counts(m: int, n: int) -> tuple[int, ...]:
+def mann_whitney_counts(m: int, n: int) -> tuple[int, ...]:
     """Count the orderings of m and n values with each U: the coefficients of the Gaussian binomial (m + n choose m).
 
     They are those of prod_{i=1..m} (1 - q^(n+i)) / (1 - q^i), cut after q^(m n).
@@ -196,17 +196,6 @@ def _mann_whitney_counts(m: int, n: int) -> tuple[int, ...]:
         for u in range(i, size):
             counts[u] += counts[u - i]
     return tuple(counts)
-
-
-@cache
-def mann_whitney_p(u: int, m: int, n: int) -> float:
-    """Return the exact two-sided p of a U of m and n values without ties.
-
-    >>> f"{mann_whitney_p(0, 4, 4):.5f} {mann_whitney_p(8, 4, 4):.1f}"
-    '0.02857 1.0'
-    """
-    lower = min(u, m * n - u)
-    return min(1.0, 2 * sum(_mann_whitney_counts(m, n)[: lower + 1]) / math.comb(m + n, m))
 
 
 def upper_bound(events: int, trials: int, confidence: float = 0.95) -> float:

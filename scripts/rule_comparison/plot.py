@@ -1,16 +1,16 @@
-"""The operating curve of an audit as an SVG picture: the share flagged against the change that was really there.
+"""The operating curves as an SVG picture: the share that each rule flags against the change that was really planted.
 
-The same audit gives the same bytes with the same matplotlib, which is only needed here: the extra `plot`.
+With the same version of matplotlib, the same audit gives the same bytes.
 """
 
 import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ci_perf.audit.anchors import RULES, Setting
 from ci_perf.audit.rates import ALL, AuditReport
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.run import Policy
+from rule_comparison.rules import RULES, Setting
+from rule_comparison.shares import RuleShares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,12 +27,12 @@ _STYLE: dict[Any, Any] = {
     "axes.labelcolor": "#1f2328",
 }
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
-"""Told apart by those who see few colours too: Okabe and Ito, 2008."""
+"""Distinguishable with colour-blindness: Okabe and Ito, 2008."""
 _MARKERS = "osD^vP*X"
 _OWN: dict[str, Any] = {"color": "#1f2328", "linewidth": 2.2, "marker": "o", "markersize": 4, "zorder": 5}
 
 
-def render_plot(report: AuditReport) -> str:
+def render_plot(report: AuditReport, rules: tuple[RuleShares, ...]) -> str:
     """Return the SVG; ConfigError where matplotlib is not installed."""
     try:
         import matplotlib as mpl
@@ -45,7 +45,8 @@ def render_plot(report: AuditReport) -> str:
         figure = Figure(figsize=(13, 4), facecolor="white", layout="constrained")
         own, same_job, stored = figure.subplots(1, 3, sharex=True, sharey=True)
         _draw_own(own, report)
-        lines = _draw_rules(same_job, report, Setting.SAME_JOB) | _draw_rules(stored, report, Setting.STORED)
+        lines = _draw_rules(same_job, report, rules, Setting.SAME_JOB)
+        lines |= _draw_rules(stored, report, rules, Setting.STORED)
         own.set_ylabel("flagged as a regression (%)")
         figure.supxlabel("true change (%)", fontsize=9)
         figure.legend(lines.values(), lines.keys(), loc="outside right center", frameon=False, fontsize=8)
@@ -59,21 +60,24 @@ def _draw_own(axes: "Axes", report: AuditReport) -> None:
     for i, name in enumerate(n for n in report.classes if n != ALL):
         axes.plot(*_curve(report, name), color=_COLOURS[i], marker=_MARKERS[i], markersize=4, label=name)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
-    _finish(axes, "ci-perf, by the duration of a launch")
+    _finish(axes, "ci-perf, by the duration of a launch", report.threshold)
 
 
-def _draw_rules(axes: "Axes", report: AuditReport, setting: Setting) -> dict[str, "Line2D"]:
-    """Draw a line for each rule, over all duration classes, and that of ci-perf among them; return them by name."""
+def _draw_rules(
+    axes: "Axes", report: AuditReport, rules: tuple[RuleShares, ...], setting: Setting
+) -> dict[str, "Line2D"]:
+    """Draw a line for ci-perf and for each rule, over all duration classes; return them by name."""
     steps = [(step, point.planted[1]) for step in (0.0, *report.steps) if (point := report.point(step)) is not None]
     looks = {rule.name: i for i, rule in enumerate(RULES)}
     lines: dict[str, Line2D] = {}
     (lines["ci-perf"],) = axes.plot(*_curve(report, ALL), **_OWN)
-    for rule in (rule for rule in report.rules if rule.setting is setting):
+    for rule in (rule for rule in rules if rule.setting is setting):
         look = looks[rule.name]
         known = [(100 * x, 100 * rule.at(step).fraction) for step, x in steps if rule.at(step).n]
         style: dict[str, Any] = {"color": _COLOURS[look], "marker": _MARKERS[look], "markersize": 4, "linewidth": 1.2}
         (lines[rule.name],) = axes.plot([x for x, _ in known], [y for _, y in known], **style)
-    _finish(axes, "all rules, same job" if setting is Setting.SAME_JOB else "others against a stored run")
+    title = "all rules, same job" if setting is Setting.SAME_JOB else "others against a stored run"
+    _finish(axes, title, report.threshold)
     return lines
 
 
@@ -82,7 +86,7 @@ def _curve(report: AuditReport, name: str) -> tuple[Sequence[float], Sequence[fl
     return [100 * p.planted[1] for p in points], [100 * p.flagged for p in points]
 
 
-def _finish(axes: "Axes", title: str) -> None:
-    axes.axvline(100 * Policy().regression, color="#8c959f", linestyle=":", linewidth=1)
+def _finish(axes: "Axes", title: str, threshold: float) -> None:
+    axes.axvline(100 * threshold, color="#8c959f", linestyle=":", linewidth=1)
     axes.set_ylim(-3, 103)
     axes.set_title(title, loc="left", fontsize=10)

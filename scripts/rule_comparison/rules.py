@@ -1,9 +1,9 @@
 """The rules of other systems, each as a function of the samples of one process of the base and one of the head.
 
-A rule takes seconds and says SLOWER, FASTER or SAME. Each is judged in two settings. Against a stored run: the base was
-measured in one session and the head in another one, on the same card by the same method, as when a time is held
-against a number from last week. In the same job: both were measured in one session, in turns, which most of these
-systems do not do: it flatters them.
+A rule takes seconds and returns SLOWER, FASTER or SAME. Each is judged in two settings. Against a stored run: base and
+head were measured in two sessions, on the same card by the same method, as when a time is compared with a number from
+last week. In the same job: both were measured in one session, in turns. Most of these systems do not take turns, so
+that setting flatters them.
 """
 
 import math
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
 
-from ci_perf.judge.stats import mann_whitney_p
+from ci_perf.judge.stats import mann_whitney_counts
 
 Samples = tuple[float, ...]
 THRESHOLD = 0.03
-"""head / base - 1 from which slower is a regression, where the system itself names no other number."""
+"""head / base - 1 from which the head is slower, for systems without a default of their own."""
 SMALL_EFFECT = 0.147
 """Cliff's delta below which an effect is called negligible: Romano et al., Florida Association of Institutional
 Research, 2006."""
@@ -27,7 +27,7 @@ BENCHSTAT_P = 0.05
 
 
 class Call(StrEnum):
-    """What a rule says of two sides."""
+    """The answer of a rule."""
 
     SLOWER = "slower"
     SAME = "same"
@@ -57,10 +57,9 @@ def mean_threshold(base: Samples, head: Samples) -> Call:
 def do_bench(base: Samples, head: Samples) -> Call:
     """Compare two medians of Triton's `triton.testing.do_bench` against 3 %: one after the other in one process.
 
-    Unlike `median_threshold`, both sides come from the same job, the base first. The samples of an audit were taken in
-    turns, so the earlier half of the base stands for the first call and the later half of the head for the second.
-    What the samples cannot show: `do_bench` clears the L2 cache and times single launches, so its times of small
-    kernels hold the gap before the launch.
+    The samples of an audit were taken in turns, so the earlier half of the base stands for the first call and the later
+    half of the head for the second. Unlike these samples, `do_bench` clears the L2 cache and times single launches, so
+    its times of small kernels include the gap before the launch.
     """
     return median_threshold(base[: (len(base) + 1) // 2], head[len(head) // 2 :])
 
@@ -87,8 +86,8 @@ def separate_intervals_threshold(base: Samples, head: Samples) -> Call:
 def asv(base: Samples, head: Samples) -> Call:
     """Require medians a factor of 1.1 apart and p < 0.002, as `asv continuous` does by default (airspeed velocity).
 
-    Its Mann-Whitney test breaks ties in the way that shows least, counts orderings up to 20 samples and takes the
-    normal approximation beyond. So few samples that p cannot get that small show no difference.
+    Its Mann-Whitney test breaks ties in the way that gives the largest p, counts orderings up to 20 samples and uses
+    the normal approximation beyond. Samples too few for so small a p show no difference.
     """
     m, n = len(base), len(head)
     if 1 / math.comb(m + n, m) >= ASV_P:
@@ -119,7 +118,7 @@ def benchstat(base: Samples, head: Samples) -> Call:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule and what people know it by."""
+    """A rule, its name, and the settings in which it is used."""
 
     name: str
     call: Callable[[Samples, Samples], Call]
@@ -138,7 +137,7 @@ RULES = (
 
 
 def _beyond(base: float, head: float, factor: float) -> Call:
-    """Compare by products: a time of zero is no error."""
+    """Compare by products, so that a time of zero is no error."""
     if head > base and head >= base * factor:
         return Call.SLOWER
     return Call.FASTER if base > head and base >= head * factor else Call.SAME
@@ -166,6 +165,17 @@ def _sorted(samples: Samples) -> Samples:
     return tuple(sorted(samples))
 
 
+@cache
+def mann_whitney_p(u: int, m: int, n: int) -> float:
+    """Return the exact two-sided p of a U of m and n values without ties.
+
+    >>> f"{mann_whitney_p(0, 4, 4):.5f} {mann_whitney_p(8, 4, 4):.1f}"
+    '0.02857 1.0'
+    """
+    lower = min(u, m * n - u)
+    return min(1.0, 2 * sum(mann_whitney_counts(m, n)[: lower + 1]) / math.comb(m + n, m))
+
+
 def _tied_p(u: float, base: Samples, head: Samples) -> float:
     """Return the two-sided p of U by the normal approximation (Hollander, Wolfe and Chicken, 3rd ed., 4.1)."""
     m, n = len(base), len(head)
@@ -183,7 +193,7 @@ def _two_sided(z: float) -> float:
 
 @lru_cache(maxsize=4096)
 def bootstrap_median(samples: Samples) -> tuple[float, float]:
-    """Return the percentile interval (95 %) of the bootstrapped median, exactly: that of endlessly many resamples.
+    """Return the percentile interval (95 %) of the bootstrapped median: the exact limit for infinitely many resamples.
 
     A resample's median is the mean of two of the ordered samples (of one, where their number is odd); how probable
     each pair is has a closed form (Efron, Annals of Statistics 7, 1979, section 3, for the odd case).
