@@ -4,10 +4,11 @@ Started by path, never imported by ci-perf: `python worker.py --printed LOG [--r
 and answers are JSON, one object a line, over stdin and stdout unless files are named. The kernel never sees the stream
 of the answers: file descriptor 1 is replaced, so what it prints lands in the log and cannot be taken for an answer.
 
-Over pipes each request is answered by a fresh process, forked from one that has imported torch and not touched CUDA:
-its GPU context, its memory and its luck are its own, at a fraction of the cost of a new interpreter. It stays alive,
-context and all, until the next request, which it answers itself where that says `same`. With files, as a profiler
-needs it, one process answers all.
+Over pipes each request is answered by a fresh process, forked from one that has imported torch and the entry and has
+not touched CUDA: its GPU context, its memory and its luck are its own, at a fraction of the cost of a new interpreter.
+It stays alive, context and all, until the next request, which it answers itself where that says `same`. An entry whose
+import touches CUDA or starts threads is imported by each process itself. With files, as a profiler needs it, one
+process answers all.
 
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
@@ -39,6 +40,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 import traceback
 from typing import Any, Callable, NamedTuple
 
@@ -59,7 +61,7 @@ def expose_package() -> None:
 if "ci_perf" not in sys.modules:
     expose_package()
 
-from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, torch_or_none  # noqa: E402
+from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, load_entry, torch_or_none  # noqa: E402
 from ci_perf.userside.stopwatch import alike, measure, ready, turn  # noqa: E402
 from ci_perf.userside.verify import verify  # noqa: E402
 
@@ -245,7 +247,8 @@ def encodable(text: str) -> str:
 class Fork:
     """A process that answers requests until it is let go."""
 
-    def __init__(self, not_its_own: tuple[int, ...]) -> None:
+    def __init__(self, not_its_own: tuple[int, ...], body: Callable[[Any, Any], None] | None = None) -> None:
+        self._body = body or answer_all
         request_in, request_out = os.pipe()
         answer_in, answer_out = os.pipe()
         self._pid = self._start(request_in, answer_out, (answer_in, request_out, *not_its_own))
@@ -263,10 +266,15 @@ class Fork:
         # Held here, the worker's own stream would stay open when the worker dies, and ci-perf would wait for it.
         for stream in not_its_own:
             os.close(stream)
-        with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
-            for line in requests:
-                answers.write(json.dumps(answer_to(line)) + "\n")
-                answers.flush()
+        try:
+            with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
+                self._body(requests, answers)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        except BaseException:  # it must not unwind into the frames of the process that it was forked from
+            traceback.print_exc()
+            os._exit(1)
         os._exit(0)
 
     def ask(self, line: str) -> str:
@@ -285,6 +293,15 @@ class Fork:
         """Whether it can still be asked."""
         return self._pid != 0
 
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The file descriptors of its pipes: no other process shall hold them."""
+        return (self._requests.fileno(), self._answers.fileno()) if self.alive else ()
+
+    def rest(self) -> None:
+        """Hold nothing on the GPU any more."""
+        self.release()
+
     def release(self) -> int:
         """Let it end, and return its wait status."""
         if not self._pid:
@@ -295,6 +312,64 @@ class Fork:
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         return status
+
+
+def answer_all(requests: Any, answers: Any) -> None:
+    """Answer each request in this process."""
+    for line in requests:
+        reply(answers, json.dumps(answer_to(line)) + "\n")
+
+
+def reply(answers: Any, line: str) -> None:
+    """Write one answer, so that it can be read at once."""
+    answers.write(line)
+    answers.flush()
+
+
+class Template(Fork):
+    """A process that has imported an entry and forks those that run its cases: the import is paid for once."""
+
+    def __init__(self, entry: str, not_its_own: tuple[int, ...]) -> None:
+        super().__init__(not_its_own, lambda requests, answers: serve_template(entry, requests, answers))
+        self.usable = self._answers.readline() == USABLE
+        """Whether processes forked from it can use CUDA."""
+
+    def rest(self) -> None:
+        """End the process that it forked last."""
+        if self.alive:
+            self.ask('{"op": "rest"}\n')
+
+
+USABLE = "usable\n"
+MOST_TEMPLATES = 32
+"""Each holds the memory that its entry takes when it is imported."""
+
+
+def serve_template(entry: str, requests: Any, answers: Any) -> None:
+    """Import an entry, say whether forks of this process can use CUDA, and answer each request from one."""
+    # Otherwise torch.cuda.is_available(), which many packages call when they are imported, initializes the driver.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    with contextlib.suppress(Exception):  # the process of the case meets the error again, and reports it
+        load_entry(entry)
+    usable = not driver_initialized() and threading.active_count() == 1
+    reply(answers, USABLE if usable else "not usable\n")
+    if usable:
+        answer_from_processes(requests, answers, lambda _: Fork((requests.fileno(), answers.fileno())))
+
+
+def driver_initialized() -> bool:
+    """Say whether this process has initialized CUDA, through torch or by any other way."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return True
+    with open("/proc/self/maps") as maps:
+        if not any("libcuda.so" in line for line in maps):
+            return False
+    import ctypes
+
+    count = ctypes.c_int()
+    not_initialized = 3  # CUDA_ERROR_NOT_INITIALIZED
+    return bool(ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count)) != not_initialized)
 
 
 class Spawned(Fork):
@@ -329,22 +404,47 @@ def serve(requests: Any, answers: Any, printed: str) -> None:
     """Answer each request from a fresh process, or from the one before where the request says `same`."""
     torch = torch_or_none()
     used_cuda = torch is not None and torch.cuda.is_initialized()
+    not_its_own = (requests.fileno(), answers.fileno())
+    templates: dict[str, Template] = {}
+
+    def template_of(entry: str) -> Template:
+        if entry not in templates:
+            if len(templates) == MOST_TEMPLATES:
+                templates.pop(next(iter(templates))).release()
+            streams = [stream for template in templates.values() for stream in template.streams]
+            templates[entry] = Template(entry, (*not_its_own, *streams))
+        return templates[entry]
+
+    def start(request: Request) -> Fork:
+        entry = request.get("entry")
+        if used_cuda:
+            return Spawned(printed)
+        if entry is None:
+            return Fork(not_its_own)
+        template = template_of(entry)
+        if template.usable and template.alive:
+            return template
+        template.release()
+        return Fork(not_its_own) if template.usable else Spawned(printed)
+
+    answer_from_processes(requests, answers, start)
+    for template in templates.values():
+        template.release()
+
+
+def answer_from_processes(requests: Any, answers: Any, start: Callable[[Request], Fork]) -> None:
+    """Answer each request from the process that `start` gives for it, or from the last one where it says `same`."""
     gc.freeze()  # no fork shall go over what was here before it
-    fork = None
+    process: Fork | None = None
     for line in requests:
         request = json.loads(line)
-        if fork is None or not fork.alive or not request.get("same"):
-            if fork is not None:
-                fork.release()
-            if request["op"] == "rest":
-                answers.write('{"ok": true}\n')
-                answers.flush()
-                continue
-            fork = Spawned(printed) if used_cuda else Fork((requests.fileno(), answers.fileno()))
-        answers.write(fork.ask(line))
-        answers.flush()
-    if fork is not None:
-        fork.release()
+        if process is None or not process.alive or not request.get("same"):
+            if process is not None:
+                process.rest()
+            process = None if request["op"] == "rest" else start(request)
+        reply(answers, '{"ok": true}\n' if process is None else process.ask(line))
+    if process is not None:
+        process.release()
 
 
 def die_with_parent() -> None:
@@ -387,9 +487,7 @@ def main() -> None:
         die_with_parent()  # not under a profiler, whose launching thread may end before the program does
         serve(requests, answers, arguments.printed)
         return
-    for line in requests:
-        answers.write(json.dumps(answer_to(line)) + "\n")
-        answers.flush()
+    answer_all(requests, answers)
 
 
 if __name__ == "__main__":

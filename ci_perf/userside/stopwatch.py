@@ -251,9 +251,17 @@ def installed_packages() -> dict[str, str]:
 
 
 def imported_files() -> list[tuple[str, str]]:
-    """Return name and file of all modules."""
-    found = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
-    return [(name, os.path.realpath(str(file))) for name, file in found if file]
+    """Return name and file of all modules; links among the folders are followed."""
+    folders: dict[str, str] = {}  # to follow the links of each file takes 0.2 s where thousands are imported
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file:
+            folder, base = os.path.split(str(file))
+            if folder not in folders:
+                folders[folder] = os.path.realpath(folder)
+            found.append((name, os.path.join(folders[folder], base)))
+    return found
 
 
 def printed_bytes() -> int:

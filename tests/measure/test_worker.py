@@ -192,17 +192,55 @@ def test_a_kernel_that_hangs_is_killed_with_what_it_started(worker, kernel, tmp_
 def test_each_case_has_a_process_of_its_own_that_lives_until_the_next_request(worker, kernel, tmp_path):
     entry = kernel(f"""
         import os
-        with open({str(tmp_path / "pids")!r}, "a") as file:
-            print(os.getpid(), file=file)
+        def launch(inputs):
+            with open({str(tmp_path / "pids")!r}, "a") as file:
+                print(os.getpid(), file=file)
+            return sum(inputs)
     """)
     alive = []
     for _ in range(3):
         ask(worker, entry)
-        pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+        pids = list(dict.fromkeys(int(line) for line in (tmp_path / "pids").read_text().split()))
         alive.append([is_alive(pid) for pid in pids])
 
     assert len(set(pids)) == 3
     assert alive == [[True], [False, True], [False, False, True]]
+
+
+def test_the_cases_of_a_kernel_import_it_once(worker, kernel, tmp_path):
+    entry = kernel(f"""
+        with open({str(tmp_path / "imports")!r}, "a") as file:
+            print("imported", file=file)
+    """)
+    for _ in range(3):
+        ask(worker, entry)
+
+    assert (tmp_path / "imports").read_text().split() == ["imported"]
+
+
+@pytest.mark.parametrize(
+    "at_import",
+    ["raise ValueError('no')", "exit(3)", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 11)"],
+)
+def test_a_kernel_that_fails_or_dies_when_it_is_imported_is_a_failure_and_the_next_one_works(worker, kernel, at_import):
+    failures = [ask(worker, kernel(f"\n{at_import}\n")) for _ in range(2)]
+
+    assert [failure.code for failure in failures] == [failures[0].code] * 2
+    assert works(worker, kernel)
+
+
+def test_a_kernel_that_starts_a_thread_when_it_is_imported_is_imported_by_each_process(worker, kernel, tmp_path):
+    """A process with threads must not fork: locks that another thread holds stay locked for ever."""
+    entry = kernel(f"""
+        import threading
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        with open({str(tmp_path / "imports")!r}, "a") as file:
+            print("imported", file=file)
+    """)
+    answers = [ask(worker, entry) for _ in range(2)]
+
+    assert [answer["error"] for answer in answers] == [0.0, 0.0]
+    assert len((tmp_path / "imports").read_text().split()) == 3
 
 
 def ends(pid, within_s=10.0):
@@ -440,7 +478,7 @@ def test_an_interpreter_that_cannot_be_started_is_the_machines_fault(tmp_path):
 
 def test_a_worker_that_dies_itself_is_replaced(worker, kernel):
     kills = kernel(
-        "import os, signal\ndef launch(inputs):\n    os.kill(os.getppid(), signal.SIGTERM)\n    signal.pause()\n"
+        "import os, signal\ndef launch(inputs):\n    os.kill(os.getsid(0), signal.SIGTERM)\n    signal.pause()\n"
     )
     failure = ask(worker, kills)
 
@@ -621,3 +659,20 @@ def test_an_interpreter_whose_torch_has_used_cuda_is_started_anew_for_each_case(
     assert answers[3].code == "raised"
     assert len(set(pids)) == 2
     assert not any(is_alive(int(pid)) for pid in pids)
+
+
+def test_a_kernel_whose_import_uses_cuda_is_imported_by_each_process(bare_python, kernel, logs, tmp_path):
+    """No process forked from one that has initialized CUDA can use it."""
+    (tmp_path / "torch.py").write_text((ROOT / "tests/data/fakes/torch").read_text())
+    entry = kernel(f"""
+        import torch
+        torch.cuda.is_initialized = lambda: True
+        with open({str(tmp_path / "imports")!r}, "a") as file:
+            print("imported", file=file)
+    """)
+
+    with Worker(bare_python, {**os.environ, "PYTHONPATH": str(tmp_path)}, logs, "uses-cuda") as worker:
+        answers = [ask(worker, entry), ask(worker, entry, same=True), ask(worker, entry)]
+
+    assert [answer["checked"] for answer in answers] == ["launch"] * 3
+    assert len((tmp_path / "imports").read_text().split()) == 3
