@@ -1,19 +1,45 @@
-"""Golden files: expected output of whole-program runs, beside the tests; and an interpreter for kernels."""
+"""Golden files, an interpreter for kernels, the profiles of hypothesis, and the marker `gpu`."""
 
 import difflib
+import functools
+import importlib.util
 import tempfile
 import venv
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 collect_ignore = ["data"]
 """Kernels of recorded runs lie there, which are no tests."""
 
+# The suite runs the same examples each time and on a machine of any load: a test fails because of a change alone.
+# `--hypothesis-profile=explore` looks for new counterexamples.
+_ANY_LOAD = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("same", derandomize=True, **_ANY_LOAD)
+hypothesis.settings.register_profile("explore", max_examples=2000, **_ANY_LOAD)
+hypothesis.settings.load_profile("same")
+
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew; review the diff")
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and not has_gpu():
+        missing = pytest.fail if item.config.option.markexpr == "gpu" else pytest.skip
+        missing("needs a GPU, and a torch that sees it")
+
+
+@functools.cache
+def has_gpu():
+    """Say whether torch sees a GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.device_count() > 0
 
 
 @pytest.fixture

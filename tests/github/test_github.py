@@ -104,7 +104,7 @@ def test_where_github_does_not_say_who_we_are_the_workflows_own_user_is_meant(gi
 
 def test_two_jobs_that_create_at_once_end_with_one_comment(github):
     """Both are held before they create, so that each has seen a pull request without a comment."""
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=300)
 
     def hold(method, path):
         if method == "POST" and path.endswith("/comments"):

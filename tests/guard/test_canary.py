@@ -61,7 +61,6 @@ def ci_perf(machine, *arguments, **more):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
 
 

@@ -581,7 +581,7 @@ def run_program(folder, cache, *arguments):
     """Run it, built by the nvcc of PyPI where the machine has none."""
     argv = [sys.executable, str(folder / "run.py"), *arguments]
     environ = {"CUDA_HOME": TOOLKIT, **os.environ, "CI_PERF_CACHE": str(cache)}
-    return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
 
 
 def test_the_program_compiles_once_for_an_l4_and_an_h100_and_again_when_its_source_changes(built, tmp_path):
@@ -618,7 +618,7 @@ def test_the_program_fails_where_cuda_does(built):
     assert done.stderr.startswith("pipeline: cudaMallocHost(")
 
 
-@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("columns", [1, 2, 3, 33, 1000])
 def test_the_program_is_right_for_rows_of_any_length(built, columns):
     done = run_program(PROGRAM, built, "--rows=1024", f"--columns={columns}", "--steps=1")
@@ -870,7 +870,7 @@ def arrivals(ptx):
     return found
 
 
-@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("block", [16, 32])
 @pytest.mark.parametrize("more", [8, 1], ids=["tma", "any"])
 def test_a_sparse_product_may_have_more_columns_than_a_grid_has_rows_of_tiles(block, more):
@@ -879,7 +879,7 @@ def test_a_sparse_product_may_have_more_columns_than_a_grid_has_rows_of_tiles(bl
     assert worst_error(kernel.launch(inputs)[:, -300:], kernel.reference(inputs)[:, -300:]) < 8e-3
 
 
-@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
 def test_a_product_of_few_tiles_is_right_where_only_rows_of_memory_are_whole(dtype):
     kernel = load_kernel("matmul")
@@ -1003,7 +1003,7 @@ def test_the_triton_kernels_are_right_by_its_interpreter():
     """The numbers alone: what the compiler makes of them only a GPU can tell."""
     pytest.importorskip("triton", reason=NO_TRITON)
     pytest.importorskip("numpy")
-    done = subprocess.run([sys.executable, str(INTERPRETED)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, str(INTERPRETED)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 23

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -350,15 +351,39 @@ def test_the_server_of_mps_is_not_counted_as_another_program_and_its_clients_are
     gpu._connect.cache_clear()
 
 
+@pytest.fixture
+def watch_reads(monkeypatch):
+    """Let NVML report one state; return a function that waits until a watch has read it, from now on."""
+    reads = threading.Semaphore(0)
+
+    def play(state):
+        def query_state(*_):
+            reads.release()
+            return state
+
+        monkeypatch.setattr(gpu, "query_state", query_state)
+        return wait
+
+    def wait():
+        while reads.acquire(blocking=False):
+            pass
+        assert all(reads.acquire(timeout=60) for _ in range(2))  # the first may have begun before
+
+    return play
+
+
 class OneAnswer:
-    """A worker that timed a case for 30 ms in the process 10."""
+    """A worker that timed a case in the process 10 while the GPU was watched."""
 
     traced = False
+
+    def __init__(self, wait):
+        self.wait = wait
 
     def ask(self, request, timeout_s):
         del request, timeout_s
         started = time.monotonic()
-        time.sleep(0.03)
+        self.wait()
         window = [started, time.monotonic()]
         return {"seconds": [1e-5], "launches": 100, "method": "cuda-graph", "window": window, "pid": 10}
 
@@ -372,22 +397,27 @@ class OneAnswer:
     ],
     ids=["alone", "a-program-came", "an-idle-one-works"],
 )
-def test_a_process_held_against_a_baseline_knows_what_disturbed_it(monkeypatch, tmp_path, pids, working, said):
-    monkeypatch.setattr(gpu, "query_state", lambda *_: state_with(*pids))
+def test_a_process_held_against_a_baseline_knows_what_disturbed_it(
+    monkeypatch, watch_reads, tmp_path, pids, working, said
+):
+    wait = watch_reads(state_with(*pids))
     monkeypatch.setattr(gpu, "query_working", lambda *_: working)
     conditions = Conditions("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", other_programs=frozenset({5}))
     job = select_jobs((a_spec(),), [], ["cuda"])[0]
-    ((_, replicate),) = Machine(conditions, OneAnswer(), None).time([job], batch=0, turn=0)
+    ((_, replicate),) = Machine(conditions, OneAnswer(wait), None).time([job], batch=0, turn=0)
 
     assert replicate.disturbed == said
 
 
 class OneProgram:
-    """Programs that were run once each, and what came of it."""
+    """Programs that were run once each while the GPU was watched, and what came of it."""
+
+    def __init__(self, wait):
+        self.wait = wait
 
     def time(self, job, batch):
         del job
-        time.sleep(0.03)
+        self.wait()
         return Replicate((1e-3,), 1, "nsys-kernel-sum", batch)
 
     def pair(self, job, root):
@@ -397,14 +427,14 @@ class OneProgram:
     control = pair
 
 
-def test_a_program_knows_that_the_gpu_slowed_down_and_who_worked_beside_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(gpu, "query_state", lambda *_: state_with(10, 77, reasons=("hw-thermal", "sw-power-cap")))
+def test_a_program_knows_that_the_gpu_slowed_down_and_who_worked_beside_it(monkeypatch, watch_reads, tmp_path):
+    wait = watch_reads(state_with(10, 77, reasons=("hw-thermal", "sw-power-cap")))
     monkeypatch.setattr(gpu, "query_working", lambda *_: (gpu.Process(5, "python"),))
     conditions = Conditions("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", other_programs=frozenset({5}))
     spec = a_spec("app", entry="", program=Program("command", ("./app",)))
     job = select_jobs((spec,), [], ["cuda"])[0]
     side = SimpleNamespace(kernels={"app": spec}, root=tmp_path, worker=SimpleNamespace(rest=lambda: None))
-    lab = Machine(conditions, side.worker, OneProgram(), base=SimpleNamespace(side=side, twin=side))
+    lab = Machine(conditions, side.worker, OneProgram(wait), base=SimpleNamespace(side=side, twin=side))
     ((_, replicate),) = lab.time([job], batch=0, turn=0)
     ((_, pair),) = lab.pairs([job], 0)
 

@@ -82,7 +82,7 @@ def table(tmp_path, bare_python, monkeypatch):
                     (root / spec.folder / spec.entry).write_text(text)
                 made = Telling(bare_python, dict(os.environ), tmp_path, name, told=[] if told is None else told)
                 sides.append(Side(name, root, specs, stack.enter_context(made)))
-            return TurnTaking(tuple(sides), gpu_uuid=None, timeout_s=lambda _: 30.0, **more)
+            return TurnTaking(tuple(sides), gpu_uuid=None, timeout_s=lambda _: 300.0, **more)
 
         yield seat
 

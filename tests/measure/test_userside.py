@@ -616,10 +616,9 @@ def test_inputs_are_of_other_work_by_the_shapes_and_types_of_their_arrays_alone(
     assert len({one, *(hashed(other, 8, Odd()) for other in others), hashed(torch.zeros(2, 3), 8)}) == 6
 
 
+@pytest.mark.gpu
 def test_a_kernel_that_works_in_place_has_one_hash_however_often_it_ran_and_no_memory_is_kept(tmp_path):
     torch = pytest.importorskip("torch")
-    if torch.cuda.device_count() == 0:
-        pytest.skip("needs a GPU")
     (tmp_path / "kernel.py").write_text(IN_PLACE)
     (tmp_path / "kernel.cu").write_text(SCALE)
     case = Case({"device": "cuda", "entry": str(tmp_path / "kernel.py"), "target": "launch", "params": {}})

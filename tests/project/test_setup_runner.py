@@ -61,7 +61,7 @@ def host(tmp_path):
 def setup(host, *arguments):
     environ = {"PATH": str(host / "bin"), "HOST": str(host), "SETUP_RUNNER_ROOT": str(host), "HOME": os.environ["HOME"]}
     argv = [host / "bin/bash", ROOT / "scripts/setup-runner.sh", *arguments]
-    return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
 
 
 def files(host):
