@@ -62,6 +62,7 @@ if "ci_perf" not in sys.modules:
     expose_package()
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, load_entry, torch_or_none  # noqa: E402
+from ci_perf.userside.stages import stage, take_spent  # noqa: E402
 from ci_perf.userside.stopwatch import alike, measure, ready, turn  # noqa: E402
 from ci_perf.userside.verify import verify  # noqa: E402
 
@@ -217,12 +218,14 @@ def answer_to(line: str) -> Answer:
     """Do what a request asks for; whatever a kernel throws becomes an answer."""
     try:
         request = json.loads(line)
-        return {"ok": True, **OPERATIONS[request["op"]](request)}
+        answer = OPERATIONS[request["op"]](request)
+        return {"ok": True, "spent": take_spent(), **answer}
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit of a kernel must not end the worker unanswered
         return {
             "ok": False,
+            "spent": take_spent(),
             "code": code_of(error),
             "message": encodable(message_of(error)),
             "detail": encodable(traceback.format_exc()[-6000:]),
@@ -349,12 +352,18 @@ def serve_template(entry: str, requests: Any, answers: Any) -> None:
     """Import an entry, say whether forks of this process can use CUDA, and answer each request from one."""
     # Otherwise torch.cuda.is_available(), which many packages call when they are imported, initializes the driver.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    with contextlib.suppress(Exception):  # the process of the case meets the error again, and reports it
+    with contextlib.suppress(Exception), stage("import"):  # the process of the case meets the error, and reports it
         load_entry(entry)
     usable = not driver_initialized() and threading.active_count() == 1
     reply(answers, USABLE if usable else "not usable\n")
     if usable:
-        answer_from_processes(requests, answers, lambda _: Fork((requests.fileno(), answers.fileno())))
+
+        def start(_: Request) -> Fork:
+            process = Fork((requests.fileno(), answers.fileno()))
+            take_spent()  # the first process reports the time of the import
+            return process
+
+        answer_from_processes(requests, answers, start)
 
 
 def driver_initialized() -> bool:

@@ -12,6 +12,8 @@ import re
 import sys
 from typing import Any
 
+from ci_perf.userside.stages import stage
+
 Request = dict[str, Any]
 Answer = dict[str, Any]
 
@@ -94,11 +96,16 @@ class Case:
         self.device = request["device"]
         if self.device == "cpu":
             leave_cores_free()
-        self.module = load_entry(request["entry"])
+        with stage("import"):
+            self.module = load_entry(request["entry"])
         if not callable(getattr(self.module, request["target"], None)):
             raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
         self.function = getattr(self.module, request["target"])
-        self.inputs = self.fresh_inputs()
+        with stage("context"):
+            self.synchronize()
+        with stage("inputs"):
+            self.inputs = self.fresh_inputs()
+            self.synchronize()
 
     def fresh_inputs(self) -> Any:
         """Make the inputs anew: the same ones, as the seed is the same."""

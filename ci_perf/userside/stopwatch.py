@@ -14,6 +14,7 @@ from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, release
 from ci_perf.userside.cupti import CuptiError
 from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
+from ci_perf.userside.stages import stage
 from ci_perf.userside.timers import LADDER, ColdTimer, CpuTimer, EventTimer, GraphTimer, warm_up
 
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
@@ -37,22 +38,28 @@ class Stopwatch:
     def __init__(self, request: Request) -> None:
         self.case = Case(request)
         self.device = self.case.device
-        self.inputs = inputs_hash(self.case) if request.get("identify") else None
-        self.shapes = shapes_hash(self.case)
-        release_memory()  # what hashing took is no part of what a placement takes
-        pristine, held = self._copy_of_inputs(request)
-        self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
-        self.case.synchronize()
+        with stage("hash"):
+            self.inputs = inputs_hash(self.case) if request.get("identify") else None
+            self.shapes = shapes_hash(self.case)
+            release_memory()  # what hashing took is no part of what a placement takes
+        with stage("copy"):
+            pristine, held = self._copy_of_inputs(request)
+        with stage("first launch"):
+            self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
+            self.case.synchronize()
         self.printed = printed_bytes()
         self._pristine = pristine
         self._spacers: list[Any] = []
         self.placements = min(request.get("placements", 1), self._most_placements(held)) if pristine else 1
-        self.timers = [choose_timer(self.case)]
+        with stage("timer"):
+            self.timers = [choose_timer(self.case)]
         self.planted = exact_fraction(request.get("planted") or 0.0)
         identify = request.get("identify") and isinstance(self.timers[0], GraphTimer)
-        self.code = launch_hash(self.case, self.inputs) if identify else None
-        warm_up(self.timers[0], ESTIMATE_S[self.device])
-        self.per_launch = self.timers[0].seconds(1)
+        with stage("hash"):
+            self.code = launch_hash(self.case, self.inputs) if identify else None
+        with stage("warm-up"):
+            warm_up(self.timers[0], ESTIMATE_S[self.device])
+            self.per_launch = self.timers[0].seconds(1)
         least = request.get("least_s") or SAMPLE_S[self.device]
         count = min(c for c in LADDER if c * self.per_launch >= least or c >= self.timers[0].most)
         step = self.planted.denominator
@@ -107,9 +114,10 @@ class Stopwatch:
         A planted slowdown adds to the launches that are really made.
         """
         self.count = count
-        self._place(placements)
-        for timer in self.timers:
-            timer.prepare(self.really)
+        with stage("prepare"):
+            self._place(placements)
+            for timer in self.timers:
+                timer.prepare(self.really)
 
     @property
     def really(self) -> int:
@@ -125,8 +133,9 @@ class Stopwatch:
         """Take samples back to back; say from when to when."""
         timer = self.timers[placement % len(self.timers)]
         started = time.monotonic()
-        seconds = timer.samples(samples)
-        self.case.synchronize()
+        with stage("rounds"):
+            seconds = timer.samples(samples)
+            self.case.synchronize()
         ended = time.monotonic()
         if printed_bytes() > self.printed:
             message = "the kernel printed to stdout while it was timed: the time would be that of printing"
@@ -194,7 +203,8 @@ def cupti_or(instead: Any, wanted: Any, case: Case) -> Any:
 def measure(request: Request) -> Answer:
     """Time one case: settle, warm up until steady, then take samples back to back."""
     watch = Stopwatch(request)
-    warm_up(watch.timers[0], WARM_UP_S[watch.device], batches=True)
+    with stage("warm-up"):
+        warm_up(watch.timers[0], WARM_UP_S[watch.device], batches=True)
     most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
     taken = watch.take(max(5, min(request.get("samples", 30), most)))
     return {**taken, **watch.facts(), "shapes": watch.shapes, "pid": os.getpid()}

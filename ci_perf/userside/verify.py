@@ -7,6 +7,7 @@ import sys
 from typing import Any, Callable
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
+from ci_perf.userside.stages import stage
 from ci_perf.userside.strides import filler, rearranged
 
 DEFAULT_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 2e-2}
@@ -22,7 +23,8 @@ def verify(request: Request) -> Answer:
     release_memory()
     case = Case(request)
     spare = copied(case.inputs)
-    reference = case.module.reference(case.inputs)
+    with stage("reference"):
+        reference = case.module.reference(case.inputs)
     if not leaves(reference):
         raise Wrong("wrong-output", "the reference returns no output: there is nothing to hold against it")
     for leaf in leaves(reference):
@@ -34,15 +36,18 @@ def verify(request: Request) -> Answer:
     spare += copied(spare[0]) if spare else []
     renew(case, spare)
     try:
-        poison(case.launch(), case.inputs)
+        with stage("first launch"):
+            poison(case.launch(), case.inputs)
+            case.synchronize()
     except ValueError:
         if not request.get("may_refuse"):
             raise
         return {"error": 0.0, "tolerance": 0.0, "checked": "refused", "cost": case.cost()}
-    renew(case, spare)
-    output = case.launch()
-    case.synchronize()
-    error, tolerance = compare(output, reference, request.get("tolerance", {}), request["params"].get("dtype"))
+    with stage("comparison"):
+        renew(case, spare)
+        output = case.launch()
+        case.synchronize()
+        error, tolerance = compare(output, reference, request.get("tolerance", {}), request["params"].get("dtype"))
     answer = {"error": error, "tolerance": tolerance, "checked": "launch", "cost": case.cost()}
     if not error <= tolerance:
         raise Wrong("wrong-output", f"largest error against the reference is {error:.3g}, allowed is {tolerance:.3g}")

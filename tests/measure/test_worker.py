@@ -691,3 +691,10 @@ def test_a_kernel_whose_import_uses_cuda_is_imported_by_each_process(bare_python
 
     assert [answer["checked"] for answer in answers] == ["launch"] * 3
     assert len((tmp_path / "imports").read_text().split()) == 3
+
+
+def test_an_answer_says_where_its_time_went(worker, kernel):
+    spent = ask(worker, kernel("import time\ntime.sleep(0.2)\n"), "time")["spent"]
+
+    assert {"import", "inputs", "first launch", "warm-up", "rounds"} <= spent.keys()
+    assert spent["import"] >= 0.2
