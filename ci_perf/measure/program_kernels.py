@@ -85,7 +85,7 @@ class TracedPrograms:
         wanted = [fill(pattern, job.params) for pattern in job.spec.ranges]
         patterns = [fill(pattern, job.params) for pattern in job.spec.kernels]
         try:
-            kernels = counted_kernels(timeline, wanted, patterns, lambda names: nsys.read_inside(sqlite, names))
+            kernels = counted_kernels(timeline, wanted, patterns)
         except ProfileError as error:
             raise ProgramFailed("no-kernels", str(error), completed.output) from None
         ranges = chosen_ranges(timeline, wanted)

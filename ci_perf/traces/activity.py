@@ -5,6 +5,7 @@ is no time of its own.
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
@@ -29,6 +30,7 @@ class Call:
     thread: int
     correlation: tuple[int, int] | None = None
     """Process and number; GPU work that the call started has the same."""
+    process: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,18 @@ def measure(start: int, end: int, calls: Sequence[Call], work: Sequence[Work]) -
     )
 
 
-def measure_all(calls: Sequence[Call], work: Sequence[Work]) -> Activity | None:
-    """Sum up a whole trace, from its first event to its last; None where it has no event."""
+def begun(calls: Sequence[Call], start: int, end: int) -> Sequence[Call]:
+    """Return the calls that any thread began in a range; `calls` are sorted by their start."""
+    first = bisect_left(calls, start, key=lambda call: call.start)
+    return calls[first : bisect_right(calls, end, key=lambda call: call.start)]
+
+
+def whole(calls: Sequence[Call], work: Sequence[Work]) -> dict[str, Reading]:
+    """Return the metrics of a whole trace, from its first event to its last."""
     spans = [*((call.start, call.end) for call in calls), *((w.start, w.end) for w in work)]
-    return measure(min(s for s, _ in spans), max(e for _, e in spans), calls, work) if spans else None
+    if not spans:
+        return not_analysed("the trace holds no CUDA activity at all")
+    return readings(measure(min(s for s, _ in spans), max(e for _, e in spans), calls, work))
 
 
 def add(activities: Iterable[Activity]) -> Activity:

@@ -8,10 +8,10 @@ import gzip
 import json
 import re
 import statistics
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ _COPY = re.compile(r"Memcpy (\w)to(\w)(?: \((\w+) -> (\w+)\))?")
 _KINDS = {"HD": "host-to-device", "DH": "device-to-host", "DD": "device-to-device"}
 _OF_THE_HOST = ("host_name", "traceName", "trace_id")
 _LOCAL = "local memory per thread"
+_NO_KERNEL = "no kernel was traced: another profiler may hold CUPTI, or none was launched"
 LARGEST = 1 << 30
 """Bytes of a trace that are read: JSON takes ten times its size in memory."""
 
@@ -70,28 +71,51 @@ def parse(document: Mapping[str, Any]) -> ChromeTrace:
     calls = sorted((_call(event) for event in events if event.get("cat") in _CALLS), key=lambda call: call.start)
     kernels = [event for event in events if event.get("cat") == "kernel"]
     work = [*(_work("kernel", event) for event in kernels), *_copies(events)]
-    ranges = [event for event in events if event.get("cat") == "user_annotation"]
-    attributed = {id(event): _inside(event, calls) for event in ranges}
-    correlations = {key: {call.correlation for call in mine} for key, mine in attributed.items()}
-    names = list(dict.fromkeys(event["name"] for event in sorted(ranges, key=lambda event: event["ts"])))
-    grouped = {name: [event for event in ranges if event["name"] == name] for name in names}
-    found = []
-    metrics = {}
-    for name, instances in grouped.items():
-        started = set[tuple[int, int] | None]().union(*(correlations[id(event)] for event in instances)) - {None}
-        found.append(_range(name, len(instances), [k for k in kernels if _correlation(k) in started]))
-        metrics[name] = activity.readings(
-            activity.add(
-                activity.measure(
-                    *_span(event), attributed[id(event)], [w for w in work if w.correlation in correlations[id(event)]]
-                )
-                for event in instances
-            )
-        )
-    timeline = _timeline(document, kernels, work, found)
-    launches = sum(bool(_LAUNCH.match(call.name)) for call in calls)
-    timeline = replace(timeline, launches=launches, nvtx_count=len(ranges), api=_api(calls))
-    return ChromeTrace(timeline, metrics, _whole(calls, work))
+    ranges: dict[str, list[_Range]] = {}
+    for event in sorted((e for e in events if e.get("cat") == "user_annotation"), key=lambda event: event["ts"]):
+        ranges.setdefault(event["name"], []).append(_Range(_span(event), activity.begun(calls, *_span(event))))
+
+    def inside(names: Iterable[str]) -> tuple[KernelStats, ...]:
+        started = {number for name in set(names) for found in ranges.get(name, ()) for number in found.correlations}
+        return _stats([kernel for kernel in kernels if _correlation(kernel) in started])
+
+    metrics = {name: activity.readings(activity.add(r.activity(work) for r in found)) for name, found in ranges.items()}
+    timeline = Timeline(
+        tool_version=None,
+        schema_version=str(document["schemaVersion"]) if "schemaVersion" in document else None,
+        devices=tuple(map(_gpu, document.get("deviceProperties", ()))),
+        kernel_count=len(kernels),
+        kernel_total_ns=sum(end - start for start, end in map(_span, kernels)),
+        kernel_busy_ns=_busy(kernels),
+        graph_count=0,
+        graph_total_ns=0,
+        copies=tuple(_copy_stats(work)),
+        memset_count=sum(w.kind == "memset" for w in work),
+        nvtx_count=sum(map(len, ranges.values())),
+        api=_api(calls),
+        kernels=_stats(kernels),
+        ranges=tuple(RangeStats(name, len(found), partial(inside, [name])) for name, found in ranges.items()),
+        inside=inside,
+        launches=sum(bool(_LAUNCH.match(call.name)) for call in calls),
+        warnings=() if kernels else (_NO_KERNEL,),
+    )
+    return ChromeTrace(timeline, metrics, activity.whole(calls, work))
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A range, and the calls that were made in it."""
+
+    span: tuple[int, int]
+    calls: Sequence[Call]
+
+    @property
+    def correlations(self) -> set[tuple[int, int]]:
+        return {call.correlation for call in self.calls if call.correlation}
+
+    def activity(self, work: Sequence[Work]) -> activity.Activity:
+        started = self.correlations
+        return activity.measure(*self.span, self.calls, [w for w in work if w.correlation in started])
 
 
 def add_local_memory(document: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -112,11 +136,6 @@ def merge(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
             arrow = event.get("ph") in {"s", "t", "f"} and isinstance(event.get("id"), int)
             merged["traceEvents"].append({**event, "id": event["id"] + (index << 32)} if arrow else event)
     return merged
-
-
-def _whole(calls: Sequence[Call], work: Sequence[Work]) -> dict[str, Reading]:
-    whole = activity.measure_all(calls, work)
-    return activity.readings(whole) if whole else activity.not_analysed("the trace holds no CUDA activity at all")
 
 
 def _span(event: Mapping[str, Any]) -> tuple[int, int]:
@@ -150,41 +169,12 @@ def _copies(events: Sequence[Mapping[str, Any]]) -> Iterator[Work]:
             yield _work(kind, event, size, (None if None in memories else "Pageable" in memories) if crosses else False)
 
 
-def _inside(event: Mapping[str, Any], calls: Sequence[Call]) -> list[Call]:
-    """Return the calls that any thread made during a range; `calls` are sorted by their beginning."""
-    start, end = _span(event)
-    first = bisect_left(calls, start, key=lambda call: call.start)
-    return list(calls[first : bisect_right(calls, end, key=lambda call: call.start)])
-
-
-def _timeline(
-    document: Mapping[str, Any],
-    kernels: Sequence[Mapping[str, Any]],
-    work: Sequence[Work],
-    ranges: Sequence[RangeStats],
-) -> Timeline:
-    gpus = tuple(_gpu(device) for device in document.get("deviceProperties", ()))
-    busy: dict[int, list[tuple[int, int]]] = defaultdict(list)
+def _busy(kernels: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Return the time during which at least one kernel ran, by device."""
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for kernel in kernels:
-        busy[_args(kernel).get("device", 0)].append(_span(kernel))
-    warnings = () if kernels else ("no kernel was traced: another profiler may hold CUPTI, or none was launched",)
-    return Timeline(
-        tool_version=None,
-        schema_version=str(document["schemaVersion"]) if "schemaVersion" in document else None,
-        devices=gpus,
-        kernel_count=len(kernels),
-        kernel_total_ns=sum(end - start for start, end in map(_span, kernels)),
-        kernel_busy_ns={device: activity.union(spans)[0] for device, spans in sorted(busy.items())},
-        graph_count=0,
-        graph_total_ns=0,
-        copies=tuple(_copy_stats(work)),
-        memset_count=sum(1 for w in work if w.kind == "memset"),
-        nvtx_count=0,
-        api={},
-        kernels=_stats(kernels),
-        ranges=tuple(ranges),
-        warnings=warnings,
-    )
+        spans[_args(kernel).get("device", 0)].append(_span(kernel))
+    return {device: activity.union(found)[0] for device, found in sorted(spans.items())}
 
 
 def _copy_stats(work: Sequence[Work]) -> Iterator[CopyStats]:
@@ -207,18 +197,6 @@ def _gpu(device: Mapping[str, Any]) -> Gpu:
     major, minor = device.get("computeMajor"), device.get("computeMinor")
     capability = None if major is None or minor is None else f"{major}.{minor}"
     return Gpu(device.get("id"), device.get("name", "?"), capability, device.get("numSms"))
-
-
-def _range(name: str, instances: int, kernels: Sequence[Mapping[str, Any]]) -> RangeStats:
-    durations = [end - start for start, end in map(_span, kernels)]
-    return RangeStats(
-        name=name,
-        instances=instances,
-        kernels=_stats(kernels),
-        count=len(kernels),
-        total_ns=sum(durations),
-        median_ns=statistics.median(durations) if durations else None,
-    )
 
 
 def _stats(kernels: Sequence[Mapping[str, Any]]) -> tuple[KernelStats, ...]:

@@ -1,6 +1,6 @@
 """A program's trace as one number: the GPU kernels that count, summed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ci_perf.traces.attribution import counts, inside
 from ci_perf.traces.timeline import KernelStats, RangeStats, Timeline, hidden_by_graphs
@@ -9,30 +9,24 @@ from ci_perf.values.errors import ProfileError
 _SHOWN = 5
 
 
-def counted_kernels(
-    timeline: Timeline,
-    ranges: Sequence[str],
-    patterns: Sequence[str],
-    read_inside: Callable[[Sequence[str]], Sequence[KernelStats]],
-) -> tuple[KernelStats, ...]:
+def counted_kernels(timeline: Timeline, ranges: Sequence[str], patterns: Sequence[str]) -> tuple[KernelStats, ...]:
     """Return the kernels that count, or raise a ProfileError that says why there are none.
 
     A kernel counts if a pattern matches its name and it was launched inside an NVTX range whose whole name a pattern of
-    `ranges` matches; without patterns all do. `read_inside` reads the trace again for the kernels inside ranges of
-    several names, where the sum over the names would count a kernel twice that lies in two of them.
+    `ranges` matches; without patterns all do.
     """
     if not timeline.has_kernel_data:
         raise ProfileError("; ".join(timeline.warnings) or "no kernel was traced")
     if timeline.graph_count:
         raise ProfileError(hidden_by_graphs(timeline.graph_count))
-    kernels: Sequence[KernelStats] = timeline.kernels
+    kernels = timeline.kernels
     if ranges:
         chosen = chosen_ranges(timeline, ranges)
         if not chosen:
             raise ProfileError(
                 f"no NVTX range is called {listed(ranges)}; the trace has {listed([r.name for r in timeline.ranges])}"
             )
-        kernels = chosen[0].kernels if len(chosen) == 1 else read_inside([r.name for r in chosen])
+        kernels = timeline.inside([found.name for found in chosen])
     found = tuple(kernel for kernel in kernels if counts(kernel.name, patterns))
     if not found:
         inside = f" inside {listed(ranges)}" if ranges else ""

@@ -1,10 +1,9 @@
 """What an nsys trace holds: integer nanoseconds, bytes, counts."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import overload
 
 DIAGNOSTIC = "diagnostic: "
 """How a warning begins that quotes nsys."""
@@ -48,55 +47,31 @@ class KernelStats:
     local_per_thread: int | None = None
 
 
-class Listed(Sequence[KernelStats]):
-    """Kernels that are listed when someone looks: a trace has hundreds of thousands in its ranges, and few are read."""
-
-    def __init__(self, listing: Callable[[], tuple[KernelStats, ...]]) -> None:
-        """Take what lists them."""
-        self._listing = listing
-
-    @cached_property
-    def _kernels(self) -> tuple[KernelStats, ...]:
-        return self._listing()
-
-    @overload
-    def __getitem__(self, index: int) -> KernelStats: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[KernelStats, ...]: ...
-    def __getitem__(self, index: int | slice) -> KernelStats | tuple[KernelStats, ...]:
-        return self._kernels[index]
-
-    def __len__(self) -> int:
-        return len(self._kernels)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            self._kernels == other
-            if isinstance(other, tuple)
-            else self is other or (isinstance(other, Listed) and self._kernels == other._kernels)
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._kernels)
-
-    def __repr__(self) -> str:
-        return repr(self._kernels)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RangeStats:
-    """The kernels that were launched inside the NVTX ranges of one name, wherever the GPU ran them."""
+    """The NVTX ranges of one name, and the kernels that were launched inside them, wherever the GPU ran these."""
 
     name: str
     """`domain@name` outside the default domain."""
     instances: int
     """How many ranges have this name."""
-    kernels: Sequence[KernelStats]
-    count: int
-    """Executions of all kernels."""
-    total_ns: int
-    median_ns: float | None
-    """Over all executions of all kernels; None where there are none."""
+    _list_kernels: Callable[[], tuple[KernelStats, ...]] = field(repr=False, compare=False)
+    """Lists the kernels when someone looks: a trace has hundreds of thousands in its ranges, and few are read."""
+
+    @cached_property
+    def kernels(self) -> tuple[KernelStats, ...]:
+        """The longest total first."""
+        return self._list_kernels()
+
+    @property
+    def count(self) -> int:
+        """Executions of all kernels."""
+        return sum(kernel.count for kernel in self.kernels)
+
+    @property
+    def total_ns(self) -> int:
+        """The sum over all executions of all kernels."""
+        return sum(kernel.total_ns for kernel in self.kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +128,8 @@ class Timeline:
     """The longest total first."""
     ranges: tuple[RangeStats, ...]
     """In the order in which the names first occur."""
+    inside: Callable[[Iterable[str]], tuple[KernelStats, ...]] = field(repr=False, compare=False)
+    """Lists the kernels launched inside any range of these names, each once however many ranges it lies in."""
     launches: int = 0
     """Successful calls that launch one kernel each, whether or not the kernel is in the trace."""
     processes: tuple[ProcessStats, ...] = ()

@@ -175,15 +175,14 @@ def test_a_database_that_another_program_is_not_done_with_is_refused(tmp_path):
     assert document(path)["kernel_count"] == 0
 
 
-def test_a_view_in_place_of_a_table_is_refused(tmp_path):
+def test_a_view_in_place_of_a_table_is_read(tmp_path):
     path = tmp_path / "t.sqlite"
     path.write_bytes(TRACE.read_bytes())
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO mine")
         database.execute("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM mine")
-    result = inspect(path)
 
-    assert (result.exit_code, "have no numbers" in result.stderr) == (2, True), result.output
+    assert document(path) == document(TRACE)
 
 
 def test_an_export_that_holds_nothing_is_refused(tmp_path):

@@ -1,20 +1,15 @@
 """Nsight Systems: the command that traces, and the readers of what it wrote.
 
-activity  what a program did in a range, call by call
-calls     goes over the API calls, and finds the launch of a kernel
-columns   columns of integers out of SQLite, many rows at a time
-database  reads an exported trace
-kernels   goes over the kernels of a trace of any length
-pool      asks a large trace through several processes
-ranges    says which ranges are open at a launch
-scan      such a process; started by path, stands alone
-schema    gives every version's tables one shape
-scrub     removes environments from an export
-tally     sums and medians of kernels
-tool      its command and its complaints
+tool      its commands and its complaints
+views     opens an exported trace, and gives every version's tables one shape
+kernels   kernels and the calls that launched them, as columns
+ranges    NVTX ranges, and the kernels that were launched inside them
+reader    the trace as a Timeline
 warnings  what a trace does not hold
+activity  what a program did in a range, call by call
+scrub     removes environments from an export
 """
 
-from ci_perf.traces.nsys.tool import command, diagnose, export_command, read_inside, read_timeline
+from ci_perf.traces.nsys.tool import command, diagnose, export_command, read_timeline
 
-__all__ = ["command", "diagnose", "export_command", "read_inside", "read_timeline"]
+__all__ = ["command", "diagnose", "export_command", "read_timeline"]

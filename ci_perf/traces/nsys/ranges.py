@@ -1,12 +1,30 @@
-"""Which NVTX ranges are open when a thread makes a call: the times at which that changes, for each thread."""
+"""The NVTX ranges of a trace, and the kernels that were launched inside them."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from ci_perf.traces.nsys.columns import Ints
+from ci_perf.traces.nsys.kernels import Calls, Ints, Kernels, disjoint
+
+NEVER = (1 << 63) - 1
+"""The end of a range that was never closed: it lasts to the end of the trace."""
+
+# 59 push/pop, 60 start/end, 70 and 71 the same from a text file, 75 the creation of a domain.
+_RANGES = f"""
+    SELECT
+        CASE WHEN nvtx.domainId = 0 THEN '' ELSE COALESCE(domain.name, nvtx.domainId) || '@' END
+            || COALESCE(nvtx.text, string.value, '') AS name,
+        nvtx.start, COALESCE(nvtx.end, {NEVER}), nvtx.globalTid, nvtx.pid, nvtx.eventType IN (60, 71)
+    FROM nvtx LEFT JOIN string ON string.id = nvtx.textId LEFT JOIN (
+        SELECT nvtx.pid, nvtx.domainId, MIN(COALESCE(nvtx.text, string.value)) AS name
+        FROM nvtx LEFT JOIN string ON string.id = nvtx.textId WHERE eventType = 75 GROUP BY 1, 2
+    ) AS domain ON domain.pid = nvtx.pid AND domain.domainId = nvtx.domainId
+    WHERE nvtx.eventType IN (59, 60, 70, 71) ORDER BY nvtx.start, nvtx.end
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,92 +32,60 @@ class Range:
     """An NVTX range: its name, when it was open, and the threads that it covers."""
 
     name: str
+    """`domain@name` outside the default domain."""
     start: int
-    end: int | None
+    end: int
     thread: int
     process: int
     any_thread: bool
     """It covers all threads of its process."""
 
 
-Opened = tuple[int, ...]
-"""The numbers of the names of the ranges that are open, in order."""
+def read_ranges(database: sqlite3.Connection) -> Iterator[Range]:
+    """Read the ranges in the order in which they begin."""
+    return (Range(*row) for row in database.execute(_RANGES))
 
 
-@dataclass(slots=True)
-class Points:
-    """The points of time at which another set of ranges is open, numbered through, thread by thread."""
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """The kernels whose launch is in the trace, ordered by its thread and time."""
 
-    names: Mapping[str, int]
-    """The number of each name."""
-    by_thread: Mapping[int, Sequence[Range]]
-    by_process: Mapping[int, Sequence[Range]]
-    """Those of any thread."""
-    sets: dict[Opened, int] = field(default_factory=lambda: {(): 0})
-    """The number of each set of open ranges."""
-    set_at: list[int] = field(default_factory=list)
-    """By point: the set that is open from there on."""
-    process_at: list[int] = field(default_factory=list)
-    """By point: the process."""
-    _threads: dict[int, tuple[int, Ints]] = field(default_factory=dict)
-    """By thread: its first point, and the times of the others."""
+    kernels: Ints
+    """Places in `Kernels`."""
+    starts: Ints
+    """When each was launched."""
+    threads: Mapping[int, tuple[int, int]]
+    """Which places are those of a thread: the first, and the one after the last."""
+    threads_of: Mapping[int, Sequence[int]]
+    """By process."""
 
-    def knows(self, thread: int) -> bool:
-        """Say whether the points of a thread are there."""
-        return thread in self._threads
+    @classmethod
+    def of(cls, calls: Calls, kernels: Kernels) -> Self:
+        """Order the kernels."""
+        launched = np.flatnonzero(kernels.calls >= 0)
+        call = kernels.calls[launched]
+        order = np.lexsort((calls.starts[call], calls.threads[call]))
+        call = call[order]
+        names, first = np.unique(calls.threads[call], return_index=True)
+        ends = np.append(first, len(call))[1:]
+        threads_of = defaultdict(list)
+        for process, thread in zip(calls.processes[call[first]].tolist(), names.tolist(), strict=True):
+            threads_of[process].append(thread)
+        threads = dict(zip(names.tolist(), zip(first.tolist(), ends.tolist(), strict=True), strict=True))
+        return cls(launched[order], calls.starts[call], threads, threads_of)
 
-    def add(self, thread: int, process: int) -> None:
-        """Find the points of a thread."""
-        if self.knows(thread):
-            return
-        first = len(self.set_at)
-        times: list[int] = []
-        self.set_at.append(0)
-        opened: Counter[int] = Counter()
-        for at, name, change in self._changes(thread, process):
-            opened[name] += change
-            if not opened[name]:
-                del opened[name]
-            now = self.sets.setdefault(tuple(sorted(opened)), len(self.sets))
-            if times and times[-1] == at:
-                self.set_at[-1] = now
-            else:
-                times.append(at)
-                self.set_at.append(now)
-        self.process_at += [process] * (len(self.set_at) - first)
-        self._threads[thread] = first, np.array(times, dtype=np.int64)
-
-    def _changes(self, thread: int, process: int) -> list[tuple[int, int, int]]:
-        changes = []
-        for found in (*self.by_thread.get(thread, ()), *self.by_process.get(process, ())):
-            if found.end is None or found.end >= found.start:
-                changes.append((found.start, self.names[found.name], 1))
-                if found.end is not None:
-                    changes.append((found.end + 1, self.names[found.name], -1))
-        return sorted(changes)
-
-    def find(self, threads: Ints, starts: Ints) -> Ints:
-        """Return the point at which each call lies; `add` has had all of the threads."""
-        if (threads == threads[0]).all():
-            first, times = self._threads[int(threads[0])]
-            return np.searchsorted(times, starts, side="right") + first
-        found = np.empty(len(threads), dtype=np.int64)
-        for thread in np.unique(threads):
-            mine = threads == thread
-            first, times = self._threads[int(thread)]
-            found[mine] = np.searchsorted(times, starts[mine], side="right") + first
-        return found
-
-
-def points_of(ranges: Iterable[Range]) -> Points:
-    """Prepare for finding the points of any thread."""
-    names: dict[str, int] = {}
-    by_thread: dict[int, list[Range]] = {}
-    by_process: dict[int, list[Range]] = {}
-    for found in ranges:
-        names.setdefault(found.name, len(names))
-        if found.any_thread:
-            by_process.setdefault(found.process, []).append(found)
-        else:
-            by_thread.setdefault(found.thread, []).append(found)
-    return Points(names, by_thread, by_process)
+    def inside(self, ranges: Iterable[Range]) -> Ints:
+        """Return the kernels launched inside any of these ranges, each once."""
+        by_thread: dict[int, list[Range]] = defaultdict(list)
+        for found in ranges:
+            for thread in self.threads_of.get(found.process, ()) if found.any_thread else (found.thread,):
+                by_thread[thread].append(found)
+        begins, ends = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for thread, mine in by_thread.items():
+            first, end = self.threads.get(thread, (0, 0))
+            starts = self.starts[first:end]
+            begins.append(first + np.searchsorted(starts, [r.start for r in mine], side="left"))
+            ends.append(first + np.searchsorted(starts, [r.end for r in mine], side="right"))
+        spans = zip(*disjoint(np.concatenate(begins), np.concatenate(ends)), strict=True)
+        places = np.concatenate([begins[0], *(np.arange(*span) for span in spans)])
+        return np.take(self.kernels, places)

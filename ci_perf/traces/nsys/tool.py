@@ -1,11 +1,11 @@
 """Nsight Systems: the command that traces, the reader of the trace, and the reading of its complaints."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from ci_perf.traces import diagnosis
 from ci_perf.traces.diagnosis import Diagnosis, Symptom
-from ci_perf.traces.timeline import KernelStats, Timeline
+from ci_perf.traces.timeline import Timeline
 
 
 def command(nsys: str, target: Sequence[str], *, report: PurePath) -> tuple[str, ...]:
@@ -33,16 +33,9 @@ def export_command(nsys: str, report: PurePath, sqlite: PurePath) -> tuple[str, 
 
 def read_timeline(path: Path) -> Timeline:
     """Read an nsys export; a trace without kernels is a timeline whose `warnings` say why, not an error."""
-    from ci_perf.traces.nsys import database as nsys_sqlite  # numpy takes a tenth of a second
+    from ci_perf.traces.nsys import reader  # numpy takes a tenth of a second
 
-    return nsys_sqlite.read(path)
-
-
-def read_inside(path: Path, ranges: Iterable[str]) -> tuple[KernelStats, ...]:
-    """Return the kernels launched inside any NVTX range of these names, each once."""
-    from ci_perf.traces.nsys import database as nsys_sqlite
-
-    return nsys_sqlite.read_inside(path, ranges)
+    return reader.read(path)
 
 
 _SYMPTOMS = (

@@ -4,7 +4,9 @@ import re
 import sqlite3
 from collections.abc import Iterator
 
-from ci_perf.traces.nsys.kernels import Kernels
+import numpy as np
+
+from ci_perf.traces.nsys.kernels import Calls, Kernels
 from ci_perf.traces.timeline import DIAGNOSTIC, Timeline
 
 NEWEST_SCHEMA = 3
@@ -26,20 +28,20 @@ or baseline has.  So it is repeated only where several processes ran kernels, or
 """
 
 
-def warnings_of(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
-    """Yield what a reader must know of a trace; the views of `nsys_schema` are in the database."""
+def warnings_of(database: sqlite3.Connection, timeline: Timeline, calls: Calls, kernels: Kernels) -> Iterator[str]:
+    """Yield what a reader must know of a trace; `database` has the views of an export."""
     major = re.match(r"\d+", timeline.schema_version or "")
     if major and int(major[0]) > NEWEST_SCHEMA:
         yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
-    yield from _untraced(timeline, kernels)
-    yield from _unfinished(database, timeline, kernels)
+    yield from _untraced(timeline, calls, kernels)
+    yield from _unfinished(database, timeline)
     if timeline.graph_count:
         yield (
             f"{timeline.graph_count} CUDA graph launches were traced as a whole ({timeline.graph_total_ns} ns): their "
             "kernels are not listed; record with --cuda-graph-trace=node"
         )
-    if timeline.ranges and kernels.attributed < timeline.kernel_count:
-        lost = timeline.kernel_count - kernels.attributed
+    lost = int((kernels.calls < 0).sum())
+    if timeline.ranges and lost:
         yield f"{lost} of {timeline.kernel_count} kernels have no launch call in the trace, so no NVTX range has them"
     of_helpers = timeline.has_kernel_data and len(timeline.processes) == 1
     for (text,) in database.execute(_COMPLAINTS):
@@ -48,24 +50,26 @@ def warnings_of(database: sqlite3.Connection, timeline: Timeline, kernels: Kerne
         yield f"{DIAGNOSTIC}{' '.join(text.split())}"
 
 
-def _untraced(timeline: Timeline, kernels: Kernels) -> Iterator[str]:
-    launches, untraced = timeline.launches, kernels.untraced_launches
+def _untraced(timeline: Timeline, calls: Calls, kernels: Kernels) -> Iterator[str]:
     if not timeline.has_kernel_data:
         yield _why_empty(timeline)
         return
-    if untraced > 0:
-        yield f"{untraced} of {launches} kernel launches have no kernel in the trace: events were lost or cut off"
+    found = np.zeros(len(calls.launches), dtype=np.bool_)
+    found[kernels.calls[kernels.calls >= 0]] = True
+    if untraced := int((calls.launches & ~found).sum()):
+        of_all = f"{untraced} of {timeline.launches} kernel launches"
+        yield f"{of_all} have no kernel in the trace: events were lost or cut off"
     for process in timeline.processes:
         if process.launches and not process.kernel_count:
             yield f"none of the {process.launches} kernels that process {process.pid} launched is in the trace"
 
 
-def _unfinished(database: sqlite3.Connection, timeline: Timeline, kernels: Kernels) -> Iterator[str]:
-    if kernels.unfinished:
-        yield f"{kernels.unfinished} kernels have no end in the trace and were left out"
-    ((copies,),) = database.execute("SELECT COUNT(*) FROM any_copy")
-    if lost := copies - sum(copy.count for copy in timeline.copies):
-        yield f"{lost} memory copies have no end in the trace and were left out"
+def _unfinished(database: sqlite3.Connection, timeline: Timeline) -> Iterator[str]:
+    finished = {"kernels": timeline.kernel_count, "memory copies": sum(copy.count for copy in timeline.copies)}
+    for (what, count), view in zip(finished.items(), ("any_kernel", "any_copy"), strict=True):
+        ((rows,),) = database.execute(f"SELECT COUNT(*) FROM {view}")  # noqa: S608
+        if rows > count:
+            yield f"{rows - count} {what} have no end in the trace and were left out"
 
 
 def _why_empty(timeline: Timeline) -> str:

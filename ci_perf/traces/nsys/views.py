@@ -1,16 +1,18 @@
-"""The tables of an nsys export, given one shape whatever version of nsys wrote them.
+"""Opens an nsys export, and gives its tables one shape whatever version of nsys wrote them.
 
-Tables and columns come, go and change their names, and a table exists only if it has rows. So each is looked at once,
+Tables and columns come, go and change their names, and a table exists only if it has rows. So each is looked up once,
 to make a temporary view that every query can rely on. Only the tables named here are read: others hold the
 environment of the traced process.
 """
 
 import re
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ci_perf.traces import filetype
 from ci_perf.values.errors import ProfileError
 
 
@@ -21,7 +23,7 @@ class _View:
     tables: Sequence[str]
     """Names under which the table is known; the last one that exists wins."""
     columns: Mapping[str, str]
-    """What stands in for a column that is missing or null; empty: no trace is without it."""
+    """What replaces a column that is missing or null; empty: every trace has the column."""
     where: str = "1"
 
 
@@ -68,12 +70,32 @@ _VIEWS = {
 }
 
 
-def create_views(database: sqlite3.Connection, path: Path) -> list[str]:
-    """Create one view per entry of `_VIEWS`, each with a column `pid`; a table that is missing is an empty view.
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open an export with one view for each entry of `_VIEWS`; a damaged file or other data is a ProfileError.
 
-    Return the statements, which give another connection to the trace the same views.
+    Every view has a column `pid`. A table that is missing is an empty view.
     """
-    statements = []
+    head = filetype.read_head(path)
+    if not head.startswith(filetype.SQLITE_MAGIC):
+        raise filetype.refusal(path, "an nsys export", head)
+    try:
+        with closing(sqlite3.connect(filetype.database_uri(path), uri=True)) as database:
+            # NOTE: nsys <= 2022 stores binary messages in text columns
+            database.text_factory = lambda raw: raw.decode(errors="replace")
+            _create_views(database, path)
+            yield database
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: the schema of a damaged file
+        if str(error).startswith(("no such", "ambiguous", "near ")):
+            raise  # a mistake in a query, not in the file
+        raise ProfileError(f"{path}: {error}", hint="the export is damaged or cut off; export it again") from None
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:  # SQLite keeps text in a column of numbers
+        raise ProfileError(
+            f"{path}: a table holds values that nsys does not write ({error})", hint="export the trace again"
+        ) from error
+
+
+def _create_views(database: sqlite3.Connection, path: Path) -> None:
     tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
     if not any(re.match(r"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|NVTX_EVENTS|(EXPORT_)?META_DATA", name) for name in tables):
         held = ", ".join(sorted(tables)[:8]) or "none"
@@ -88,35 +110,20 @@ def create_views(database: sqlite3.Connection, path: Path) -> list[str]:
         missing = [column for column, default in view.columns.items() if not default and column not in present]
         if table and missing:
             raise ProfileError(f"{path}: the table {table} has no column {missing[0]}", hint="export the trace again")
-        numbered = table is not None and name in {"kernel", "any_kernel", "api"}
-        if numbered and not _has_row_numbers(database, str(table)):
-            raise ProfileError(f"{path}: the rows of {table} have no numbers", hint="export the trace again")
         if name == "kernel":
             has_pid = "globalPid" in present
         columns = [_column(column, default, present) for column, default in view.columns.items()]
         columns.append(f"{_pid(present, has_pid)} AS pid")
-        columns += ["rowid AS place"] if numbered else ["NULL AS place"]
         source = f'FROM main."{table}" WHERE {view.where}' if table else "WHERE 0"
-        statements.append(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
-        database.execute(statements[-1])
-    return statements
-
-
-def _has_row_numbers(database: sqlite3.Connection, table: str) -> bool:
-    """Say whether this is a table as nsys makes them: no view, and not WITHOUT ROWID."""
-    try:
-        row = database.execute(f'SELECT rowid FROM "{table}" LIMIT 1').fetchone()  # noqa: S608 - out of sqlite_master
-    except sqlite3.OperationalError:
-        return False
-    return row is None or row[0] is not None
+        database.execute(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
 
 
 def _column(column: str, default: str, present: Mapping[str, bool]) -> str:
-    """Return the column; `present` says of each that exists whether it is declared never to be null."""
-    stand_in = default or "NULL"
-    if present.get(column) or (column in present and stand_in == "NULL"):
+    """Return the column; `present` says of each column of the table whether it is declared NOT NULL."""
+    replacement = default or "NULL"
+    if present.get(column) or (column in present and replacement == "NULL"):
         return f'"{column}"'
-    return f'COALESCE("{column}", {stand_in}) AS "{column}"' if column in present else f'{stand_in} AS "{column}"'
+    return f'COALESCE("{column}", {replacement}) AS "{column}"' if column in present else f'{replacement} AS "{column}"'
 
 
 def _pid(present: Collection[str], has_pid: bool) -> str:

@@ -1,0 +1,180 @@
+"""Reads an export into a `Timeline`; a trace may hold millions of kernels."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ci_perf.traces.nsys.kernels import Ints, Kernels, read_calls, read_kernels
+from ci_perf.traces.nsys.ranges import Launches, Range, read_ranges
+from ci_perf.traces.nsys.views import opened
+from ci_perf.traces.nsys.warnings import warnings_of
+from ci_perf.traces.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, ProcessStats, RangeStats, Timeline
+
+_COPY_KINDS = (
+    "unknown",
+    "host-to-device",
+    "device-to-host",
+    "host-to-array",
+    "array-to-host",
+    "array-to-array",
+    "array-to-device",
+    "device-to-array",
+    "device-to-device",
+    "host-to-host",
+    "peer-to-peer",
+    "unified-host-to-device",
+    "unified-device-to-host",
+    "unified-device-to-device",
+)
+_MEMORY_KINDS = (
+    "pageable",
+    "pinned",
+    "device",
+    "array",
+    "managed",
+    "device-static",
+    "managed-static",
+    "unknown",
+)
+
+_API = """
+    SELECT COALESCE(string.value, called.name, '?'), SUM(calls), SUM(total_ns) FROM (
+        SELECT nameId, name, COUNT(*) AS calls, SUM(end - start) AS total_ns FROM api GROUP BY nameId, name
+    ) AS called LEFT JOIN string ON string.id = called.nameId GROUP BY 1 ORDER BY 3 DESC, 1
+"""
+
+
+def read(path: Path) -> Timeline:
+    """Read an nsys export; one that holds no kernel is not an error."""
+    with opened(path) as database:
+        return _read(database)
+
+
+def _read(database: sqlite3.Connection) -> Timeline:
+    metadata = dict(database.execute("SELECT name, value FROM metadata"))
+    graph_count, graph_total = _first(database, "SELECT COUNT(*), COALESCE(SUM(end - start), 0) FROM graph")
+    calls = read_calls(database)
+    kernels = read_kernels(database, calls)
+    launches = calls.launches_by_process()
+    by_name: dict[str, list[Range]] = {}
+    for found in read_ranges(database):
+        by_name.setdefault(found.name, []).append(found)
+    listing = _Listing(kernels, tuple(_variants(database, kernels)), Launches.of(calls, kernels), by_name)
+    timeline = Timeline(
+        tool_version=metadata.get("EXPORT_PRODUCT_VERSION"),
+        schema_version=metadata.get("EXPORT_SCHEMA_VERSION"),
+        devices=tuple(_gpus(database)),
+        kernel_count=len(kernels.variant),
+        kernel_total_ns=int(kernels.durations.sum()),
+        kernel_busy_ns=kernels.busy_ns(),
+        graph_count=graph_count,
+        graph_total_ns=graph_total,
+        copies=tuple(_copies(database)),
+        memset_count=_first(database, "SELECT COUNT(*) FROM memset")[0],
+        nvtx_count=_first(database, "SELECT COUNT(*) FROM nvtx")[0],
+        api={name: ApiStats(count, total) for name, count, total in database.execute(_API)},
+        kernels=listing.stats(slice(None)),
+        ranges=tuple(RangeStats(name, len(all_), partial(listing.inside, [name])) for name, all_ in by_name.items()),
+        inside=listing.inside,
+        launches=sum(launches.values()),
+        processes=tuple(_processes(launches, kernels.by_process())),
+    )
+    return replace(timeline, warnings=tuple(warnings_of(database, timeline, calls, kernels)))
+
+
+def _first(database: sqlite3.Connection, query: str) -> tuple[int, ...]:
+    row: tuple[int, ...] = database.execute(query).fetchone()
+    return row
+
+
+def _gpus(database: sqlite3.Connection) -> Iterator[Gpu]:
+    query = """
+        -- no compute capability: a display adapter, which CUDA gives no number
+        SELECT DISTINCT CASE WHEN computeMajor = 0 THEN NULL ELSE COALESCE(cuDevice, deviceId, id) END, name,
+            COALESCE(computeMajor, computeCapabilityMajor),
+            COALESCE(computeMinor, computeCapabilityMinor), COALESCE(smCount, numMultiprocessors)
+        FROM gpu ORDER BY 1
+    """
+    for index, name, major, minor, sm_count in database.execute(query):
+        yield Gpu(index, (name or "?").strip(), f"{major}.{minor}" if major else None, sm_count or None)
+
+
+def _copies(database: sqlite3.Connection) -> Iterator[CopyStats]:
+    query = """
+        SELECT copyKind, srcKind, dstKind, COUNT(*), SUM(bytes), SUM(end - start) FROM copy
+        GROUP BY copyKind, srcKind, dstKind ORDER BY 1, 2, 3
+    """
+    for kind, source, destination, count, size, total in database.execute(query):
+        yield CopyStats(
+            kind=_label(_COPY_KINDS, kind),
+            source=None if source is None else _label(_MEMORY_KINDS, source),
+            destination=None if destination is None else _label(_MEMORY_KINDS, destination),
+            count=count,
+            bytes=size,
+            total_ns=total,
+        )
+
+
+def _label(labels: Sequence[str], number: int) -> str:
+    return labels[number] if 0 <= number < len(labels) else f"kind {number}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Lists kernels when someone looks: a trace may have hundreds of thousands in its ranges, and few are read."""
+
+    _kernels: Kernels
+    _variants: Sequence[tuple[Any, ...]]
+    """The name, the short name, the device and the launch parameters of each."""
+    _launches: Launches
+    _ranges: Mapping[str, Sequence[Range]]
+
+    def inside(self, names: Iterable[str]) -> tuple[KernelStats, ...]:
+        """Return the kernels launched inside any range of these names, each once however many ranges it lies in."""
+        return self.stats(self._launches.inside(found for name in set(names) for found in self._ranges.get(name, ())))
+
+    def stats(self, chosen: Ints | slice) -> tuple[KernelStats, ...]:
+        """Return the stats of each variant of the chosen kernels, the longest total first."""
+        stats = (
+            KernelStats(*self._variants[variant][:2], *numbers, *self._variants[variant][2:])
+            for variant, *numbers in self._kernels.tallies(chosen)
+        )
+        return tuple(sorted(stats, key=lambda kernel: (-kernel.total_ns, kernel.name)))
+
+
+def _variants(database: sqlite3.Connection, kernels: Kernels) -> Iterator[tuple[Any, ...]]:
+    ids = {number for variant in kernels.variants for number in variant[1:4]}
+    rows = (database.execute("SELECT id, value FROM string WHERE id = ?", (number,)).fetchone() for number in ids)
+    names = {row[0]: str(row[1]) for row in rows if row and row[1] is not None}
+    for (
+        device,
+        *name_ids,
+        grid_x,
+        grid_y,
+        grid_z,
+        block_x,
+        block_y,
+        block_z,
+        registers,
+        static,
+        dynamic,
+        local,
+    ) in kernels.variants:
+        full, short, raw = (names.get(number) for number in name_ids)
+        otherwise = next((str(number) for number in name_ids if number != -1), "?")  # the trace has no such string
+        grid, block = _dim(grid_x, grid_y, grid_z), _dim(block_x, block_y, block_z)
+        sizes = (None if size == -1 else size for size in (registers, static, dynamic, local))
+        yield full or short or raw or otherwise, short or full or otherwise, device, grid, block, *sizes
+
+
+def _dim(x: int, y: int, z: int) -> Dim3 | None:
+    return None if x == -1 else (x, y, z)
+
+
+def _processes(launches: Mapping[int, int], kernels: Mapping[int, int]) -> Iterator[ProcessStats]:
+    for process in sorted((launches.keys() | kernels.keys()) - {0}):
+        pid = process >> 24 & 0xFFFFFF  # of a globalPid
+        yield ProcessStats(pid, launches.get(process, 0), kernels.get(process, 0))
