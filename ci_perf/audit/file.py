@@ -9,19 +9,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from cattrs.preconf.json import make_converter
-
 from ci_perf.audit.session import AuditSession
-from ci_perf.values.codec import parse_json, spare_provenance
+from ci_perf.values.codec import from_document, parse_json, to_document
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.schema import check
 
-SCHEMA = "ci-perf/audit-1"
 _NEAR_THE_END = 8
 """Where a word, number or escape was cut off, the parser names its start: at most this far from the end."""
-
-_CONVERTER = make_converter()
-spare_provenance(_CONVERTER)
 
 
 def read_sessions(paths: Iterable[Path]) -> tuple[tuple[AuditSession, ...], tuple[str, ...]]:
@@ -64,20 +58,9 @@ def load_sessions(text: str, source: str) -> tuple[tuple[AuditSession, ...], tup
         if _is_cut_off(line):
             warnings.append(f"{source}:{number}: the line is incomplete (writing was interrupted): it is ignored")
         else:
-            sessions.append(_load(line, f"{source}:{number}"))
+            where = f"{source}:{number}"
+            sessions.append(from_document(parse_json(line, where), where, "audit", AuditSession))
     return tuple(sessions), tuple(warnings)
-
-
-def _load(line: str, source: str) -> AuditSession:
-    document = parse_json(line, source)
-    found = document.get("schema") if isinstance(document, dict) else None
-    if found != SCHEMA:
-        raise FormatError(
-            f"{source}: key `schema`: {found!r} is not {SCHEMA!r}",
-            hint="an audit file holds one session per line; a newer one needs a newer ci-perf",
-        )
-    check(document, "audit", source, FormatError)
-    return _CONVERTER.structure({k: v for k, v in document.items() if k != "schema"}, AuditSession)
 
 
 def _is_cut_off(line: str) -> bool:
@@ -95,7 +78,7 @@ def _is_cut_off(line: str) -> bool:
 
 def dump_session(session: AuditSession) -> str:
     """Return the line of a session, final newline included; a value that the format forbids is a FormatError."""
-    document = {"schema": SCHEMA, **_CONVERTER.unstructure(session)}
+    document = to_document(session, "audit")
     try:
         text = json.dumps(document, sort_keys=True, allow_nan=False, separators=(",", ":"))
     except ValueError as error:

@@ -8,37 +8,41 @@ are made from the recorded pairs each time, so that another rule can be tried on
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from ci_perf.judge.decision import Outcome
 from ci_perf.judge.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs
 from ci_perf.judge.versus import base_trouble, believe
 from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.extensible import Extensible, Keyword, Name, NonNegative, Positive, Text, Whole, pattern
 from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Policy
 
 CLASSES: tuple[tuple[str, float], ...] = (("< 2 us", 2e-6), ("2-20 us", 20e-6), (">= 20 us", float("inf")))
 """The duration classes, ascending: the name, and the limit in seconds below which a case belongs to it."""
+LogRatios = tuple[Annotated[float, Keyword("minimum", -700), Keyword("maximum", 700)], ...]
+"""Logarithms whose exponentials are finite and above 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class AuditCase:
+class AuditCase(Extensible):
     """One case of a session."""
 
-    kernel: str
-    case: str
+    kernel: Name
+    case: Text
     method: str
-    """The method id."""
-    launches: int
+    """The method id; empty: the case was not timed."""
+    launches: Whole
     """How many launches each sample of the base was averaged over."""
-    planted: float
+    planted: NonNegative
     """The slowdown that was really planted: extra launches / launches; 0 in an A/A session."""
-    ratios: tuple[float, ...] = ()
+    ratios: LogRatios = ()
     """log(head / base) of each pair, in order."""
-    clocks: tuple[float | None, ...] = ()
+    clocks: tuple[Positive | None, ...] = ()
     """The SM clock of head over that of base, for each pair."""
-    base: tuple[float, ...] = ()
+    base: tuple[NonNegative, ...] = ()
     """The samples of the base in the first pair in seconds per launch, in the order in which they were taken."""
-    head: tuple[float, ...] = ()
+    head: tuple[NonNegative, ...] = ()
     failure: str = ""
     """Why there are no pairs."""
 
@@ -62,24 +66,24 @@ class AuditCase:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditSession:
+class AuditSession(Extensible):
     """One session: a line of an audit file."""
 
-    session: str
+    session: Annotated[str, pattern("^[0-9a-f]{1,64}$")]
     """Its id, hexadecimal."""
     provenance: Provenance
     device: Device
     toolchain: Toolchain
-    planted: float
+    planted: NonNegative
     """The slowdown that was asked for, as a fraction; 0 is A/A."""
-    seconds: float
+    seconds: NonNegative
     """Wall time of the session, with the start-up of the workers."""
     cases: tuple[AuditCase, ...]
     control_case: str = ""
     """`kernel/case` of the control; empty: no control was measured."""
-    control: tuple[float, ...] = ()
+    control: LogRatios = ()
     """log(base / base) of each pair of the control."""
-    card: str = ""
+    card: Annotated[str, pattern("^([0-9a-f]{16})?$")] = ""
     """A hash of the UUID of the physical GPU; empty: not recorded, or no GPU."""
 
     @property

@@ -1,6 +1,5 @@
 """Flags made from the table of settings, and their values resolved with the file and the environment."""
 
-import difflib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import click
 
 from ci_perf.values import store
-from ci_perf.values.errors import ConfigError
+from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.settings import BY_NAME, SETTINGS, Setting, Settings, resolve, variable
 
 Command = Callable[..., Any]
@@ -66,10 +65,8 @@ def _refuse_unknown_variables() -> None:
     known = {variable(name) for name in BY_NAME} | OTHER_VARIABLES
     for name in os.environ:
         if name.startswith("CI_PERF_") and name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                f"environment {name}: there is no such setting", hint=f"did you mean {close[0]}?" if close else ""
-            )
+            hint = did_you_mean(name, known, most=1)
+            raise ConfigError(f"environment {name}: there is no such setting", hint=hint)
 
 
 def complete_case(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[str]:

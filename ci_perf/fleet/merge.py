@@ -42,6 +42,7 @@ def merge_runs(found: Found) -> Run:
         against=_against(runs),
         finished=all(run.finished for run in runs),
         sessions=sessions,
+        unknown_keys=runs[0].unknown_keys,
     )
 
 

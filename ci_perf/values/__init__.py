@@ -5,16 +5,16 @@ Glossary, one word for one thing:
 kernel       a folder with a `kernel.toml`; the folder's name is its name
 case         one set of parameters of a kernel
 launch       one call of the kernel's `launch`; it may start several GPU kernels
-program      what is run where a kernel has no `launch`: an application, or a benchmark that writes its own results
+program      what runs if a kernel has no `launch`: an application, or a benchmark that writes its own results
 sample       the time of one launch in seconds, averaged over the launches timed together; of a program, what it
              measured itself, in the unit of its measurement
 replicate    the samples of one fresh process; the process is the unit of replication
 batch        the replicates measured before the next look at the verdict: 0 first, 1 to confirm
-pair         a process of the base commit and one of the head, alive together, that time a case in turns
-measurement  all that one run learned of one case on one device
+pair         a process of the base commit and one of the head that time a case in turns
+measurement  all that one run measured of one case on one device
 run          everything a verdict needs, in one file
 baseline     what was agreed for one kernel on one GPU model, in `baselines/`
-session      what one job of a merged run had to itself: its machine, and its base against itself
+session      one use of one machine by one process of ci-perf; a merged run has one for each job
 shard        a part of a plan that one job measures
 finding      the verdict on one case, with its reason code and numbers
 report       findings and statistics, ready to be rendered
@@ -24,11 +24,12 @@ Units are SI base units (seconds, bytes, hertz, watts); a percentage keeps `_pct
 base_unit         units as people write them
 baseline          a baseline
 check_outcome     what random cases and compute-sanitizer found
-codec             runs and baselines as canonical JSON
+codec             runs, baselines, plans and audits as JSON
 comment           the state of a pull request comment
 device            the machine that was measured
-errors            errors that users see, and exit statuses
-escape            names from users' code made harmless
+errors            errors that users see, their hints, and exit statuses
+escape            names from users' code, escaped for Markdown and HTML
+extensible        limits of the values of a file, and keys of newer versions
 job               the cases that a run selects
 kernel            kernels as kernel.toml describes them
 kernel_names      names of GPU kernels, whatever tool wrote them
@@ -39,7 +40,7 @@ program           the command line of a program, filled for a case
 provenance        where a run or a baseline comes from
 quantity          numbers as text
 run               a run
-schema            JSON Schemas and errors that name the key
+schema            JSON Schemas, versions of the files, errors that name the key
 sessions          the parts of a merged run, each with its own machine
 settings          every setting once
 shard             shards of a plan

@@ -2,62 +2,82 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.extensible import (
+    NOT_EMPTY,
+    OMIT_DEFAULT,
+    Better,
+    Extensible,
+    Keyword,
+    Name,
+    NonNegative,
+    Positive,
+    Target,
+    Text,
+    Unit,
+)
 from ci_perf.values.kernel import Params
 from ci_perf.values.measurement import Part
 from ci_perf.values.provenance import Provenance
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineTime:
-    """The agreed time of a case: the summary for people, the values for any statistic that one may want."""
+class BaselineTime(Extensible):
+    """The agreed time of a case: a summary for people, and the values for any other statistic."""
 
-    method: str
-    median: float
-    noise_floor: float
+    method: Text
+    """How the time was taken; times of different methods are never compared."""
+    median: Positive
+    """The median of the medians of the processes, per launch."""
+    noise_floor: NonNegative
     """The largest distance of a replicate's median from `median`, as a fraction."""
-    replicates: tuple[tuple[float, ...], ...]
+    replicates: Annotated[tuple[Annotated[tuple[Positive, ...], NOT_EMPTY], ...], NOT_EMPTY]
     """The samples of each process, ascending; processes in ascending order of their median."""
-    sm_clock_hz: float | None = None
-    """The median over the processes; a change of the clock is no change of the code."""
-    unit: str = "s"
-    """Base unit of the values."""
-    better: str = "lower"
-    """`lower` or `higher`."""
+    sm_clock_hz: Positive | None = None
+    """The median SM clock of the processes: a change of the clock is not a change of the code."""
+    unit: Unit = "s"
+    """Base unit of the values; default: s."""
+    better: Better = "lower"
+    """Which values are better; default: lower."""
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineCounter:
-    """The agreed readings of one counter, one for each profiled launch, ascending."""
+class BaselineCounter(Extensible):
+    """The agreed readings of one counter."""
 
     unit: str
-    values: tuple[float, ...]
+    values: Annotated[tuple[float, ...], NOT_EMPTY]
+    """One for each profiled launch, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineCase:
+class BaselineCase(Extensible):
     """What was agreed for one case."""
 
     params: Params
-    target: str
+    target: Target
+    """The function that ran: `reference` where `launch` does not run on the device."""
     time: BaselineTime
     counters: Mapping[str, BaselineCounter] = field(default_factory=dict)
-    kernels: tuple[str, ...] = ()
+    """By the name of the counter; those that every profiled launch had."""
+    kernels: Annotated[tuple[Text, ...], NOT_EMPTY, OMIT_DEFAULT] = ()
     """The GPU kernels that ran, by the names that the trace has: demangled, else short, else mangled (`_Z...`)."""
-    parts: tuple[Part, ...] = ()
-    """What the time of a program was made of."""
+    parts: Annotated[tuple[Part, ...], OMIT_DEFAULT] = ()
+    """The parts of a program's time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
-    """A file of `baselines/`: one kernel on one GPU model."""
+class Baseline(Extensible):
+    """A baseline: what was agreed for one kernel on one GPU model."""
 
-    kernel: str
+    kernel: Name
     device: Device
     toolchain: Toolchain
     provenance: Provenance
-    cases: Mapping[str, BaselineCase]
+    cases: Annotated[Mapping[str, BaselineCase], Keyword("minProperties", 1)]
+    """By the name of the case."""
 
 
 def path_of(device: Device, kernel: str) -> str:

@@ -1,70 +1,69 @@
 """What random cases and compute-sanitizer found."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from ci_perf.values.extensible import OMIT_DEFAULT, Count, DeviceKind, Extensible, Name, Target, Text, Whole, one_of
 from ci_perf.values.kernel import Params
 from ci_perf.values.measurement import Failure
 
 
 @dataclass(frozen=True, slots=True)
-class FuzzFailure:
+class FuzzFailure(Extensible):
     """A random case that failed, and the smallest one found that fails in the same way."""
 
-    case: str
-    """`fuzz-SEED-NUMBER`: by this name it can be run again."""
+    case: Text
+    """`fuzz-SEED-NUMBER`: this name runs it again."""
     params: Params
     failure: Failure
     smallest: Params | None = None
-    """None: none smaller was found."""
+    """The smallest parameters found that fail in the same way; None: no smaller ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fuzzed:
+class Fuzzed(Extensible):
     """The random cases of one kernel on one device."""
 
-    kernel: str
-    device: str
-    """`cuda` or `cpu`."""
-    target: str
-    """`launch`, or `reference` where `launch` does not run on this device."""
-    seed: int
-    cases: int
-    """How many were compared with their reference."""
+    kernel: Name
+    device: DeviceKind
+    target: Target
+    """The function that ran: `reference` where `launch` does not run on the device."""
+    seed: Whole
+    cases: Whole
+    """How many cases were verified."""
     failures: tuple[FuzzFailure, ...] = ()
-    refused: int = 0
-    """In how many `launch` refused the inputs with a ValueError, as its kernel.toml allows."""
+    refused: Annotated[Whole, OMIT_DEFAULT] = 0
+    """In how many cases `launch` refused the inputs, as its kernel.toml allows it to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Defect:
+class Defect(Extensible):
     """What compute-sanitizer reported at one place of one kernel."""
 
-    message: str
+    message: Text
     function: str = ""
-    """The GPU kernel, or the function in it; empty: not in a kernel, or not said."""
+    """The GPU kernel, or the function in it; empty: not in a kernel, or unknown."""
     place: str = ""
     """`file:line`; empty where there is no line information."""
     thread: str = ""
-    """The first that was reported: `(1,0,0)`."""
+    """The first thread with the defect: `(1,0,0)`."""
     block: str = ""
-    count: int = 1
+    count: Count = 1
     """How often it was reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sanitized:
-    """One case under one tool of compute-sanitizer; without errors, failure and problem, it passed."""
+class Sanitized(Extensible):
+    """One case under one tool of compute-sanitizer. It passed if it has no errors, no failure and no problem."""
 
-    kernel: str
-    case: str
-    device: str
-    """`cuda` or `cpu`."""
-    tool: str
-    """`memcheck`, `racecheck`, `initcheck` or `synccheck`."""
-    errors: int = 0
+    kernel: Name
+    case: Text
+    device: DeviceKind
+    tool: Annotated[str, one_of("memcheck", "racecheck", "initcheck", "synccheck")]
+    errors: Whole = 0
     """As the tool counts them, which may be more than it printed."""
     defects: tuple[Defect, ...] = ()
     failure: Failure | None = None
     """How the case itself failed."""
     problem: str = ""
-    """Why the tool could not check the case."""
+    """Why the tool could not check the case; empty: it could."""

@@ -1,103 +1,34 @@
-"""Runs and baselines as canonical JSON, and back.
+"""Runs, baselines, plans and sessions of an audit as JSON, and back.
 
-What is read is checked against the packaged schema, and so is a baseline that is written; a run is not, as it is
-written again and again while it grows.
+Everything that is read is checked against the packaged schema, and so is a baseline that is written.
 
-Canonical: keys sorted, two spaces, a final newline, so that a change in git shows what changed and nothing else.
+Canonical form: sorted keys, an indent of two spaces, a final newline, so that a change in git shows what changed and
+nothing else.
 """
 
 import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
 
-from cattrs.gen import make_dict_unstructure_fn, override
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 from cattrs.preconf.json import JsonConverter, make_converter
 
-from ci_perf.values.baseline import Baseline, BaselineCase, BaselineTime
-from ci_perf.values.check_outcome import Fuzzed
+from ci_perf.values.baseline import Baseline
 from ci_perf.values.errors import FormatError
-from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.measurement import Measurement, Pair, Replicate
-from ci_perf.values.provenance import Provenance
+from ci_perf.values.extensible import OMIT_DEFAULT, Extensible
 from ci_perf.values.run import Run
-from ci_perf.values.schema import check
+from ci_perf.values.schema import check, check_version, schema_id
 from ci_perf.values.shard import Plan
 
-VERSION = 1
-"""Of all schemas. A file of an older version is read; one of a newer version is refused."""
-
-_T = TypeVar("_T", Run, Baseline, Plan)
-_CONVERTER = make_converter()
-# An integer where the model says float reads back as 128.0: written as 128, it would change when it is written again.
-_CONVERTER.register_unstructure_hook(float, float)
-# Nearly all values are times: what was agreed before there were other units is canonical as it is.
-_absent = override(omit_if_default=True)
-_CONVERTER.register_unstructure_hook(
-    BaselineTime, make_dict_unstructure_fn(BaselineTime, _CONVERTER, unit=_absent, better=_absent)
-)
-_CONVERTER.register_unstructure_hook(
-    Pair,
-    make_dict_unstructure_fn(Pair, _CONVERTER, unit=_absent, better=_absent, shapes=_absent, sm_clock_hz=_absent),
-)
-_CONVERTER.register_unstructure_hook(
-    Replicate, make_dict_unstructure_fn(Replicate, _CONVERTER, unit=_absent, better=_absent, disturbed=_absent)
-)
-
-
-def spare_provenance(converter: JsonConverter) -> None:
-    """Let a converter leave out what only the runs of a workflow have, where there is none."""
-    absent = override(omit_if_default=True)
-    hook = make_dict_unstructure_fn(Provenance, converter, repository=absent, head=absent, shard=absent)
-    converter.register_unstructure_hook(Provenance, hook)
-
-
-spare_provenance(_CONVERTER)
-_CONVERTER.register_unstructure_hook(
-    BaselineCase,
-    make_dict_unstructure_fn(
-        BaselineCase, _CONVERTER, kernels=override(omit_if_default=True), parts=override(omit_if_default=True)
-    ),
-)
-_CONVERTER.register_unstructure_hook(
-    KernelSpec,
-    make_dict_unstructure_fn(
-        KernelSpec,
-        _CONVERTER,
-        fuzz=override(omit_if_default=True),
-        refuses_strides=override(omit_if_default=True),
-    ),
-)
-_CONVERTER.register_unstructure_hook(
-    Fuzzed, make_dict_unstructure_fn(Fuzzed, _CONVERTER, refused=override(omit_if_default=True))
-)
-# Only programs have parts, only merged runs sessions, only checks the others. A run comes last: its hook takes those
-# of what it consists of as they are by now.
-_CONVERTER.register_unstructure_hook(
-    Measurement,
-    make_dict_unstructure_fn(
-        Measurement,
-        _CONVERTER,
-        parts=override(omit_if_default=True),
-        base_parts=override(omit_if_default=True),
-        session=override(omit_if_default=True),
-    ),
-)
-_CONVERTER.register_unstructure_hook(
-    Run,
-    make_dict_unstructure_fn(
-        Run,
-        _CONVERTER,
-        sessions=override(omit_if_default=True),
-        fuzzed=override(omit_if_default=True),
-        sanitized=override(omit_if_default=True),
-    ),
-)
+_T = TypeVar("_T", bound=Extensible)
 
 
 def canonical(document: object) -> str:
-    """Write a JSON document in the one form that is committed and compared.
+    """Return a JSON document in canonical form.
 
     >>> print(canonical({"b": 1, "a": "x"}), end="")
     {
@@ -108,14 +39,40 @@ def canonical(document: object) -> str:
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
 
 
+def to_document(value: Extensible, kind: str) -> dict[str, Any]:
+    """Return the JSON document of a file of this kind, with its `schema`.
+
+    A file of a newer minor version keeps its `schema`, and every object its unknown keys.
+    """
+    return {"schema": schema_id(kind), **_converter().unstructure(value)}
+
+
+def from_document(document: object, source: str, kind: str, cls: type[_T]) -> _T:
+    """Check a JSON document of this kind and return its value; `source` names the file in errors (FormatError)."""
+    newer = check_version(document, kind, source, FormatError)
+    check(document, kind, source, FormatError)
+    known = {key: part for key, part in _mapping(document).items() if newer or key != "schema"}
+    return _converter().structure(known, cls)
+
+
+def to_json(value: object) -> Any:  # noqa: ANN401 # any JSON
+    """Return a part of a file as JSON: a dataclass, a tuple, a mapping, a scalar."""
+    return _converter().unstructure(value)
+
+
 def dump_run(run: Run) -> str:
     """Return the text of a `run.json`."""
-    return canonical(_document(run, "run"))
+    return canonical(to_document(run, "run"))
 
 
 def load_run(text: str, source: str) -> Run:
     """Read a `run.json`; `source` names the file in errors (FormatError)."""
-    run = _load(text, source, "run", Run)
+    return run_from(parse_json(text, source), source)
+
+
+def run_from(document: object, source: str) -> Run:
+    """Return the run of a JSON document; `source` names the file in errors (FormatError)."""
+    run = from_document(document, source, "run", Run)
     kernels = {spec.name for spec in run.kernels}
     devices = [{device.kind for device in part.devices} for part in run.sessions or (run,)]
     for i, measurement in enumerate(run.measurements):
@@ -134,25 +91,25 @@ def load_run(text: str, source: str) -> Run:
 
 
 def dump_baseline(baseline: Baseline) -> str:
-    """Return the text of a file of `baselines/`."""
-    document = json.loads(canonical(_document(baseline, "baseline")))
+    """Return the text of a file of `baselines/`; FormatError if it could not be read again."""
+    document = json.loads(canonical(to_document(baseline, "baseline")))
     check(document, "baseline", f"baseline of {baseline.kernel}", FormatError)
     return canonical(document)
 
 
 def load_baseline(text: str, source: str) -> Baseline:
     """Read a file of `baselines/`; `source` names the file in errors (FormatError)."""
-    return _load(text, source, "baseline", Baseline)
+    return from_document(parse_json(text, source), source, "baseline", Baseline)
 
 
 def dump_plan(plan: Plan) -> str:
-    """Return the text of a plan, which `ci-perf plan` hands to `ci-perf merge`."""
-    return canonical(_document(plan, "plan"))
+    """Return the text of a plan, which `ci-perf plan` writes for `ci-perf merge`."""
+    return canonical(to_document(plan, "plan"))
 
 
 def load_plan(text: str, source: str) -> Plan:
     """Read a plan; `source` names the file in errors (FormatError)."""
-    plan = _load(text, source, "plan", Plan)
+    plan = from_document(parse_json(text, source), source, "plan", Plan)
     cases = {f"{spec.name}/{case}" for spec in plan.kernels for case in spec.cases}
     for i, shard in enumerate(plan.shards):
         for case in shard.cases:
@@ -161,26 +118,65 @@ def load_plan(text: str, source: str) -> Plan:
     return plan
 
 
-def _document(value: Run | Baseline | Plan, kind: str) -> dict[str, object]:
-    return {"schema": f"urn:ci-perf:{kind}:{VERSION}", **_CONVERTER.unstructure(value)}
-
-
 def parse_json(text: str, source: str) -> Any:  # noqa: ANN401 # any JSON; its schema is checked next
-    """Read JSON that holds finite numbers and printable text only; else FormatError, which names `source`."""
+    """Read JSON with finite numbers and printable text only; `source` names the file in errors (FormatError)."""
     try:
         document = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_finite_int)
         if re.search(r"\\u[dD][89a-fA-F]", text):
-            canonical(document).encode()  # half a surrogate pair is no character: nothing that holds one can be printed
+            canonical(document).encode()  # fails on half a surrogate pair, which cannot be printed
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{source}: not JSON: {error}", hint=_looks_like(text)) from None
     return document
 
 
-def _load(text: str, source: str, kind: str, cls: type[_T]) -> _T:
-    document = parse_json(text, source)
-    _check_version(document, kind, source)
-    check(document, kind, source, FormatError)
-    return _CONVERTER.structure({k: v for k, v in document.items() if k != "schema"}, cls)
+@cache
+def _converter() -> JsonConverter:
+    """Return the converter of all dataclasses of a file."""
+    converter = make_converter()
+    # An integer of a field of type float is read as 128.0; written as 128 it would change when it is written again.
+    converter.register_unstructure_hook(float, float)
+    converter.register_unstructure_hook_factory(_is_extensible, lambda cls: _unstructure(cls, converter))
+    converter.register_structure_hook_factory(_is_extensible, lambda cls: _structure(cls, converter))
+    return converter
+
+
+def _is_extensible(cls: object) -> bool:
+    return isinstance(cls, type) and issubclass(cls, Extensible)
+
+
+def _unstructure(cls: type[_T], converter: JsonConverter) -> Callable[[_T], dict[str, Any]]:
+    hints = get_type_hints(cls, include_extras=True)
+    absent: dict[str, Any] = {
+        field.name: override(omit_if_default=True)
+        for field in fields(cls)
+        if OMIT_DEFAULT in getattr(hints[field.name], "__metadata__", ())
+    }
+    of_known = make_dict_unstructure_fn(cls, converter, unknown_keys=override(omit=True), **absent)
+
+    def unstructure(value: _T) -> dict[str, Any]:
+        document = of_known(value)
+        return document | dict(value.unknown_keys) if value.unknown_keys else document
+
+    return unstructure
+
+
+def _structure(cls: type[_T], converter: JsonConverter) -> Callable[[Mapping[str, Any], Any], _T]:
+    of_known = make_dict_structure_fn(cls, converter, unknown_keys=override(omit=True))
+    known = {field.name for field in fields(cls)} - {"unknown_keys"}
+
+    def structure(document: Mapping[str, Any], _: object) -> _T:
+        value = of_known(document, cls)
+        if document.keys() <= known:
+            return value
+        return replace(value, unknown_keys=tuple((k, part) for k, part in document.items() if k not in known))
+
+    return structure
+
+
+def _mapping(document: object) -> Mapping[str, Any]:
+    if not isinstance(document, Mapping):
+        raise TypeError("the schema accepts only objects")
+    return document
 
 
 def _no_constant(name: str) -> None:
@@ -203,17 +199,3 @@ def _looks_like(text: str) -> str:
     if text.startswith("version https://git-lfs"):
         return "this is a git-lfs pointer: run `git lfs pull`"
     return "" if text.strip() else "the file is empty"
-
-
-def _check_version(document: object, kind: str, source: str) -> None:
-    found = document.get("schema") if isinstance(document, Mapping) else None
-    match = re.fullmatch(r"urn:ci-perf:(\w+):(\d+)", str(found))
-    if match is None:
-        raise FormatError(f"{source}: key `schema`: {found!r} is not a ci-perf schema", hint=f"expected a {kind} file")
-    if match[1] != kind:
-        raise FormatError(f"{source}: this is a {match[1]} file, expected a {kind} file")
-    if int(match[2]) > VERSION:
-        raise FormatError(
-            f"{source}: written by a newer ci-perf (schema {match[2]}, this one reads up to {VERSION})",
-            hint="upgrade ci-perf",
-        )

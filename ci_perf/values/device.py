@@ -3,27 +3,39 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from ci_perf.values.extensible import Count, DeviceKind, Extensible, Positive, Text, pattern
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """The GPU or CPU that was measured: what decides whether two times may be compared."""
+class Device(Extensible):
+    """The GPU or CPU that was measured; None is what the driver does not report.
 
-    kind: str
-    """`cuda` or `cpu`."""
-    name: str
-    compute_capability: str | None = None
-    sm_count: int | None = None
+    It decides whether two times may be compared.
+    """
+
+    kind: DeviceKind
+    name: Text
+    """As the driver or the system reports it."""
+    compute_capability: Annotated[str, pattern(r"^[0-9]+\.[0-9]+$")] | None = None
+    sm_count: Count | None = None
     """Streaming multiprocessors of a GPU, cores of a CPU."""
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
-    sm_clock_max_hz: float | None = None
-    memory_clock_max_hz: float | None = None
-    memory_bus_bits: int | None = None
-    power_limit_w: float | None = None
+    memory_bytes: Count | None = None
+    l2_bytes: Count | None = None
+    sm_clock_max_hz: Positive | None = None
+    """The highest clock that the driver allows, not the current one."""
+    memory_clock_max_hz: Positive | None = None
+    """Before doubling for the data rate."""
+    memory_bus_bits: Count | None = None
+    power_limit_w: Positive | None = None
+    """Times under different power limits are not compared."""
     driver: str | None = None
+    """Times under different driver branches (the number before the first dot) are not compared."""
     ecc: bool | None = None
+    """Whether memory errors are corrected."""
     mig: bool | None = None
+    """Whether the GPU is divided into instances."""
 
     @property
     def slug(self) -> str:
@@ -40,13 +52,16 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Toolchain:
-    """Versions that a number may depend on; None is not installed or not known."""
+class Toolchain(Extensible):
+    """Versions that a number may depend on; None: not installed or not known."""
 
     python: str | None = None
     torch: str | None = None
     cuda: str | None = None
     """The CUDA toolkit that torch was built with."""
     packages: Mapping[str, str] = field(default_factory=dict)
+    """Other packages of the kernels' interpreter, from name to version."""
     nsys: str | None = None
+    """Nsight Systems."""
     ncu: str | None = None
+    """Nsight Compute."""

@@ -3,6 +3,8 @@
 A regression is a value, never an exception. Anything that is not a `CiPerfError` is a bug in ci-perf.
 """
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar
 
 EXIT_OK = 0
@@ -17,7 +19,7 @@ EXIT_STOPPED = 130
 
 
 class CiPerfError(Exception):
-    """Base of every error that a user can mend; `hint` says how."""
+    """Base of every error that a user can fix; `hint` says how."""
 
     exit_status: ClassVar[int] = EXIT_USAGE
 
@@ -31,14 +33,24 @@ class ConfigError(CiPerfError):
 
 
 class FormatError(CiPerfError):
-    """A run or baseline file does not hold what its schema promises."""
+    """A file of a run, baseline, plan or audit does not fit its schema."""
 
 
 class ProfileError(CiPerfError):
-    """A profiler's file cannot be read, or is not what it claims to be."""
+    """A profiler's file cannot be read, or has another format than its name says."""
 
 
 class MachineError(CiPerfError):
-    """The machine cannot do what was asked for: no GPU, no torch, a tool that died."""
+    """The machine cannot do what was asked for: no GPU, no torch, a tool that failed."""
 
     exit_status: ClassVar[int] = EXIT_ENVIRONMENT
+
+
+def did_you_mean(word: str, known: Iterable[str], *, most: int = 3) -> str:
+    """Return the hint for a misspelt word: up to `most` known words that are similar, or nothing.
+
+    >>> did_you_mean("smal", ["small", "large"]), did_you_mean("x", ["small"])
+    ('did you mean small?', '')
+    """
+    close = difflib.get_close_matches(word, known, n=most)
+    return f"did you mean {' or '.join(close)}?" if close else ""

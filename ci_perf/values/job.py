@@ -1,11 +1,10 @@
 """Jobs: the cases that a run selects, on which devices and in which order."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ci_perf.values.errors import ConfigError
+from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.kernel import CONTIGUOUS, KernelSpec, Params
 
 
@@ -68,7 +67,9 @@ def select_jobs(
     names = [f"{spec.name}/{case}" for spec in specs for case in spec.cases]
     for pattern in patterns:
         if not any(matches(name, pattern) for name in names):
-            raise ConfigError(f"no case matches `{pattern}`", hint=_suggestion(pattern, specs, names))
+            known = names if "/" in pattern else [spec.name for spec in specs]
+            hint = did_you_mean(pattern, known) or "`ci-perf list` shows all cases"
+            raise ConfigError(f"no case matches `{pattern}`", hint=hint)
     return tuple(
         Job(spec, case, params, device)
         for device in devices
@@ -91,9 +92,3 @@ def _selected(spec: KernelSpec, case: str, patterns: Sequence[str], *, small: bo
 def matches(name: str, pattern: str) -> bool:
     """Return whether a pattern of the command line matches `kernel/case`."""
     return fnmatchcase(name, pattern if "/" in pattern else f"{pattern}/*")
-
-
-def _suggestion(pattern: str, specs: Sequence[KernelSpec], names: Sequence[str]) -> str:
-    known = names if "/" in pattern else [spec.name for spec in specs]
-    close = difflib.get_close_matches(pattern, known, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else "`ci-perf list` shows all cases"

@@ -3,18 +3,35 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from ci_perf.values.extensible import (
+    NOT_EMPTY,
+    OMIT_DEFAULT,
+    Count,
+    DeviceKind,
+    Extensible,
+    Name,
+    NonNegative,
+    Positive,
+    Text,
+    Whole,
+    one_of,
+    pattern,
+)
 
 Scalar = str | int | float | bool
-Params = Mapping[str, Scalar]
+Params = Mapping[Annotated[str, pattern("^[A-Za-z_][A-Za-z0-9_]*$")], Scalar]
+"""The parameters of a case: the arguments of the functions of kernel.py, by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Extensible):
     """An absolute, one-sided limit on a counter or on a metric of the timeline: `sm_throughput_pct >= 85`."""
 
-    metric: str
-    operator: str
-    """`>=` or `<=`."""
+    metric: Text
+    """The name of a counter or of a metric of the timeline."""
+    operator: Annotated[str, one_of(">=", "<=")]
     limit: float
 
     def __str__(self) -> str:
@@ -22,33 +39,33 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """A program that is measured in place of a Python entry: one fresh run of it is one replicate."""
+class Program(Extensible):
+    """A program that is measured in place of a Python entry; each run of it is one replicate."""
 
-    kind: str
+    kind: Annotated[str, one_of("command", "nvbench", "google_benchmark", "pytest_benchmark", "triton_csv")]
     """`command`: ci-perf times it. `nvbench`, `google_benchmark`, `pytest_benchmark`, `triton_csv`: it times itself."""
-    argv: tuple[str, ...]
+    argv: Annotated[tuple[str, ...], NOT_EMPTY]
     """With `{param}` for the parameters of a case and `{output}` for the file that a benchmark writes."""
     benchmark: str = ""
     """Pattern of the benchmark's name in the file, with `{param}`; empty: any."""
     metric: str = ""
-    """Which of the numbers that a benchmark has; empty: the one that the kind of file is about."""
+    """Which number of the benchmark; empty: the usual one of the kind of file."""
     unit: str = ""
-    """Of the numbers where the file does not say, as people write it: `GB/s`."""
-    better: str = ""
-    """`lower` or `higher`, where the file does not say."""
+    """Unit of the numbers if the file does not say it, as people write it: `GB/s`."""
+    better: Annotated[str, one_of("", "lower", "higher")] = ""
+    """`lower` or `higher` if the file does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
-class FuzzRange:
+class FuzzRange(Extensible):
     """What a parameter of a random case is drawn from: one of `values`, or a whole number of a range."""
 
     values: tuple[Scalar, ...] = ()
-    """Empty: the range counts."""
-    min: int = 0
-    max: int = 0
+    """Empty: the range is used."""
+    min: Whole = 0
+    max: Whole = 0
     """Inclusive."""
-    multiple_of: int = 1
+    multiple_of: Count = 1
 
     @property
     def multiples(self) -> range:
@@ -72,37 +89,42 @@ USUAL_STRIDES = FuzzRange(values=(CONTIGUOUS,) * (len(STRIDE_KINDS) - 1) + STRID
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSpec:
+class KernelSpec(Extensible):
     """A `kernel.toml`, checked."""
 
-    name: str
-    folder: str
-    """Where the kernel lies, relative to the repository, with forward slashes."""
+    name: Name
+    folder: Text
+    """The kernel's folder, relative to the repository, with forward slashes."""
     entry: str = ""
-    """The Python file; empty where a program takes its place."""
+    """The Python file; empty for a program."""
     description: str = ""
-    devices: tuple[str, ...] = ("cuda",)
-    """Where `launch` runs. On any other device ci-perf runs `reference` in its place; a program is left out there."""
+    devices: tuple[DeviceKind, ...] = ("cuda",)
+    """The devices that `launch` supports. On another device ci-perf runs `reference`; a program is left out there."""
     program: Program | None = None
     ranges: tuple[str, ...] = ()
-    """Patterns of the NVTX ranges whose GPU kernels count; empty: all kernels, in a range or not. For programs."""
+    """Patterns of the NVTX ranges whose GPU kernels count; empty: all kernels, inside a range or not. For programs."""
     kernels: tuple[str, ...] = ()
     """Patterns of the GPU kernels that count; empty: all."""
-    l2: str = "warm"
+    l2: Annotated[str, one_of("warm", "cold")] = "warm"
+    """Whether the inputs may be in the L2 cache when a launch starts."""
     cases: Mapping[str, Params] = field(default_factory=dict)
     cpu_cases: tuple[str, ...] | None = None
     """The cases that run on a CPU by default; None: all."""
     sanitize: tuple[str, ...] | None = None
-    """The tools of compute-sanitizer that mean something for it, `racecheck`, or for some cases, `racecheck/small*`.
+    """The tools of compute-sanitizer that apply to the kernel, `racecheck`, or to some cases, `racecheck/small*`.
 
     None: all tools, for all cases.
     """
-    tolerance: Mapping[str, float] = field(default_factory=dict)
-    regression: float | None = None
-    speedup: float | None = None
-    timeout_s: float | None = None
+    tolerance: Mapping[str, NonNegative] = field(default_factory=dict)
+    """By data type: the largest allowed |out - ref| / (|ref| + rms(ref)) of any element."""
+    regression: Positive | None = None
+    """The kernel's own threshold; None: that of the policy."""
+    speedup: Positive | None = None
+    """The kernel's own threshold; None: that of the policy."""
+    timeout_s: Positive | None = None
+    """Seconds that one case may take in one process; None: the setting `timeout`."""
     gates: tuple[Gate, ...] = ()
-    fuzz: Mapping[str, FuzzRange] = field(default_factory=dict)
-    """By parameter; empty: `--fuzz` leaves the kernel out."""
-    refuses_strides: bool = False
-    """Whether a random case passes too where `launch` raises a ValueError because of how its inputs lie in memory."""
+    fuzz: Annotated[Mapping[str, FuzzRange], OMIT_DEFAULT] = field(default_factory=dict)
+    """The ranges of random cases, by parameter; empty: `--fuzz` leaves the kernel out."""
+    refuses_strides: Annotated[bool, OMIT_DEFAULT] = False
+    """Whether a random case passes if `launch` raises a ValueError because its inputs are not contiguous."""

@@ -1,6 +1,5 @@
 """`kernel.toml` as a value: parsed, checked, and its cases written out."""
 
-import difflib
 import itertools
 import math
 import re
@@ -10,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ci_perf.values.base_unit import base_unit
-from ci_perf.values.errors import ConfigError
+from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.kernel import (
     RANDOM_CASE,
     STRIDES,
@@ -24,7 +23,7 @@ from ci_perf.values.kernel import (
 )
 from ci_perf.values.metrics import BY_NAME as COUNTERS
 from ci_perf.values.program import BENCHMARKS, KINDS, PLACES, placeholders, unfilled
-from ci_perf.values.schema import check
+from ci_perf.values.schema import check, check_version
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -48,6 +47,8 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         raise ConfigError(f"{source}: {error}", hint="a table or key may be written only once") from None
     except ValueError as error:
         raise ConfigError(f"{source}: {error}", hint="JSON, in which runs are kept, has no such number") from None
+    if "schema" in document:
+        check_version(document, "kernel", source)
     check(document, "kernel", source)
     cases = _cases(document, source)
     program = _program(document, cases, source)
@@ -280,5 +281,5 @@ def _gate(metric: str, limit: str, source: str) -> Gate:
 
 
 def _similar(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else "known: " + ", ".join(known)
+    known = tuple(known)
+    return did_you_mean(name, known) or "known: " + ", ".join(known)

@@ -2,134 +2,162 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+from ci_perf.values.extensible import (
+    NOT_EMPTY,
+    OMIT_DEFAULT,
+    Better,
+    Count,
+    DeviceKind,
+    Extensible,
+    Keyword,
+    Name,
+    NonNegative,
+    Positive,
+    Target,
+    Text,
+    Unit,
+    Whole,
+    one_of,
+)
 from ci_perf.values.kernel import Params
 from ci_perf.values.trace import CaseTimeline, Reading
 
+FAILURE_CODES = (
+    *("wrong-output", "raised", "exited", "crashed", "timeout", "out-of-memory", "device-taken", "printed"),
+    *("not-started", "no-output", "wrong-format", "no-benchmark", "skipped", "no-kernels", "profiler"),  # programs
+    "no-run",  # a shard
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What one launch must do at least: operations, and bytes read once plus bytes written once."""
+class Cost(Extensible):
+    """The least work of one launch."""
 
-    flop: float
-    bytes: float
+    flop: NonNegative
+    """Operations; a multiply-add is two."""
+    bytes: NonNegative
+    """Bytes read once plus bytes written once."""
     dtype: str | None = None
     """The type whose peak rate bounds the operations; None: the case's `dtype`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Extensible):
     """Why a case has no number."""
 
-    stage: str
-    """`verify`, `time`, `nsys`, `ncu`, `fuzz` or `sanitize`; `shard` where the whole job left no number."""
-    code: str
-    """`wrong-output`, `raised`, `exited`, `crashed`, `timeout`, `out-of-memory`, `device-taken`, `printed`; of programs
-    also `not-started`, `no-output`, `wrong-format`, `no-benchmark`, `skipped`, `no-kernels`, `profiler`; of a shard
-    `no-run`."""
+    stage: Annotated[str, one_of("verify", "time", "nsys", "ncu", "shard", "fuzz", "sanitize")]
+    """`shard`: the whole job of a shard left no number."""
+    code: Annotated[str, one_of(*FAILURE_CODES)]
     message: str
+    """One sentence."""
     detail: str = ""
     """The traceback or the end of what the process wrote on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Extensible):
     """How far the output was from the reference: the largest |out - ref| / (|ref| + rms(ref)) of all elements."""
 
-    error: float
-    tolerance: float
-    checked: str
-    """`launch`: held against the reference; `reference`: the reference itself ran and is finite; `status`: a program
+    error: NonNegative
+    tolerance: NonNegative
+    checked: Annotated[str, one_of("launch", "reference", "status")]
+    """`launch`: compared with the reference; `reference`: the reference itself ran and is finite; `status`: a program
     ended with status 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replicate:
+class Replicate(Extensible):
     """The samples of one fresh process, in the order in which they were taken."""
 
-    seconds: tuple[float, ...]
-    """Per launch, in `unit`."""
-    launches: int
+    seconds: Annotated[tuple[NonNegative, ...], NOT_EMPTY]
+    """Samples per launch, in `unit`. A zero is kept: it makes the case INCONCLUSIVE."""
+    launches: Count
     """How many launches each sample was averaged over."""
-    method: str
+    method: Text
     """The method id: numbers of different methods are never compared."""
-    batch: int = 0
+    batch: Whole = 0
+    """Which look at the verdict it belongs to: 0 first, 1 to confirm."""
     temperature_c: float | None = None
     """The highest while the samples were taken."""
-    sm_clock_hz: float | None = None
-    """The mean while the samples were taken; None where the GPU does not tell."""
-    power_w: float | None = None
+    sm_clock_hz: NonNegative | None = None
+    """The mean while the samples were taken; None: the GPU does not report it."""
+    power_w: NonNegative | None = None
+    """The mean while the samples were taken."""
     throttle_reasons: tuple[str, ...] = ()
     """Why the GPU held its clock down while the samples were taken, as NVML names it."""
-    unit: str = "s"
-    """Base unit of the samples: seconds, unless a program measured something else about itself."""
-    better: str = "lower"
-    """`lower` or `higher`: which way the samples are better."""
-    disturbed: tuple[str, ...] = ()
-    """What spoilt it: another program on the GPU, a sudden slowdown of the hardware."""
+    unit: Unit = "s"
+    """Base unit of the samples; default: s."""
+    better: Better = "lower"
+    """Which samples are better; default: lower."""
+    disturbed: Annotated[tuple[str, ...], OMIT_DEFAULT] = ()
+    """What disturbed it: other programs on the GPU, or why the hardware slowed down."""
+
+
+Rounds = Annotated[tuple[NonNegative, ...], NOT_EMPTY]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Extensible):
     """One fresh process of the base and one of the head, alive together, that took turns on the device."""
 
-    base: tuple[float, ...]
+    base: Rounds
     """The median sample of each round, in seconds per launch; round i of base and head ran within milliseconds."""
-    head: tuple[float, ...]
-    launches: int
+    head: Rounds
+    launches: Count
     """How many launches each sample was averaged over."""
-    method: str
-    clocks: float | None = None
+    method: Text
+    """The method id: numbers of different methods are never compared."""
+    clocks: Positive | None = None
     """The SM clock of head over that of base, both as the mean while samples were taken."""
-    sm_clock_hz: float | None = None
-    """That of the head."""
+    sm_clock_hz: Annotated[float | None, Keyword("exclusiveMinimum", 0), OMIT_DEFAULT] = None
+    """The mean SM clock of the head."""
     temperature_c: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     """Of both sides."""
-    unit: str = "s"
-    """Base unit of both sides."""
-    better: str = "lower"
-    """`lower` or `higher`."""
-    placements: int = 1
-    """In how many places of the memory the data lay, one after the other: each round used the next."""
-    planted: float = 0.0
-    """The slowdown of the head that was planted, exactly: extra launches / launches."""
+    unit: Unit = "s"
+    """Base unit of both sides; default: s."""
+    better: Better = "lower"
+    """Which samples are better; default: lower."""
+    placements: Count = 1
+    """How many copies of the inputs there are in memory: each round uses the next one."""
+    planted: NonNegative = 0.0
+    """The planted slowdown of the head: extra launches / launches."""
     identical: bool = False
     """Machine code, launch parameters and inputs were the same on both sides."""
     other_inputs: bool = False
-    """The two sides made other inputs: the times may be of other work."""
-    shapes: tuple[str, ...] = ()
-    """The first digits of a hash of shapes and types of the inputs of base and head; empty where there are none."""
-    power_w: float | None = None
+    """The two sides made different inputs: the times may be of different work."""
+    shapes: Annotated[tuple[str, ...], Keyword("minItems", 2), Keyword("maxItems", 2), OMIT_DEFAULT] = ()
+    """The first digits of a hash of shapes and types of the inputs of base and head; empty: there are none."""
+    power_w: NonNegative | None = None
     """The mean while samples were taken."""
     disturbed: tuple[str, ...] = ()
-    """What spoilt it: other programs on the GPU, by name, or why the hardware slowed down; it does not count."""
+    """What disturbed it: other programs on the GPU, or why the hardware slowed down. The pair does not count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What one GPU kernel, or all that count in the NVTX ranges of one name, took of the time of a program."""
+class Part(Extensible):
+    """A part of a program's time: one GPU kernel, or all that count in the NVTX ranges of one name."""
 
-    kind: str
-    """`kernel` or `range`."""
+    kind: Annotated[str, one_of("kernel", "range")]
     name: str
-    count: int
+    count: Whole
     """How many GPU kernels ran, in the last run that had any."""
-    seconds: float
-    """Their sum: the median over all runs."""
+    seconds: NonNegative
+    """The sum of their times: the median over all runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """All that one run learned of one case on one device."""
+class Measurement(Extensible):
+    """All that one run measured of one case on one device."""
 
-    kernel: str
-    case: str
+    kernel: Name
+    case: Text
     params: Params
-    device: str
-    """`cuda` or `cpu`."""
-    target: str
-    """`launch`, or `reference` where `launch` does not run on this device."""
+    device: DeviceKind
+    target: Target
+    """The function that ran: `reference` where `launch` does not run on the device."""
     cost: Cost | None = None
     verification: Verification | None = None
     failure: Failure | None = None
@@ -137,30 +165,30 @@ class Measurement:
     pairs: tuple[Pair, ...] = ()
     """In a run against a base commit, in place of replicates."""
     unpaired: str = ""
-    """Why there is no base to compare with: `not-in-base`, or how the base failed."""
+    """Why there is no base to compare with: `not-in-base`, or how the base failed; empty: there is one."""
     timeline: CaseTimeline | None = None
     counters: tuple[Mapping[str, Reading], ...] = ()
     """One mapping from metric to reading for each profiled launch."""
-    parts: tuple[Part, ...] = ()
-    """Of a program that was timed through its GPU kernels."""
-    base_parts: tuple[Part, ...] = ()
-    """Those of the base that took turns with it."""
-    session: int = 0
+    parts: Annotated[tuple[Part, ...], OMIT_DEFAULT] = ()
+    """The parts of a program that was timed through its GPU kernels."""
+    base_parts: Annotated[tuple[Part, ...], OMIT_DEFAULT] = ()
+    """The parts of the base that took turns with it."""
+    session: Annotated[Whole, OMIT_DEFAULT] = 0
     """In a merged run the index of the session that measured it."""
 
     @property
     def id(self) -> str:
-        """How the case is written on the command line: `kernel/case`."""
+        """The name of the case on the command line: `kernel/case`."""
         return f"{self.kernel}/{self.case}"
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The method ids of what counts, without repetition; more than one means not comparable."""
+        """The method ids of `timed`, without repetition; more than one: not comparable."""
         return tuple(sorted({timed.method for timed in self.timed}))
 
     @property
     def sound_pairs(self) -> tuple[Pair, ...]:
-        """The pairs that nothing disturbed, timed as the last of them: memory may run out after the first."""
+        """The undisturbed pairs with the method of the last of them: memory may run out after the first."""
         undisturbed = [pair for pair in self.pairs if not pair.disturbed]
         return tuple(pair for pair in undisturbed if pair.method == undisturbed[-1].method)
 
@@ -171,15 +199,12 @@ class Measurement:
 
     @property
     def better(self) -> str:
-        """Which way the samples are better."""
+        """Which samples are better: `lower` or `higher`."""
         return self.timed[0].better if self.timed else "lower"
 
     @property
     def timed(self) -> tuple[Replicate, ...]:
-        """What was measured of the head alone: the replicates, or the head's side of the pairs.
-
-        What something disturbed is not among it, unless all of it was.
-        """
+        """The replicates of the head, or the head's side of the pairs; without disturbed ones, unless all were."""
         if self.replicates:
             return tuple(replicate for replicate in self.replicates if not replicate.disturbed) or self.replicates
         return tuple(

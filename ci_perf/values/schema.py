@@ -1,32 +1,65 @@
-"""The JSON Schemas of kernel.toml, runs, baselines, plans and audits, and errors that name the file and the key."""
+"""The JSON Schemas of kernel.toml, runs, baselines, plans and audits, their versions, and errors that name the key.
+
+Each kind of file has its own version MAJOR.MINOR. A new key makes a new minor version: an older ci-perf ignores the
+key and writes it again. What an older ci-perf would misread makes a new major version, which it refuses.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
 import jsonschema
 from jsonschema.exceptions import ValidationError, best_match
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
 
-from ci_perf.values.errors import CiPerfError, ConfigError
+from ci_perf import __version__
+from ci_perf.values.errors import CiPerfError, ConfigError, did_you_mean
+
+VERSIONS: Mapping[str, tuple[int, int]] = {
+    "run": (1, 0),
+    "baseline": (1, 0),
+    "plan": (1, 0),
+    "audit": (1, 0),
+    "kernel": (1, 0),
+}
+"""The version of each kind of file that this ci-perf writes, as (major, minor)."""
+_PREFIXES = {"audit": "ci-perf/audit-"}
+_ID = re.compile(r"(?:urn:ci-perf:|ci-perf/)(\w+)[:-](\d{1,9})(?:\.(\d{1,9}))?")
+
+
+def schema_id(kind: str) -> str:
+    """Return the value of the key `schema` of a file; minor version 0 is left out.
+
+    >>> schema_id("run"), schema_id("audit")
+    ('urn:ci-perf:run:1', 'ci-perf/audit-1')
+    """
+    major, minor = VERSIONS[kind]
+    return _PREFIXES.get(kind, f"urn:ci-perf:{kind}:") + (f"{major}.{minor}" if minor else f"{major}")
+
+
+def check_version(document: object, kind: str, source: str, error: type[CiPerfError] = ConfigError) -> bool:
+    """Raise `error` unless the file is of this kind and of a known major version; return whether its minor is newer."""
+    found: object = document.get("schema") if isinstance(document, Mapping) else None
+    match = _ID.fullmatch(str(found))
+    if match is None:
+        raise error(f"{source}: key `schema`: {found!r} is not a ci-perf schema", hint=f"expected a {kind} file")
+    if match[1] != kind:
+        raise error(f"{source}: this is a {match[1]} file, expected a {kind} file")
+    major, minor = VERSIONS[kind]
+    if int(match[2]) > major:
+        raise error(
+            f"{source}: key `schema`: format {match[2]} of the {kind} file; ci-perf {__version__} reads format {major}",
+            hint="a newer ci-perf wrote the file: upgrade ci-perf",
+        )
+    return (int(match[2]), int(match[3] or 0)) > (major, minor)
 
 
 @cache
 def validator(name: str) -> jsonschema.Draft202012Validator:
     """Return the validator of one of the packaged schemas: `kernel`, `run`, `baseline`, `plan` or `audit`."""
-    schema = _read(name)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    # Schemas refer to what others define by their `$id`; nothing is looked up on the network.
-    known = [DRAFT202012.create_resource(_read(other)) for other in ("baseline", "run")]
-    return jsonschema.Draft202012Validator(schema, registry=known @ Registry())
-
-
-def _read(name: str) -> dict[str, object]:
     text = resources.files("ci_perf.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
-    document: dict[str, object] = json.loads(text)
-    return document
+    return jsonschema.Draft202012Validator(json.loads(text))
 
 
 def check(document: object, name: str, source: str, error: type[CiPerfError] = ConfigError) -> None:
@@ -37,7 +70,7 @@ def check(document: object, name: str, source: str, error: type[CiPerfError] = C
 
 
 def key_path(keys: Iterable[str | int]) -> str:
-    """Write the way to a value as in TOML.
+    """Write the path to a value as in TOML.
 
     >>> key_path(["cases", "s512", "seq", 0])
     'cases.s512.seq[0]'
@@ -54,7 +87,7 @@ def _sentence(found: ValidationError) -> str:
         case "required":
             return where + found.message.replace("'", "`").replace("is a required property", "is missing but required")
         case "pattern":
-            return where + f"{found.instance!r} is not of the form that is expected"
+            return where + f"{found.instance!r} does not have the expected form"
         case "type":
             return where + f"{found.instance!r} is not of type {_types(found.validator_value)}"
         case _:
@@ -63,8 +96,11 @@ def _sentence(found: ValidationError) -> str:
 
 def _unknown(found: ValidationError) -> Sequence[str]:
     instance = found.instance if isinstance(found.instance, dict) else {}
-    known = found.schema.get("properties", {}) if isinstance(found.schema, dict) else {}
-    return [key for key in instance if key not in known]
+    return [key for key in instance if key not in _known(found)]
+
+
+def _known(found: ValidationError) -> Sequence[str]:
+    return sorted(found.schema.get("properties", {})) if isinstance(found.schema, dict) else []
 
 
 def _types(expected: object) -> str:
@@ -72,7 +108,7 @@ def _types(expected: object) -> str:
 
 
 def _hint(found: ValidationError) -> str:
-    schema = found.schema if isinstance(found.schema, dict) else {}
     if found.validator == "additionalProperties":
-        return "known keys: " + ", ".join(sorted(schema.get("properties", {})))
-    return str(schema.get("description", ""))
+        known = _known(found)
+        return did_you_mean(_unknown(found)[0], known) or "known keys: " + ", ".join(known)
+    return str(found.schema.get("description", "")) if isinstance(found.schema, dict) else ""

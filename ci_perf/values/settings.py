@@ -13,10 +13,9 @@ from typing import Any
 
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.kernel_toml import parse_fraction
-from ci_perf.values.run import Policy
+from ci_perf.values.run import CAUSES, Policy
 
 COMMENT_POLICIES = ("on-change", "always", "never")
-CAUSES = ("regression", "failed", "gate", "missing", "new", "inconclusive", "not-comparable", "gate-not-measured")
 STRICT = CAUSES
 DEVICES = ("auto", "cpu", "cuda")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")

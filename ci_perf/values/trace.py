@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from ci_perf.values.extensible import Count, Extensible, NonNegative, Whole, one_of
+
+Dim3 = tuple[Whole, Whole, Whole]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One counter in one of three states: a value (a measured zero is one), or not available, with the reason."""
+class Reading(Extensible):
+    """A reading of one counter: a value (a measured zero is one), or None and the reason why there is none."""
 
     value: float | None
     unit: str = ""
@@ -14,28 +19,30 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class TracedKernel:
-    """A GPU kernel as Nsight Systems saw it inside a case's range."""
+class TracedKernel(Extensible):
+    """A GPU kernel in the trace of a case's range."""
 
     name: str
-    count: int
-    total_ns: int
-    median_ns: float
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    registers_per_thread: int | None = None
-    shared_bytes: int | None = None
-    local_bytes: int | None = None
-    """Local memory of a thread: where registers are spilled to."""
+    count: Count
+    """How often the kernel ran in the range."""
+    total_ns: Whole
+    median_ns: NonNegative
+    grid: Dim3
+    block: Dim3
+    registers_per_thread: Whole | None = None
+    shared_bytes: Whole | None = None
+    """Static and dynamic shared memory of a block."""
+    local_bytes: Whole | None = None
+    """Local memory of a thread, where registers are spilled to."""
 
 
 @dataclass(frozen=True, slots=True)
-class CaseTimeline:
-    """What the timeline holds of one case: `launches` launches inside its NVTX range, or as many runs of a program."""
+class CaseTimeline(Extensible):
+    """The timeline of one case: `launches` launches inside its NVTX range, or as many runs of a program."""
 
-    launches: int
+    launches: Whole
     kernels: tuple[TracedKernel, ...]
-    source: str = "nsys"
-    """Who traced: `nsys`, or `torch` where there was no nsys."""
+    source: Annotated[str, one_of("nsys", "torch")] = "nsys"
+    """The profiler: `torch` where there was no nsys."""
     metrics: Mapping[str, Reading] = field(default_factory=dict)
-    """By the names of `values.timeline_metrics`."""
+    """By the names of the metrics of a timeline."""

@@ -131,7 +131,7 @@ def test_what_is_appended_after_a_cut_off_line_starts_a_new_one(tmp_path):
         ('"planted":0.0,"provenance"', '"planted":"none","provenance"', r"a.jsonl:2: key `planted`: 'none' is not"),
         ('"launches":1000', '"launches":-1', r"a.jsonl:2: key `cases\[0\].launches`"),
         ('"seconds":4.5', '"minutes":4.5', r"a.jsonl:2: .*`minutes`|a.jsonl:2: `seconds` is missing"),
-        ("ci-perf/audit-1", "ci-perf/audit-2", r"a.jsonl:2: key `schema`: 'ci-perf/audit-2'"),
+        ("ci-perf/audit-1", "ci-perf/audit-2", "a.jsonl:2: key `schema`: format 2 of the audit file"),
         ('"planted":0.0', '"planted":NaN', r"a.jsonl:2: not JSON: NaN"),
         ('{"card"', "card", "a.jsonl:2: not JSON"),
         ('"control":[', '"control":[,', "a.jsonl:2: not JSON"),

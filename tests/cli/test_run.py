@@ -164,7 +164,7 @@ def test_a_report_comes_in_every_form_and_never_fails(broken_run):
         pytest.param(lambda _: "", "hint: the file is empty", id="empty"),
         pytest.param(lambda _: '{"results": []}', "key `schema`: None is not a ci-perf schema", id="foreign"),
         pytest.param(lambda _: "[1]", "key `schema`: None is not a ci-perf schema", id="list"),
-        pytest.param(lambda text: text.replace("run:1", "run:2"), "written by a newer ci-perf", id="newer"),
+        pytest.param(lambda text: text.replace("run:1", "run:2"), "format 2 of the run file", id="newer"),
         pytest.param(lambda text: text.replace("run:1", "baseline:1"), "this is a baseline file", id="baseline"),
         pytest.param(lambda text: text.replace('"cpu"', '"tpu"'), "is not one of", id="unknown-device"),
         pytest.param(lambda _: "version https://git-lfs.github.com/spec/v1\n", "git lfs pull", id="lfs-pointer"),
@@ -437,7 +437,7 @@ def test_a_flag_outranks_kernel_toml_which_outranks_the_file(repository):
         ),
         (
             "entry = 'kernel.py'\n[cases.A]\n",
-            "kernels/spin/kernel.toml: key `cases`: 'A' is not of the form that is expected",
+            "kernels/spin/kernel.toml: key `cases`: 'A' does not have the expected form",
         ),
         (
             "entry = 'kernel.py'\n[cases.a]\n[sweep]\n'a|b' = [1]\n",
