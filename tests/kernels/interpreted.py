@@ -24,7 +24,7 @@ def main():
 
 
 def mend_interpreter():
-    """Let Triton 3.6's interpreter make an int of an array of one element, which NumPy refuses since 2.4."""
+    """Let the interpreter of Triton 3.6 and 3.7 make an int of an array of one element, which NumPy refuses since 2.4."""
     import numpy as np
     from triton.runtime import interpreter
 
