@@ -4,9 +4,8 @@ act runs the steps on this machine, with nothing in between. Of the nested actio
 upload-artifact, which needs GitHub's storage, is replaced by tests/data/github/upload-artifact. GitHub is
 tests/fake_github.py.
 
-The action installs ci-perf anew, as on a runner. pip takes the packages from where `scripts/setup` put them, its cache;
-where there is no index at all, PIP_NO_INDEX and PIP_FIND_LINKS lead it to a folder of wheels: the steps have the
-environment of the tests.
+The action installs what ci-perf needs anew, as on a runner that has uv. Where there is no index at all, PIP_NO_INDEX
+and PIP_FIND_LINKS lead pip and uv to a folder of wheels: the steps have the environment of the tests.
 """
 
 import json
@@ -37,6 +36,7 @@ from tests.project.test_project import ROOT
 
 CHECKOUT = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1"
 ACT = Path(sys.executable).with_name("act")
+UV = Path(sys.executable).with_name("uv")
 DOWNLOAD = "actions/download-artifact@3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c"
 UPLOAD = "actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f"
 WORKFLOW = """
@@ -114,8 +114,8 @@ def steps_of(document):
 class Repository:
     """A user's repository on GitHub, with a kernel whose duration a commit can change, and its runner."""
 
-    def __init__(self, root, github, python):
-        self.root, self.github, self.python = root, github, python
+    def __init__(self, root, github, python, action):
+        self.root, self.github, self.python, self.action = root, github, python, action
         self.tree, self.kept, self.artifacts = root / "tree", root / "kept", root / "artifacts"
         (self.tree / "kernels/nap").mkdir(parents=True)
         (self.tree / ".github/workflows").mkdir(parents=True)
@@ -124,6 +124,8 @@ class Repository:
         (self.tree / "kernels/nap/kernel.toml").write_text(TOML.format(microseconds=2500))
         self.git("init", "--quiet", "--initial-branch=main")
         self.git("remote", "add", "origin", "https://github.com/octo/kernels")
+        (root / "tools").mkdir()
+        (root / "tools/uv").symlink_to(UV)
         self.base = self.commit(1.0)
         self.git("checkout", "--quiet", "-b", "feature")
 
@@ -162,13 +164,13 @@ class Repository:
             "ARTIFACTS": self.artifacts,
             "KERNELS_PYTHON": self.python,
             "GITHUB_API_URL": self.github.url,
-            "ITSELF": self.root / "action",
+            "ITSELF": self.action,
         }
         command = [
             *(ACT, event, "--workflows", f".github/workflows/{workflow}", "--eventpath", self.root / "event.json"),
             *("--platform", "self-hosted=-self-hosted"),
             *("--action-offline-mode", "--action-cache-path", self.root / "act", "--no-cache-server"),
-            *("--local-repository", f"octo/ci-perf@v1={self.root / 'action'}"),
+            *("--local-repository", f"octo/ci-perf@v1={self.action}"),
             *("--local-repository", f"{CHECKOUT}={ROOT / 'tests/data/github/checkout'}"),
             *("--local-repository", f"{UPLOAD}={ROOT / 'tests/data/github/upload-artifact'}"),
             *("--local-repository", f"{DOWNLOAD}={ROOT / 'tests/data/github/download-artifact'}"),
@@ -179,6 +181,7 @@ class Repository:
         environ |= {name: str(path) for name, path in own.items()}
         # As on a machine whose user installs packages of their own: none of it concerns the action.
         environ |= {"PIP_USER": "1", "PIP_TARGET": str(self.root / "theirs"), "PIP_PREFIX": str(self.root / "theirs")}
+        environ["PATH"] = f"{self.root / 'tools'}:{os.environ['PATH']}"
         return subprocess.run(
             [str(word) for word in command],
             cwd=self.tree,
@@ -193,16 +196,22 @@ class Repository:
         return json.loads((self.kept / "outputs.json").read_text())
 
 
-@pytest.fixture
-def repository(tmp_path, bare_python):
+@pytest.fixture(scope="module")
+def action(tmp_path_factory):
     """The action as a user's workflow gets it: the files that git knows, at a tag."""
+    folder = tmp_path_factory.mktemp("action")
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
         if not name.startswith(("tests/", "baselines/", "kernels/")):
-            (tmp_path / "action" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / "action" / name)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path, bare_python, action):
     with FakeGitHub() as github:
-        yield Repository(tmp_path, github, bare_python)
+        yield Repository(tmp_path, github, bare_python, action)
 
 
 def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns_the_same_comment_green(repository):
@@ -250,22 +259,6 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
     assert not (repository.root / "theirs").exists()
 
 
-@pytest.fixture
-def uv_alone(tmp_path, monkeypatch):
-    """A runner whose Python cannot make virtual environments, as Debian's without python3-venv; uv is there."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("python3", "python3.14", "python3.13", "python3.12", "python3.11"):
-        (tools / name).write_text(f'#!/bin/sh\ncase "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"\n')
-        (tools / name).chmod(0o755)
-    (tools / "uv").symlink_to(Path(sys.executable).with_name("uv"))
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    for name in ("NO_INDEX", "FIND_LINKS"):
-        if f"PIP_{name}" in os.environ:
-            monkeypatch.setenv(f"UV_{name}", os.environ[f"PIP_{name}"])
-
-
-@pytest.mark.usefixtures("uv_alone")
 def test_perf_yml_shares_a_pull_request_out_over_runners_and_shards_and_comments_once(repository):
     """The whole workflow, 2 runners x 2 shards; all of act's runners are this machine, so the second is found out."""
     kernel = repository.tree / "kernels/doze"
@@ -426,15 +419,18 @@ def script(tmp_path, step, **environ):
     return ran, dict(line.split("=", 1) for line in out.read_text().splitlines())
 
 
+def install(runner_temp, program):
+    """Put a program where `prepare` puts ci-perf."""
+    path = runner_temp / "ci-perf-venv/bin/ci-perf"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{program}\n")
+    path.chmod(0o755)
+
+
 @pytest.fixture
 def installed(tmp_path):
-    """A ci-perf where the action would have installed it: a program that says how it was called, and ends as told."""
-    program = tmp_path / "ci-perf-venv/bin/python"
-    program.parent.mkdir(parents=True)
-    program.write_text(
-        '#!/bin/sh\nshift 3\nprintf "<%s>" "$@"\necho\n[ -z "$LINGER" ] || exec sleep 600\nexit ${STATUS:-0}\n'
-    )
-    program.chmod(0o755)
+    """A ci-perf that prints its arguments and ends as told."""
+    install(tmp_path, 'printf "<%s>" "$@"\necho\n[ -z "$LINGER" ] || exec sleep 600\nexit ${STATUS:-0}')
     return tmp_path
 
 
@@ -487,16 +483,77 @@ def test_nothing_measured_is_nothing_to_publish(installed):
     assert (ran.returncode, ran.stdout) == (0, "nothing was measured, so there is nothing to publish\n")
 
 
-def test_a_runner_without_python_and_uv_is_told_what_it_lacks(tmp_path):
+def a_runner(tmp_path, **programs):
+    """Make the PATH of a runner that has nothing but basic tools and these programs, by their shell scripts."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name in ("bash", "cat", "dirname", "rm", "env"):
+    for name in ("bash", "cat", "chmod", "dirname", "env", "mkdir", "mktemp", "rm", "sh"):
         (tools / name).symlink_to(shutil.which(name))
+    for name, code in programs.items():
+        (tools / name).write_text(f"#!/bin/sh\n{code}\n")
+        (tools / name).chmod(0o755)
+    return str(tools)
 
-    ran, _ = script(tmp_path, "prepare", PATH=str(tools))
+
+PYTHON = f"""
+case "$*" in
+  "-I -m venv "*) echo venv >>"$LOG"; mkdir "$4/bin"; cat "$0" >"$4/bin/python"; chmod +x "$4/bin/python" ;;
+  "-I -m pip install uv "*)
+    echo pip uv >>"$LOG"
+    [ "$PIP_UV" ] && cat "$PIP_UV" >"${{0%/*}}/uv" && chmod +x "${{0%/*}}/uv" ;;
+  "-I -m pip install "*) echo pip >>"$LOG" ;;
+  "-I -m pip --version") ;;
+  *sysconfig*) echo "${{0%/*}}" ;;
+  *) exec {sys.executable} "$@" ;;
+esac
+"""
+A_UV = """
+echo uv "$1" >>"$LOG"
+case "$1" in
+  venv) "$PYTHON3" -I -m venv "$5" ;;
+  pip) [ -z "$UNSOLVABLE" ] ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("on_path", "from_index", "unsolvable", "calls"),
+    [
+        (True, False, "", ["uv venv", "venv", "uv pip"]),
+        (False, True, "", ["venv", "pip uv", "uv pip"]),
+        (False, False, "", ["venv", "pip uv", "pip"]),
+        (True, False, "1", ["uv venv", "venv", "uv pip", "pip"]),
+    ],
+    ids=["a runner with uv", "uv from the index", "no uv in the index", "versions that uv cannot resolve"],
+)
+def test_uv_installs_where_there_is_one_and_pip_elsewhere(tmp_path, on_path, from_index, unsolvable, calls):
+    path = a_runner(tmp_path, **({"uv": A_UV} if on_path else {"python3": PYTHON}))
+    for name, code in (("a-python", PYTHON), ("a-uv", A_UV)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{code}")
+        (tmp_path / name).chmod(0o755)
+    environ = {
+        "LOG": str(tmp_path / "log"),
+        "PYTHON3": str(tmp_path / "a-python"),
+        "PIP_UV": str(tmp_path / "a-uv") if from_index else "",
+        "UNSOLVABLE": unsolvable,
+    }
+
+    ran, outputs = script(tmp_path, "prepare", PATH=path, **environ)
+
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "log").read_text().splitlines() == calls
+    assert set(outputs) == {"folder", "artifact"}
+    venv = tmp_path / "ci-perf-venv"
+    assert "click >= " in (venv / "requirements.txt").read_text()
+    assert (venv / "bin/ci-perf.pth").read_text() == f"{ROOT}\n"
+    assert os.access(venv / "bin/ci-perf", os.X_OK)
+
+
+def test_a_runner_without_python_and_uv_is_told_what_it_lacks(tmp_path):
+    ran, _ = script(tmp_path, "prepare", PATH=a_runner(tmp_path))
 
     assert ran.returncode == 3
-    assert "neither Python 3.11 or newer with venv nor uv" in ran.stderr
+    assert "it needs uv, or Python 3.11 or newer with venv" in ran.stderr
 
 
 # --- shards ----------------------------------------------------------------------------------------------------------
@@ -504,10 +561,7 @@ def test_a_runner_without_python_and_uv_is_told_what_it_lacks(tmp_path):
 
 def really_install(runner_temp):
     """Put ci-perf where the steps expect it, as `prepare` would."""
-    program = runner_temp / "ci-perf-venv/bin/python"
-    program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
-    program.chmod(0o755)
+    install(runner_temp, f'PYTHONPATH={ROOT} exec {sys.executable} -m ci_perf "$@"')
 
 
 SCALE_TOML = """
