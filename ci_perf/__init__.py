@@ -7,10 +7,11 @@ downwards only, as the contracts in pyproject.toml check:
     audit
     checks | doctor | fleet | github | render
     measure
-    judge | guard | traces
+    judge | guard | traces | store
     values
 
-values    what is known: kernels, measurements, runs, baselines; pure, but for `store`
+values    what is known: kernels, measurements, runs, baselines; pure
+store     files on disk: kernels, settings, runs, baselines
 judge     what is said of it: statistics, verdicts, report; pure
 measure   how it becomes known: a session on a machine
 userside  what runs under the user's interpreter beside the worker; standard library only

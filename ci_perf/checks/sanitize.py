@@ -17,11 +17,11 @@ from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.programs import ProgramRunner
 from ci_perf.measure.worker_process import command as worker_command
+from ci_perf.store import write_text
 from ci_perf.values.check_outcome import Sanitized
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure
 from ci_perf.values.run import Note
-from ci_perf.values.store import write_text
 
 SLOWER = 10
 """How many times a case's time limit it may take under a tool."""

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from ci_perf import store
 from ci_perf.guard.guard import Guard
 from ci_perf.guard.redact import redact_run
 from ci_perf.judge.report import Report, build_report
 from ci_perf.render.folder import render_environment, render_index, render_smoke, render_timeline
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import render_csv
-from ci_perf.values import store
 from ci_perf.values.run import Note, Run
 
 _TEXTS: dict[str, Callable[[Report], str]] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from ci_perf import store
 from ci_perf.audit.file import append_session, read_sessions
 from ci_perf.audit.measure import measure_session, verify_once
 from ci_perf.audit.rates import AuditReport, build_audit
@@ -23,7 +24,6 @@ from ci_perf.measure import gpu
 from ci_perf.measure.lock import gpu_lock
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.session import broken_memory, note_other_programs, other_pids, prepare, wait_until_idle
-from ci_perf.values import store
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.escape import clean
 from ci_perf.values.job import select_jobs

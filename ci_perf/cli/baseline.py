@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
+from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.judge.baseline import Difference, check_baseline, diff_baselines, make_baselines
 from ci_perf.measure import git
-from ci_perf.values import store
 from ci_perf.values.baseline import Baseline, path_of
 from ci_perf.values.codec import dump_baseline
 from ci_perf.values.errors import EXIT_USAGE, CiPerfError, ConfigError

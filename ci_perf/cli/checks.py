@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ci_perf import store
 from ci_perf.checks.flow import fuzz, sanitize
 from ci_perf.checks.random_cases import fuzz_jobs, named_case
 from ci_perf.checks.sanitize import SanitizerRunner
@@ -22,7 +23,6 @@ from ci_perf.measure.machine import Machine, job_request
 from ci_perf.measure.programs import ProgramRunner
 from ci_perf.measure.session import Session, find_tracer, prepare
 from ci_perf.measure.torch_trace import TorchTrace
-from ci_perf.values import store
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
+from ci_perf import store
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.values import store
 from ci_perf.values.job import select_jobs
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ci_perf import __version__
+from ci_perf import __version__, store
 from ci_perf.cli import artifacts
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import no_workflow_commands, show
@@ -17,7 +17,6 @@ from ci_perf.fleet.merge import merge_planned, merge_runs
 from ci_perf.github import actions
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import git
-from ci_perf.values import store
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Note, Run

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ci_perf.values import store
+from ci_perf import store
 from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.settings import BY_NAME, SETTINGS, Setting, Settings, resolve, variable
 

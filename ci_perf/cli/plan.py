@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
+from ci_perf import store
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.fleet.shards import matrix, seconds_of_baselines, seconds_of_run, share_out
-from ci_perf.values import store
 from ci_perf.values.codec import dump_plan
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import select_jobs

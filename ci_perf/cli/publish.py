@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.github import actions
 from ci_perf.github.archive import read_untrusted
@@ -21,7 +22,6 @@ from ci_perf.github.workflow_commands import render_annotation
 from ci_perf.judge.report import Report, build_report
 from ci_perf.measure import git
 from ci_perf.render.markdown import LARGEST_COMMENT, LARGEST_SUMMARY, Frame, render_comment
-from ci_perf.values import store
 from ci_perf.values.codec import load_run
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.settings import Settings, policy_from

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ci_perf import store
 from ci_perf.cli.output import no_workflow_commands, show
 from ci_perf.judge.report import Report, build_report
 from ci_perf.render.html import render_html
@@ -13,7 +14,6 @@ from ci_perf.render.json_text import render_json
 from ci_perf.render.junit import render_junit
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import render_csv
-from ci_perf.values import store
 
 FORMATS: dict[str, Callable[[Report], str]] = {
     "markdown": render_comment,

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from tabulate import tabulate
 
-from ci_perf import __version__
+from ci_perf import __version__, store
 from ci_perf.cli import artifacts
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
@@ -41,7 +41,6 @@ from ci_perf.measure.session import (
 )
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
-from ci_perf.values import store
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Job, select_jobs

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from ci_perf import store
 from ci_perf.measure import git, proc
 from ci_perf.measure.build_inputs import steering_variables, toolchain_hash
 from ci_perf.measure.built import built_tree
 from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
-from ci_perf.values import store
 from ci_perf.values.errors import CiPerfError, ConfigError, MachineError
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_toml import parse_kernel

@@ -10,6 +10,7 @@ from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.worker_process import command as worker_command
+from ci_perf.store import write_text
 from ci_perf.traces import ncu, nsys
 from ci_perf.traces.attribution import case_counters, case_timeline, launch_counters
 from ci_perf.traces.diagnosis import Diagnosis
@@ -20,7 +21,6 @@ from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
 from ci_perf.values.metrics import Metric, wanted
 from ci_perf.values.run import Note
-from ci_perf.values.store import write_text
 from ci_perf.values.trace import CaseTimeline, Reading
 
 NSYS_LAUNCHES = 10

@@ -8,6 +8,7 @@ from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.profile import WAITING
+from ci_perf.store import write_text
 from ci_perf.traces import ncu
 from ci_perf.traces.attribution import program_counters
 from ci_perf.traces.diagnosis import Diagnosis
@@ -17,7 +18,6 @@ from ci_perf.values.job import Job
 from ci_perf.values.metrics import wanted
 from ci_perf.values.program import fill
 from ci_perf.values.run import Note
-from ci_perf.values.store import write_text
 from ci_perf.values.trace import Reading
 
 LAUNCHES = 20

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ci_perf import store
 from ci_perf.guard.guard import Guard
 from ci_perf.guard.secrets import for_profilers, without_secrets
 from ci_perf.measure import git, gpu, tools
@@ -18,7 +19,6 @@ from ci_perf.measure.profile import Profiler, ProfileSession
 from ci_perf.measure.program_run import Launcher
 from ci_perf.measure.torch_trace import TorchTrace, WithFallback
 from ci_perf.measure.worker_process import Worker
-from ci_perf.values import store
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import MachineError
 from ci_perf.values.measurement import Failure

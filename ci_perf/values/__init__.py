@@ -1,4 +1,4 @@
-"""What is known: kernels, measurements, runs, baselines. Pure, but for `store`.
+"""What is known: kernels, measurements, runs, baselines. Pure.
 
 Glossary, one word for one thing:
 
@@ -44,7 +44,6 @@ schema            JSON Schemas, versions of the files, errors that name the key
 sessions          the parts of a merged run, each with its own machine
 settings          every setting once
 shard             shards of a plan
-store             files: kernels, settings, runs, baselines
 timeline_metrics  the metrics of a timeline by name
 tool              programs of the machine that ci-perf uses
 trace             readings of counters, and a timeline

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ci_perf import store
 from ci_perf.checks.flow import MOST_TRIES, fuzz
 from ci_perf.checks.random_cases import draw, fuzz_jobs, smaller
 from ci_perf.judge.report import build_report
 from ci_perf.userside import strides
-from ci_perf.values import store
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.job import Job

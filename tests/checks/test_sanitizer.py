@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ci_perf import store
 from ci_perf.checks import sanitizer
 from ci_perf.judge.checks import defect_line
-from ci_perf.values import store
 from tests.cli.test_run import SPIN
 from tests.guard.test_canary import FAKES, ci_perf, machine  # noqa: F401 # a fixture
 from tests.measure.test_external import H200, fake_nsys

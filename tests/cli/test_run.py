@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
+from ci_perf import store
 from ci_perf.cli import program
-from ci_perf.values import store
 from ci_perf.values.settings import SETTINGS, variable
 from tests.measure.test_against import NAP
 from tests.measure.test_worker import is_alive, wait_for

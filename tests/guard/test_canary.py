@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from ci_perf.values import store
+from ci_perf import store
 from tests.cli.test_run import SPIN
 
 FAKES = Path(__file__).parents[1] / "data/fakes"

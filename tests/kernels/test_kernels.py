@@ -22,12 +22,11 @@ from typing import NamedTuple
 
 import pytest
 
-from ci_perf import cuda
+from ci_perf import cuda, store
 from ci_perf.checks.random_cases import draw
 from ci_perf.traces.occupancy import occupancy_pct
 from ci_perf.userside.strides import VIEWS, rearranged
 from ci_perf.userside.verify import leaves
-from ci_perf.values import store
 
 torch = pytest.importorskip("torch")
 TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ci_perf import store
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import gpu
 from ci_perf.measure.program_counters import ProgramCounters, Traced
@@ -21,7 +22,6 @@ from ci_perf.measure.program_run import Launcher
 from ci_perf.measure.program_traces import ProgramTraces
 from ci_perf.measure.programs import ProgramRunner
 from ci_perf.traces import nsys
-from ci_perf.values import store
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Program
 from ci_perf.values.measurement import Failure, Replicate, Verification

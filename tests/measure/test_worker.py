@@ -16,11 +16,11 @@ import pytest
 
 from ci_perf.measure import worker_process
 from ci_perf.measure.worker_process import Worker
+from ci_perf.store import write_run
 from ci_perf.traces import chrome
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import MachineError
 from ci_perf.values.measurement import Failure, Measurement
-from ci_perf.values.store import write_run
 from tests.builders import a_cpu, a_run, a_spec
 from tests.project.test_project import ROOT
 

@@ -20,9 +20,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from ci_perf import __version__
+from ci_perf import __version__, store
 from ci_perf.judge.report import build_report
-from ci_perf.values import store
 from ci_perf.values.codec import dump_run
 from ci_perf.values.comment import State, marker, read_marker
 from ci_perf.values.settings import BY_NAME, variable
