@@ -256,10 +256,8 @@ def test_whatever_runs_otherwise_is_other_machine_code(compiled, name, changed):
     assert machine_code.code_hash(compiled(changed(source))) != machine_code.code_hash(compiled(source))
 
 
-def test_every_architecture_has_machine_code_of_its_own(compiled):
-    hashes = {machine_code.code_hash(compiled(arch=arch)) for arch in ("sm_80", "sm_86", "sm_90")}
-
-    assert len(hashes) == 3
+def test_another_generation_of_gpus_has_machine_code_of_its_own(compiled):
+    assert machine_code.code_hash(compiled(arch="sm_80")) != machine_code.code_hash(compiled(arch="sm_90"))
 
 
 def test_a_cubin_that_was_cut_off_has_no_hash_or_the_one_of_the_whole(compiled):
