@@ -24,7 +24,7 @@ def main():
 
 
 def mend_interpreter():
-    """Let the interpreter of Triton 3.6 and 3.7 make an int of an array of one element, which NumPy refuses since 2.4."""
+    """Let the interpreter of Triton 3.6 and 3.7 convert an array of one element to int, which NumPy 2.4 refuses."""
     import numpy as np
     from triton.runtime import interpreter
 
