@@ -1,13 +1,17 @@
-"""What runs under the user's interpreter beside the worker: standard library and torch only, Python 3.9 and newer.
+"""The parts of the worker and of `ci_perf.cuda`; standard library and torch only, Python 3.9 and newer.
 
+answers       the operations of the worker: a request in, an answer out
 case          a kernel.py with its inputs
-cupti         when the GPU worked, from CUPTI's records
-cupti_timers  what is measured through them
-identity      what a launch makes the GPU do, as a hash
-machine_code  what of a cubin runs, as a hash
+compilers     NVRTC or nvcc, and what their output depends on
+cupti         the times at which the GPU worked, from CUPTI's activity records
+cupti_timers  timers that use them
+identity      a hash of what a launch makes the GPU do
+machine_code  the machine code of the loaded kernels, and its hash
+processes     the processes that answer requests
+profiling     launches under a profiler or compute-sanitizer
 stages        where the time of a request goes
-stopwatch     a case timed alone, or in turns with another process
-strides       the same inputs elsewhere in memory
-timers        what is measured, over how many launches
-verify        its output held against its reference
+stopwatch     times a case, alone or in turns with another process
+strides       inputs in another order of memory
+timers        how a sample is taken
+verify        compares an output with the reference
 """

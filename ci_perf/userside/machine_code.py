@@ -1,4 +1,4 @@
-"""The machine code of the kernels that are loaded, as a hash of what the GPU executes."""
+"""The machine code of the loaded kernels, and its hash."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from typing import Any, Callable
 _SYMBOLS_AND_STRINGS = (2, 3)  # SHT_SYMTAB and SHT_STRTAB of ELF
 _NO_BITS = 8
 _NOTHING_THAT_RUNS = re.compile(rb"\.(rela?\.)?(nv_)?debug_|\.note")
-"""Sections of line tables and notes; those of a kernel bear its name at the end, which may be any."""
+"""Names of sections with line tables and notes; that of a kernel's section ends with the kernel's name."""
 
 
 class Unknown(Exception):
-    """Something of the launch is not known."""
+    """Something about the launch is not known."""
 
 
 def known_codes() -> dict[int, Callable[[], bytes]]:
-    """Return how to get at the cubin of each function that ci-perf or Triton loaded, by its CUfunction.
+    """Return, by CUfunction, what reads the cubin of each function that ci_perf.cuda or Triton loaded.
 
-    Most are not launched by the case at hand; one of theirs that cannot be read must not matter.
+    It is read only when it is needed: a cubin that no launch of the case uses may be unreadable.
     """
     codes: dict[int, Callable[[], bytes]] = {}
     own = sys.modules.get("ci_perf.cuda")
     if own is not None:
         codes.update({function: partial(bytes, code) for function, code in own.loaded_codes().items()})
-    if "triton" in sys.modules:
-        for found in gc.get_objects():
-            if type(found).__name__ == "CompiledKernel" and isinstance(getattr(found, "function", None), int):
-                codes[found.function] = partial(_triton_cubin, found)
+    for kernel in triton_kernels():
+        if isinstance(getattr(kernel, "function", None), int):
+            codes[kernel.function] = partial(_triton_cubin, kernel)
     return codes
 
 
@@ -40,10 +39,17 @@ def _triton_cubin(kernel: Any) -> bytes:
     return bytes(kernel.asm["cubin"])
 
 
-def code_hash(cubin: bytes) -> str:
-    """Return the hash of what a cubin executes: its sections (ELF-64) without the tables of symbols, strings and lines.
+def triton_kernels() -> list[Any]:
+    """Return every kernel that Triton compiled in this process; it keeps no list of them."""
+    if "triton" not in sys.modules:
+        return []
+    return [found for found in gc.get_objects() if type(found).__name__ == "CompiledKernel"]
 
-    A comment that moves the lines of a source changes those, and nothing that runs. What is no whole cubin is Unknown.
+
+def code_hash(cubin: bytes) -> str:
+    """Return the hash of what a cubin executes: its sections (ELF-64) without symbols, strings, line tables and notes.
+
+    Those change when a comment moves the lines of a source. A truncated cubin raises Unknown.
     """
     try:
         return _hash_of_sections(cubin)

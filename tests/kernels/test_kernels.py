@@ -25,6 +25,7 @@ import pytest
 from ci_perf import cuda, store
 from ci_perf.checks.random_cases import draw
 from ci_perf.traces.occupancy import occupancy_pct
+from ci_perf.userside import compilers
 from ci_perf.userside.strides import VIEWS, rearranged
 from ci_perf.userside.verify import leaves
 
@@ -1072,7 +1073,7 @@ def test_other_headers_of_the_toolkit_compile_again(tmp_path, cache, monkeypatch
     source.write_text('extern "C" __global__ void nothing() {}\n')
     include = tmp_path / "toolkit" / "include"
     (include / header).parent.mkdir(parents=True)
-    monkeypatch.setattr(cuda, "_toolkit_includes", lambda: iter([include]))
+    monkeypatch.setattr(compilers, "_toolkit_includes", lambda: iter([include]))
     for text in ("// 13.0\n", "// 13.0\n", "// 13.1\n"):
         (include / header).write_text(text)
         cuda.CudaSource(source).cubin("sm_90")
@@ -1084,10 +1085,10 @@ def test_what_nvcc_reads_from_the_environment_tells_its_output_apart(tmp_path, m
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\necho release 13.0\n")
     nvcc.chmod(0o755)
-    before = cuda.Nvcc(str(nvcc)).identity
+    before = compilers.Nvcc(str(nvcc)).identity
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "--use_fast_math")
 
-    assert cuda.Nvcc(str(nvcc)).identity != before
+    assert compilers.Nvcc(str(nvcc)).identity != before
 
 
 @pytest.mark.usefixtures("compiler")

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ci_perf import cuda
-from ci_perf.userside import cupti, cupti_timers, identity, machine_code, strides
+from ci_perf.userside import compilers, cupti, cupti_timers, identity, machine_code, strides
 from ci_perf.userside.case import Case, release_memory
 from ci_perf.userside.cupti import CuptiError, Span, busy_ns
 
 # --- CUPTI's records ---
 
-HEADERS = [root / "include/cupti_activity.h" for root in cuda._toolkit_roots()]
+HEADERS = [root / "include/cupti_activity.h" for root in compilers.toolkit_roots()]
 RECORDS = {
     "Kernel": ("CONCURRENT_KERNEL", cupti.KERNEL),
     "Memcpy": ("MEMCPY", cupti.MEMCPY),
@@ -379,7 +379,7 @@ void set(const char *what) {
 @pytest.fixture(scope="module")
 def driver_source(tmp_path_factory):
     """A driver with NVIDIA's own declarations, built once."""
-    header = next((root / "include/cuda.h" for root in cuda._toolkit_roots()), None)
+    header = next((root / "include/cuda.h" for root in compilers.toolkit_roots()), None)
     if header is None:
         pytest.skip("no CUDA toolkit with the header of the driver")
     folder = tmp_path_factory.mktemp("driver")
@@ -491,7 +491,7 @@ def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(
         "priority": 8, "memSyncDomainMap": 9, "memSyncDomain": 10, "preferredClusterDim": 11,
         "sharedMemCarveout": 14, "nvlinkUtilCentricScheduling": 16,
     }  # fmt: skip
-    header = next(root / "include/cuda.h" for root in cuda._toolkit_roots())
+    header = next(root / "include/cuda.h" for root in compilers.toolkit_roots())
     known = {name: number for name, number in fields.items() if name in header.read_text(encoding="utf-8")}
     lines = "".join(f'printf("%zu\\n", sizeof(((CUlaunchAttributeValue *)0)->{name}));' for name in known)
     source, built = driver_source.with_name("sizes.c"), driver_source.with_name("sizes")

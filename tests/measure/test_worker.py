@@ -1,5 +1,6 @@
 """Real worker processes on kernels that misbehave: each failure is a value, and the next request works."""
 
+import importlib.metadata
 import importlib.util
 import json
 import math
@@ -18,6 +19,8 @@ from ci_perf.measure import worker_process
 from ci_perf.measure.worker_process import Worker
 from ci_perf.store import write_run
 from ci_perf.traces import chrome
+from ci_perf.userside.case import Wrong
+from ci_perf.userside.profiling import nvtx_functions
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import MachineError
 from ci_perf.values.measurement import Failure, Measurement
@@ -592,46 +595,45 @@ def reference(inputs):
 
 
 @pytest.fixture
-def loaded_worker(monkeypatch):
-    """Return the worker as a module, with a torch that was built without NVTX."""
-    spec = importlib.util.spec_from_file_location("ci_perf_worker", worker_process.WORKER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def torch_without_nvtx(monkeypatch):
+    """Put a torch in place that was built without NVTX."""
 
     def stand_in(*_):
         raise RuntimeError("NVTX functions not installed")
 
     without = SimpleNamespace(range_start=stand_in, range_end=stand_in)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(nvtx=without)))
-    return module
 
 
-def with_nvtx(monkeypatch, module, version):
+def with_nvtx(monkeypatch, version):
     functions = SimpleNamespace(start_range=1, end_range=2, push_range=3, pop_range=4)
     monkeypatch.setitem(sys.modules, "nvtx", functions)
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name == "nvtx" and version)
-    monkeypatch.setattr(module.importlib.metadata, "version", lambda _: version)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "nvtx" and version)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
 
 
+@pytest.mark.usefixtures("torch_without_nvtx")
 @pytest.mark.parametrize(("version", "nsys"), [("0.2.11", "2023.4.4"), ("0.2.14", "2025.3.1.0"), ("0.2.14", None)])
-def test_the_package_nvtx_stands_in_for_a_torch_without_it(loaded_worker, monkeypatch, version, nsys):
-    with_nvtx(monkeypatch, loaded_worker, version)
+def test_the_package_nvtx_stands_in_for_a_torch_without_it(monkeypatch, version, nsys):
+    with_nvtx(monkeypatch, version)
 
-    assert tuple(loaded_worker.nvtx_functions(nsys)) == (1, 2, 3, 4)
-
-
-def test_a_package_nvtx_that_an_old_nsys_does_not_see_is_refused(loaded_worker, monkeypatch):
-    with_nvtx(monkeypatch, loaded_worker, "0.2.14")
-
-    with pytest.raises(loaded_worker.Wrong, match=r"nsys 2023\.4\.4 sees no range of nvtx 0\.2\.14"):
-        loaded_worker.nvtx_functions("2023.4.4")
+    assert tuple(nvtx_functions(nsys)) == (1, 2, 3, 4)
 
 
-def test_no_nvtx_at_all_is_said(loaded_worker, monkeypatch):
-    monkeypatch.setattr(loaded_worker.importlib.util, "find_spec", lambda _: None)
+@pytest.mark.usefixtures("torch_without_nvtx")
+def test_a_package_nvtx_that_an_old_nsys_does_not_see_is_refused(monkeypatch):
+    with_nvtx(monkeypatch, "0.2.14")
 
-    with pytest.raises(loaded_worker.Wrong, match="no NVTX"):
-        loaded_worker.nvtx_functions(None)
+    with pytest.raises(Wrong, match=r"nsys 2023\.4\.4 does not record ranges of nvtx 0\.2\.14"):
+        nvtx_functions("2023.4.4")
+
+
+@pytest.mark.usefixtures("torch_without_nvtx")
+def test_without_any_nvtx_the_error_says_so(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+
+    with pytest.raises(Wrong, match="no NVTX"):
+        nvtx_functions(None)
 
 
 def test_a_kernel_that_scribbles_into_every_open_file_fails_and_the_next_one_works(worker, kernel):

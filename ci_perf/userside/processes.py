@@ -1,0 +1,234 @@
+"""The processes that answer a worker's requests: forks, and new interpreters where a fork cannot use CUDA."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any, Callable
+
+from ci_perf.userside.answers import answer_all, reply
+from ci_perf.userside.case import Answer, Request, load_entry, torch_or_none
+from ci_perf.userside.stages import stage, take_spent
+
+WORKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "worker.py")
+MOST_TEMPLATES = 32
+"""Each template holds the memory that its entry allocates at import."""
+_USABLE = "usable\n"
+
+
+class Fork:
+    """A fork of this process that answers requests until it is released."""
+
+    def __init__(self, inherited: tuple[int, ...], body: Callable[[Any, Any], None] = answer_all) -> None:
+        """Start it; it closes the file descriptors `inherited`, and `body` reads requests and writes answers."""
+        self._body = body
+        request_in, request_out = os.pipe()
+        answer_in, answer_out = os.pipe()
+        self._pid = self._start(request_in, answer_out, (answer_in, request_out, *inherited))
+        os.close(answer_out)
+        os.close(request_in)
+        self._requests = os.fdopen(request_out, "w")
+        self._answers = os.fdopen(answer_in)
+
+    def _start(self, request_in: int, answer_out: int, inherited: tuple[int, ...]) -> int:
+        """Start the process and return its pid."""
+        pid = os.fork()
+        if pid:
+            return pid
+        die_with_parent()
+        # Left open here, the worker's own streams would stay open when the worker dies, and ci-perf would wait for it.
+        for stream in inherited:
+            os.close(stream)
+        try:
+            with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
+                self._body(requests, answers)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        except BaseException:  # it must not propagate into the frames of the parent process
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+
+    def ask(self, line: str) -> str:
+        """Return its answer as a line; if it dies before it answers, how it died."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.write(line)
+            self._requests.flush()
+        answer = self._answers.readline()
+        if answer.endswith("\n"):
+            return answer
+        status = self.release()
+        return json.dumps({"ok": False, "detail": "", **cause_of_death(status)}) + "\n"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still answer."""
+        return self._pid != 0
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The file descriptors of its pipes, which no other process may keep open."""
+        return (self._requests.fileno(), self._answers.fileno()) if self.alive else ()
+
+    def rest(self) -> None:
+        """Free everything that it holds on the GPU."""
+        self.release()
+
+    def release(self) -> int:
+        """Let it end, and return its wait status."""
+        if not self._pid:
+            return 0
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        self._answers.close()
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return status
+
+
+class Template(Fork):
+    """A process that has imported an entry and forks the processes that run its cases: it is imported only once."""
+
+    def __init__(self, entry: str, inherited: tuple[int, ...]) -> None:
+        super().__init__(inherited, lambda requests, answers: serve_template(entry, requests, answers))
+        self.usable = self._answers.readline() == _USABLE
+        """Whether its forks can use CUDA."""
+
+    def rest(self) -> None:
+        """End the process that it forked last."""
+        if self.alive:
+            self.ask('{"op": "rest"}\n')
+
+
+def serve_template(entry: str, requests: Any, answers: Any) -> None:
+    """Import an entry, report whether forks of this process can use CUDA, and answer each request from a fork."""
+    # Otherwise torch.cuda.is_available(), which many packages call at import, initialises the driver.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    with contextlib.suppress(Exception), stage("import"):  # the process of the case gets the error too, and reports it
+        load_entry(entry)
+    usable = not driver_initialized() and threading.active_count() == 1
+    reply(answers, _USABLE if usable else "not usable\n")
+    if usable:
+
+        def start(_: Request) -> Fork:
+            process = Fork((requests.fileno(), answers.fileno()))
+            take_spent()  # the first process reports the time of the import
+            return process
+
+        answer_from_processes(requests, answers, start)
+
+
+def driver_initialized() -> bool:
+    """Return whether this process has initialised CUDA, through torch or otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return True
+    with open("/proc/self/maps") as maps:
+        if not any("libcuda.so" in line for line in maps):
+            return False
+    count = ctypes.c_int()
+    not_initialized = 3  # CUDA_ERROR_NOT_INITIALIZED
+    return bool(ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count)) != not_initialized)
+
+
+class Spawned(Fork):
+    """A new interpreter in place of a fork: for an import that has initialised CUDA or started threads."""
+
+    def __init__(self, printed: str) -> None:
+        """Start it; `printed` is the path of the log of its stdout."""
+        self._printed = printed
+        super().__init__(())
+
+    def _start(self, request_in: int, answer_out: int, inherited: tuple[int, ...]) -> int:
+        del inherited  # a new interpreter inherits only the two streams below
+        files = ("--requests", f"/dev/fd/{request_in}", "--answers", f"/dev/fd/{answer_out}")
+        argv = [sys.executable, "-u", WORKER, "--printed", self._printed, *files]
+        for stream in (request_in, answer_out):
+            os.set_inheritable(stream, True)
+        return os.posix_spawn(sys.executable, argv, os.environ)
+
+
+def cause_of_death(status: int) -> Answer:
+    """Return the reason code and message of a wait status."""
+    if not os.WIFSIGNALED(status):
+        return {"code": "exited", "message": f"the process ended with exit status {os.WEXITSTATUS(status)}"}
+    number = os.WTERMSIG(status)
+    if number == signal.SIGKILL:
+        message = "the process was killed by SIGKILL: most often the system ran out of memory"
+        return {"code": "out-of-memory", "message": message}
+    names = {int(known): known.name for known in signal.Signals}  # real-time signals have none
+    return {"code": "crashed", "message": f"the process ended with {names.get(number, f'signal {number}')}"}
+
+
+def serve(requests: Any, answers: Any, printed: str) -> None:
+    """Answer each request from a new process, or from the last one if the request says `same`."""
+    torch = torch_or_none()
+    used_cuda = torch is not None and torch.cuda.is_initialized()
+    own_streams = (requests.fileno(), answers.fileno())
+    templates: dict[str, Template] = {}
+
+    def template_of(entry: str) -> Template:
+        if entry not in templates:
+            if len(templates) == MOST_TEMPLATES:
+                templates.pop(next(iter(templates))).release()
+            streams = [stream for template in templates.values() for stream in template.streams]
+            templates[entry] = Template(entry, (*own_streams, *streams))
+        return templates[entry]
+
+    def start(request: Request) -> Fork:
+        entry = request.get("entry")
+        if used_cuda:
+            return Spawned(printed)
+        if entry is None:
+            return Fork(own_streams)
+        template = template_of(entry)
+        if template.usable and template.alive:
+            return template
+        template.release()
+        return Fork(own_streams) if template.usable else Spawned(printed)
+
+    answer_from_processes(requests, answers, start)
+    for template in templates.values():
+        template.release()
+
+
+def answer_from_processes(requests: Any, answers: Any, start: Callable[[Request], Fork]) -> None:
+    """Answer each request from the process that `start` returns for it, or from the last one if it says `same`."""
+    gc.freeze()  # the garbage collector of a fork need not visit what existed before
+    process: Fork | None = None
+    for line in requests:
+        request = json.loads(line)
+        if process is None or not process.alive or not request.get("same"):
+            if process is not None:
+                process.rest()
+            process = None if request["op"] == "rest" else start(request)
+        reply(answers, '{"ok": true}\n' if process is None else process.ask(line))
+    if process is not None:
+        process.release()
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent ends."""
+    with contextlib.suppress(Exception):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of sys/prctl.h
+
+
+def keep_memory() -> None:
+    """Make glibc keep freed memory, in this process and its forks.
+
+    Otherwise glibc may return large blocks to Linux and get them back page fault by page fault, depending on the layout
+    of the heap, which forks inherit: a kernel on the CPU then took twice the time in some workers and not in others.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    with contextlib.suppress(Exception):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mmap_threshold, 32 << 20)  # the largest value that glibc accepts
+        libc.mallopt(trim_threshold, (1 << 31) - 1)
