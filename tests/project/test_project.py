@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 import ci_perf
 from ci_perf.render.folder import FILES
@@ -51,3 +52,19 @@ def test_the_readme_lists_every_file_of_the_artifact_folder_and_every_metric_of_
         assert f"| `{name}` | {meaning} |\n" in readme
     for metric in TIMELINE:
         assert f"| `{metric.name}` | {metric.meaning} |" in readme
+
+
+def words_after(line, prefix):
+    return " ".join(line.split()).removeprefix(prefix).strip()
+
+
+def test_the_hooks_of_pre_commit_are_the_static_steps_of_the_tests():
+    """A hook gets its files as arguments, and formats where the test only checks."""
+    config = YAML(typ="safe").load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = {words_after(hook["entry"], ".venv/bin/") for repo in config["repos"] for hook in repo["hooks"]}
+    lines = (ROOT / "scripts/test").read_text(encoding="utf-8").splitlines()
+    steps = {words_after(line, "step") for line in lines if line.startswith("step ")}
+    whole = {step for step in steps if step.split()[0] in {"ci-perf", "pre-commit", "python"} or "generate" in step}
+
+    assert {hook for hook in hooks if not any(step.startswith(hook) for step in steps)} == set()
+    assert {step for step in steps - whole if not any(step.startswith(hook) for hook in hooks)} == set()
