@@ -1,4 +1,4 @@
-"""A kernel.py with its inputs, ready to be called; what its functions may return."""
+"""A kernel.py with its inputs, ready to be launched; checks of what its functions return."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = dict[str, Any]
 
 
 class Wrong(Exception):
-    """The kernel's output or the entry file is not what it must be; `code` is the reason code."""
+    """The kernel's output or its entry file is wrong; `code` is the reason code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -27,13 +27,13 @@ class Wrong(Exception):
 
 
 _OUT_OF_MEMORY = re.compile(r"out of memory|_ALLOC_FAILED")
-"""What CUDA and its libraries say."""
+"""In the messages of CUDA and its libraries."""
 _DEVICE_TAKEN = re.compile(r"device\(s\) is/are busy or unavailable")
-"""cudaErrorDevicesUnavailable: in an exclusive compute mode, that another process is on the GPU."""
+"""cudaErrorDevicesUnavailable: in an exclusive compute mode, another process uses the GPU."""
 
 
 def code_of(error: BaseException) -> str:
-    """Return the reason code of an exception that a kernel threw."""
+    """Return the reason code of an exception that a kernel raised."""
     if isinstance(error, Wrong):
         return error.code
     if isinstance(error, SystemExit):
@@ -43,7 +43,7 @@ def code_of(error: BaseException) -> str:
     return "device-taken" if _DEVICE_TAKEN.search(str(error)) else "raised"
 
 
-def load_entry(path: str, cache: dict[str, Any] = {}) -> Any:  # noqa: B006 # the cache is the point: one module for each file
+def load_entry(path: str, cache: dict[str, Any] = {}) -> Any:  # noqa: B006 # one module for each file
     """Import a kernel.py once; its folder is importable while it loads."""
     if path not in cache:
         spec = importlib.util.spec_from_file_location(f"ci_perf_entry_{len(cache)}", path)
@@ -76,20 +76,20 @@ def torch_or_none() -> Any:
 
 
 def leave_cores_free() -> None:
-    """Let torch use half of the cores: threads that wait for a core that another process holds time the scheduler."""
+    """Let torch use half of the cores: threads that wait for a core would measure the scheduler."""
     torch = torch_or_none()
     if torch is not None:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
 
 
 def generator(seed: int) -> Any:
-    """Return the source of randomness for make_inputs: on the CPU, so that all devices get the same inputs."""
+    """Return the random generator for make_inputs; it is on the CPU, so that all devices get the same inputs."""
     torch = torch_or_none()
     return random.Random(seed) if torch is None else torch.Generator().manual_seed(seed)
 
 
 class Case:
-    """A kernel with its inputs, ready to be called."""
+    """A kernel with its inputs, ready to be launched."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -108,15 +108,15 @@ class Case:
             self.synchronize()
 
     def fresh_inputs(self) -> Any:
-        """Make the inputs anew: the same ones, as the seed is the same."""
+        """Make the inputs again; with the same seed they have the same values."""
         return self.module.make_inputs(generator(self.request.get("seed", 0)), self.device, **self.request["params"])
 
     def with_copied_inputs(self) -> Case:
-        """Return the same case on inputs that lie elsewhere in memory; views of one tensor stay views of one."""
+        """Return the same case on a copy of its inputs; views of one tensor stay views of one tensor."""
         other = copy.copy(self)
         try:
             other.inputs = copy.deepcopy(self.inputs)
-        except Exception:  # torch copies no tensor that a gradient flows through
+        except Exception:  # torch does not copy a tensor with a gradient history
             other.inputs = self.fresh_inputs()
         return other
 
@@ -125,20 +125,20 @@ class Case:
         return self.function(self.inputs)
 
     def synchronize(self) -> None:
-        """Wait for the GPU, so that an error shows up in the case that caused it."""
+        """Wait for the GPU, so that an error is raised in the case that caused it."""
         if self.device == "cuda":
             import torch
 
             torch.cuda.synchronize()
 
     def cost(self) -> Any:
-        """Return what `cost()` of the entry says, or None."""
+        """Return the result of `cost()` of the entry, or None."""
         function = getattr(self.module, "cost", None)
         return checked_cost(function(**self.request["params"])) if callable(function) else None
 
 
 def checked_cost(cost: Any) -> Any:
-    """Return what `cost()` gave as plain numbers, or say what is wrong with it."""
+    """Return the result of `cost()` as plain numbers; raise Wrong where it is invalid."""
     if cost is None:
         return None
     if not isinstance(cost, dict) or not {"flop", "bytes"} <= cost.keys() <= {"flop", "bytes", "dtype"}:
@@ -155,7 +155,7 @@ def checked_cost(cost: Any) -> Any:
 
 
 def release_memory() -> None:
-    """Give back what the case before held on the GPU."""
+    """Free the GPU memory of the previous case."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

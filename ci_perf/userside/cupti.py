@@ -1,6 +1,6 @@
-"""When the GPU worked, as CUPTI's activity records say: for kernels that events cannot time.
+"""The times at which the GPU worked, from CUPTI's activity records: for kernels that events cannot time.
 
-Called through ctypes: torch's own profiler reads the same records, but starts in 7 s, this in 20 ms (H100, torch 2.11).
+Called through ctypes: torch's profiler reads the same records, but takes 7 s to start, this 20 ms (H100, torch 2.11).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import ctypes
 import functools
 from typing import Any, NamedTuple
 
-# CUpti_ActivityKind of cupti_activity.h, and where the stream lies in a record of that kind. Start and end, in
-# nanoseconds, lie at the same place in all of them. New versions of these records have only ever grown at the end.
+# CUpti_ActivityKind of cupti_activity.h, and the offset of the stream in a record of that kind. Start and end, in
+# nanoseconds, have the same offset in all of them. New versions of these records have only added fields at the end.
 KERNEL, MEMCPY, MEMSET, MEMCPY_PEER = 10, 1, 2, 22
 START, END = 16, 24
 STREAM = {KERNEL: 48, MEMCPY: 40, MEMSET: 40, MEMCPY_PEER: 40}
@@ -20,7 +20,7 @@ _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 
 
 class CuptiError(Exception):
-    """CUPTI is not there, another profiler holds it, or not all of its records came."""
+    """CUPTI is missing, in use by another profiler, or did not deliver all of its records."""
 
 
 class Span(NamedTuple):
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Activities:
-    """Records the work of this process on the GPU; one for a process."""
+    """Records the work of this process on the GPU; there is one for each process."""
 
     def __init__(self) -> None:
         self._cupti = _library()
@@ -45,13 +45,13 @@ class Activities:
         complete = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t
         )
-        self._callbacks = request(self._hand_out), complete(self._take_back)  # held, or they would be freed
+        self._callbacks = request(self._hand_out), complete(self._take_back)  # kept, or they would be freed
         self._check("cuptiActivityRegisterCallbacks", *self._callbacks)
         for kind in STREAM:
             self._check("cuptiActivityEnable", ctypes.c_uint32(kind))
 
     def collect(self) -> list[Span]:
-        """Return what ended since the last call; the GPU must have been waited for."""
+        """Return the work since the last call; the caller must have synchronised with the GPU."""
         self._check("cuptiActivityFlushAll", ctypes.c_uint32(_FORCED))
         spans, self._spans = self._spans, []
         dropped, self._dropped = self._dropped, 0
@@ -95,7 +95,7 @@ def activities() -> Activities:
 
 
 def busy_ns(spans: list[Span]) -> int:
-    """Return for how long anything ran: the union of the spans.
+    """Return how long the GPU worked, in nanoseconds: the length of the union of the spans.
 
     >>> busy_ns([Span(0, 10, 7), Span(5, 12, 8), Span(20, 21, 7)])
     13
@@ -108,9 +108,9 @@ def busy_ns(spans: list[Span]) -> int:
 
 
 def check_whole(spans: list[Span], least: int) -> None:
-    """Raise a CuptiError where records are missing that the work must have left, or where one has no time.
+    """Raise a CuptiError where records are missing, fewer than `least`, or one has no time.
 
-    A kernel that is not counted would make the time too short: by a third where there are three.
+    A missing record would make the time too short: by a third for one of three kernels.
 
     >>> check_whole([Span(5, 9, 7)], 1)
     """
@@ -119,12 +119,12 @@ def check_whole(spans: list[Span], least: int) -> None:
     if len(spans) < least:
         raise CuptiError(f"CUPTI recorded {len(spans)} of at least {least} kernels, copies and memsets")
     untimed = sum(span.start_ns == 0 or span.end_ns < span.start_ns for span in spans)
-    if untimed:  # CUPTI writes zeros where it could not take the time
+    if untimed:  # CUPTI writes zeros for an unknown time
         raise CuptiError(f"CUPTI could not time {untimed} of {len(spans)} kernels, copies and memsets")
 
 
 def _library() -> Any:
-    """Return the CUPTI that torch has loaded, else the one that the loader finds."""
+    """Return the CUPTI that torch has loaded, else the one that the dynamic loader finds."""
     with open("/proc/self/maps") as maps:
         loaded = [line.split()[-1] for line in maps if "/libcupti.so" in line]
     try:

@@ -1,4 +1,4 @@
-"""The timers that count the time in which the GPU works, as CUPTI recorded it."""
+"""Timers that count the time in which the GPU works, from CUPTI's records."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ci_perf.userside.cupti import CuptiError, Span, activities, busy_ns, check_
 from ci_perf.userside.timers import EventTimer, l2_flush
 
 ATTEMPTS = 3
-"""So often a sample is taken of which CUPTI did not deliver all records."""
+"""How often a sample is tried when CUPTI does not deliver all records."""
 COUNTED_LAUNCHES = 3
-"""In so many single launches the records of one are counted."""
+"""The number of single launches in which the records of a launch are counted."""
 
 
 class CuptiTimer(EventTimer):
-    """The time in which the GPU works, from CUPTI's records: no gap, no launch, nothing of the host counts."""
+    """The time in which the GPU works, from CUPTI's records: without gaps, launch overhead and host work."""
 
     method = "cupti"
     most = 100
@@ -24,7 +24,7 @@ class CuptiTimer(EventTimer):
         super().__init__(case)
         self.activities = activities()
         self.per_launch: int | None = None
-        """How many records each launch leaves at least; 0 where launches differ, None before they were counted."""
+        """The least number of records of a launch; 0 where launches differ, None before they were counted."""
 
     def seconds(self, launches: int) -> float:
         """Return the busy time of one launch, measured over a few."""
@@ -35,14 +35,14 @@ class CuptiTimer(EventTimer):
         return [self.busy(self.count) for _ in range(number)]
 
     def busy(self, launches: int) -> float:
-        """Return for how long the GPU worked on so many launches; what is not whole is measured again."""
+        """Return how long the GPU worked on some launches, in seconds; incomplete records are measured again."""
         for _ in range(ATTEMPTS - 1):
             with contextlib.suppress(CuptiError):
                 return self.busy_once(launches)
         return self.busy_once(launches)
 
     def busy_once(self, launches: int) -> float:
-        """Return for how long the GPU worked, if all that it did was recorded."""
+        """Return how long the GPU worked, in seconds; incomplete records are a CuptiError."""
         if self.per_launch is None:
             numbers = {len(self.recorded(1)) for _ in range(COUNTED_LAUNCHES)}
             self.per_launch = numbers.pop() if len(numbers) == 1 else 0
@@ -51,7 +51,7 @@ class CuptiTimer(EventTimer):
         return busy_ns(spans) / 1e9
 
     def recorded(self, launches: int) -> list[Span]:
-        """Launch, and return what the GPU did for it."""
+        """Launch, and return the GPU work of these launches."""
         self.collect()
         for _ in range(launches):
             self.before()
@@ -59,21 +59,21 @@ class CuptiTimer(EventTimer):
         return [span for span in self.collect() if self.counts(span)]
 
     def collect(self) -> list[Span]:
-        """Wait for the GPU and return what it did since the last call."""
+        """Wait for the GPU and return its work since the last call."""
         self.torch.cuda.synchronize()
         return self.activities.collect()
 
     def before(self) -> None:
-        """Do what comes before each launch."""
+        """Prepare each launch."""
 
     def counts(self, span: Span) -> bool:
-        """Say whether a span is the kernel's."""
+        """Return whether a span counts as the kernel's work."""
         del span
         return True
 
 
 class CuptiColdTimer(CuptiTimer):
-    """The same, with the L2 cache overwritten before each launch, on a stream whose work is not counted."""
+    """The same, with the L2 cache overwritten before each launch, on a stream whose work does not count."""
 
     method = "cupti-cold"
     most = 20
@@ -81,7 +81,7 @@ class CuptiColdTimer(CuptiTimer):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.flush = l2_flush(self.torch)
-        self.flushing = self.torch.cuda.Stream(priority=-1)  # of a pool that kernels' own streams are seldom from
+        self.flushing = self.torch.cuda.Stream(priority=-1)  # kernels seldom use streams of this priority
         self.collect()
         self.before()
         self.not_counted = {span.stream for span in self.collect()}
@@ -95,5 +95,5 @@ class CuptiColdTimer(CuptiTimer):
         current.wait_stream(self.flushing)
 
     def counts(self, span: Span) -> bool:
-        """Say whether a span is the kernel's, not of the overwriting."""
+        """Return whether a span is the kernel's work, not the overwriting."""
         return span.stream not in self.not_counted

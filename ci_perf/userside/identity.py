@@ -1,13 +1,13 @@
-"""What a launch makes the GPU do, as a hash: two sides with the same one cannot differ in speed.
+"""A hash of what a launch makes the GPU do: two sides with the same hash cannot differ in speed.
 
-Only where all of it is known: a launch is one kernel whose machine code ci-perf compiled or Triton did, with its
-geometry, attributes and arguments, on inputs of known shape and content; every address among its arguments lies in an
-input or an output. In which one and how far into it counts, where that one lies does not. Kernels of libraries are not
-known, so torch's own operations have no hash. All is read from the driver, whoever launched: clusters, a cooperative
-launch, the share of shared memory.
+There is a hash only if everything is known: the launch is one kernel whose machine code comes from ci_perf.cuda or
+Triton, with its geometry, attributes and arguments, on inputs of known shape and content, and every address among its
+arguments lies in an input or an output. The hash includes which one and the offset in it, not its address. Kernels of
+libraries are not known, so torch's own operations have no hash. Everything is read from the driver, whatever launched
+the kernel: clusters, a cooperative launch, the carve-out of shared memory.
 
-Not hashed: what the host wrote into `__constant__` and `__device__` variables, and what an output holds before. A
-kernel that reads other data there on each side has the same hash on both.
+Not hashed: what the host wrote into `__constant__` and `__device__` variables, and the former content of an output. A
+kernel that reads different data there on each side has the same hash on both.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _ACCESS_POLICY_WINDOW, _COOPERATIVE = 1, 2  # CUlaunchAttributeID
 _LAUNCH_ATTRIBUTES, _ATTRIBUTE_BYTES = range(1, 32), 64
 """CUlaunchAttributeID, which ends at 16, and CUlaunchAttributeValue of cuda.h; newer drivers may know more."""
 _BYTES_USED = {2: 4, 4: 12, 5: 4, 8: 4, 9: 2, 10: 4, 11: 12, 13: 4, 14: 4, 16: 4}
-"""Of a CUlaunchAttributeValue, by its id: the driver need not write the rest. Others may hold handles."""
+"""Bytes in use of a CUlaunchAttributeValue, by its id; the driver need not write the rest. Others may be handles."""
 _WINDOW = struct.Struct("<8sQfii")
 """CUaccessPolicyWindow: base_ptr, num_bytes, hitRatio, hitProp, missProp."""
 _FUNCTION_ATTRIBUTES = range(32)
 """CUfunction_attribute: registers, the limit of dynamic shared memory, the carve-out, what clusters it allows."""
 _CONTEXT_LIMITS = (5, 6)
-"""CUlimit: how much L2 fetches at once, and what of it persists. The stack grows with the kernels that ran before."""
+"""CUlimit: the fetch granularity of L2, and its persisting size. Not the stack, which grows with earlier kernels."""
 _ALIGNMENT = 256
-"""Of an address, the position in this many bytes counts: misaligned accesses are slower."""
+"""An address counts modulo this many bytes: misaligned accesses are slower."""
 _CHUNK = 1 << 22
-"""So many words of an input are hashed at a time."""
+"""The number of words of an input that are hashed at a time."""
 _GOLDEN, _MIX = 0x9E3779B97F4A7C15 - (1 << 64), 0xBF58476D1CE4E5B9 - (1 << 64)
 """Constants of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), as signed numbers."""
 
@@ -61,26 +61,26 @@ class _KernelNode(ctypes.Structure):
 
 
 NOT_TOLD = (Unknown, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError, ctypes.ArgumentError)
-"""What an older torch or driver, or an odd input, makes of a question."""
+"""Exceptions with an older torch or driver, or an unusual input: there is no hash then."""
 
 
 def launch_hash(case: Case, inputs: str | None) -> str | None:
-    """Return the hash of one launch, or None where something of it is not known.
+    """Return the hash of one launch, or None where something about it is not known.
 
-    The hash of the inputs is from before the first launch: a kernel that works in place has changed them since, and how
-    often it ran may have been decided by a clock.
+    `inputs` is their hash before the first launch: a kernel that works in place has changed them since, and the number
+    of launches may have depended on a clock.
     """
     found = None
     with contextlib.suppress(*NOT_TOLD):
         codes = known_codes()
         if inputs and codes:
             found = _hash(case, inputs, codes)
-    release_memory()  # outputs and graph are no part of what is timed
+    release_memory()  # frees the outputs and the graph
     return found
 
 
 def inputs_hash(case: Case) -> str | None:
-    """Return a hash of shape and content of a case's inputs; None where some are neither tensors nor numbers."""
+    """Return a hash of shape and content of a case's inputs; None if one is neither a tensor nor a plain value."""
     try:
         return hashlib.sha256(repr([_content(leaf) for leaf in leaves(case.inputs)]).encode()).hexdigest()
     except NOT_TOLD:
@@ -88,7 +88,7 @@ def inputs_hash(case: Case) -> str | None:
 
 
 def shapes_hash(case: Case) -> str:
-    """Return a hash of shape and type of each array among a case's inputs; what is none has the name of its class."""
+    """Return a hash of shape and type of each array among a case's inputs, and of the class of every other input."""
     shapes = [
         (str(leaf.shape), str(leaf.dtype)) if hasattr(leaf, "__array__") else type(leaf).__name__
         for leaf in leaves(case.inputs)
@@ -114,16 +114,16 @@ def _hash(case: Case, inputs: str, codes: Mapping[int, Callable[[], bytes]]) -> 
 
 
 def extents(inputs: Any, outputs: Any) -> list[range]:
-    """Return the addresses of each tensor's elements, in an order that is the same in every process.
+    """Return the range of addresses of each tensor's elements, in an order that is the same in every process.
 
-    What else lies in the memory of a view is not among them: nobody has hashed it.
+    The memory of a view outside of its elements is not included, as it was not hashed.
     """
     tensors = [x for x in (*leaves(inputs), *leaves(outputs)) if hasattr(x, "data_ptr")]
     return [range(x.data_ptr(), x.data_ptr() + _length(x)) for x in tensors]
 
 
 def _length(tensor: Any) -> int:
-    """Return how many bytes lie between the first element and the end of the last one."""
+    """Return the number of bytes from the first element to the end of the last one."""
     if not tensor.numel():
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
@@ -131,10 +131,10 @@ def _length(tensor: Any) -> int:
 
 
 def two_launches(driver: Any, graph: int) -> tuple[int, int]:
-    """Return the two nodes of a graph of two launches of one kernel each, of which the second waits for the first.
+    """Return the two nodes of a graph of two launches of one kernel each, the second of which waits for the first.
 
-    One that begins before the other has ended (programmatic dependent launch) is Unknown: this function of the driver
-    fails where an edge is of any other than the plain kind. Within a launch, of several kernels the order would count.
+    Any other graph is Unknown. So is a second launch that begins before the first has ended (programmatic dependent
+    launch): cuGraphGetEdges fails for edges that are not plain.
     """
     number = ctypes.c_size_t()
     _check(driver.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(number)))
@@ -150,14 +150,14 @@ def two_launches(driver: Any, graph: int) -> tuple[int, int]:
 
 
 def context_facts(driver: Any) -> tuple[Any, ...]:
-    """Return what a program may have set for all of its launches: the split of L1, limits of L2."""
+    """Return the settings for all launches of this context: the split of L1, limits of L2."""
     preferred = ctypes.c_int()
     _check(driver.cuCtxGetCacheConfig(ctypes.byref(preferred)))
     return preferred.value, _readable(lambda i, value: driver.cuCtxGetLimit(value, i), _CONTEXT_LIMITS, 8)
 
 
 def _attributes(driver: Any, node: int, function: int, known: Sequence[range]) -> tuple[list[Any], list[Any]]:
-    """Return all attributes of a launch and of its function; how they are laid out does not matter to a hash."""
+    """Return all attributes of a launch and of its function, as bytes."""
     launch, kernel = ctypes.c_void_p(node), ctypes.c_void_p(function)
     of_launch = _readable(
         lambda i, value: driver.cuGraphKernelNodeGetAttribute(launch, i, value), _LAUNCH_ATTRIBUTES, _ATTRIBUTE_BYTES
@@ -169,7 +169,7 @@ def _attributes(driver: Any, node: int, function: int, known: Sequence[range]) -
 
 
 def _used(driver: Any, number: int, value: bytes | None, known: Sequence[range]) -> Any:
-    """Return what counts of an attribute of a launch; one that is not known must not be set."""
+    """Return the significant part of an attribute of a launch; an unknown one that is set is Unknown."""
     if value is None:
         return None
     if number == _ACCESS_POLICY_WINDOW:
@@ -182,7 +182,7 @@ def _used(driver: Any, number: int, value: bytes | None, known: Sequence[range])
 
 
 def _readable(ask: Callable[[ctypes.c_int, Any], int], numbers: Iterable[int], size: int) -> list[bytes | None]:
-    """Return what the driver says to each number; None where it knows no such thing: then nothing can have set it."""
+    """Return the driver's value for each number; None where the driver does not know it, so it cannot have been set."""
     found = []
     for number in numbers:
         value = ctypes.create_string_buffer(size)
@@ -218,7 +218,7 @@ def _arguments(driver: Any, node: _KernelNode, known: Sequence[range]) -> list[A
     while True:
         index = ctypes.c_size_t(len(values))
         status = driver.cuFuncGetParamInfo(function, index, ctypes.byref(offset), ctypes.byref(size))
-        if status == _INVALID_VALUE:  # there is no such argument: the one before was the last
+        if status == _INVALID_VALUE:  # the previous argument was the last
             return values
         _check(status)
         raw = ctypes.string_at(node.arguments[len(values)], size.value)
@@ -226,9 +226,10 @@ def _arguments(driver: Any, node: _KernelNode, known: Sequence[range]) -> list[A
 
 
 def _placed(driver: Any, word: bytes, known: Sequence[range]) -> Any:
-    """Return a word as it is; of an address on the GPU, in which extent it lies, how far into it, and how aligned.
+    """Return a word as it is; for an address on the GPU, its extent, the offset in it, and its alignment.
 
-    That is the first extent that holds it: two inputs may be views of one memory, and an output may be an input.
+    It is the first extent with the address: two inputs may share memory, and an output may be an input. An address
+    outside of all extents is Unknown.
     """
     if len(word) < 8:
         return word
@@ -244,7 +245,7 @@ def _placed(driver: Any, word: bytes, known: Sequence[range]) -> Any:
 
 
 def _content(leaf: Any) -> Any:
-    """Return shape, strides, type and a hash of a tensor's bytes; a plain value stands for itself."""
+    """Return shape, strides, type and a hash of the bytes of a tensor; the text of a plain value."""
     if isinstance(leaf, (int, float, str, bool, type(None))):
         return repr(leaf)
     if not hasattr(leaf, "data_ptr"):
@@ -255,10 +256,10 @@ def _content(leaf: Any) -> Any:
     total = 0
     for start in range(0, len(flat), 8 * _CHUNK):
         part = flat[start : start + 8 * _CHUNK]
-        if len(part) % 8 or part.storage_offset() % 8:  # words are read where they lie; only what is none is copied
+        if len(part) % 8 or part.storage_offset() % 8:  # only a part that is not aligned to words is copied
             part = torch.nn.functional.pad(part, (0, -len(part) % 8))
         part = part.view(torch.int64)
-        # Every word is mixed and weighed by an odd number that its place decides; all modulo 2^64 (splitmix64).
+        # Every word is mixed, and weighted by an odd number that depends on its place; modulo 2^64 (splitmix64).
         place = torch.arange(start // 8, start // 8 + len(part), device=part.device) * _GOLDEN
         weight = ((place ^ (place >> 30)) * _MIX) | 1
         mixed = (part ^ (part >> 31)) * _MIX

@@ -1,4 +1,4 @@
-"""Where the time of a request goes: seconds by stage, so that a report can say what a case costs beside its kernel."""
+"""The wall time of a request by stage, so that a report can show what a case costs beside its kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPENT: dict[str, float] = {}
 
 @contextlib.contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Count the time of a block for a stage. Stages do not nest: each second counts once."""
+    """Add the time of a block to a stage. Stages do not nest, so each second counts once."""
     started = time.monotonic()
     try:
         yield
@@ -21,7 +21,7 @@ def stage(name: str) -> Iterator[None]:
 
 
 def take_spent() -> dict[str, float]:
-    """Return the seconds by stage, to the millisecond, and begin anew."""
+    """Return the seconds by stage, rounded to milliseconds, and reset them."""
     spent = {name: round(seconds, 3) for name, seconds in SPENT.items()}
     SPENT.clear()
     return spent

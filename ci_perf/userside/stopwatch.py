@@ -18,17 +18,17 @@ from ci_perf.userside.stages import stage
 from ci_perf.userside.timers import LADDER, ColdTimer, CpuTimer, EventTimer, GraphTimer, warm_up
 
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
-"""A sample lasts at least this long, or 500 launches, so that the ends of the measurement (some us) do not count."""
+"""A sample lasts at least this long, or 500 launches: the overhead at its ends, some us, is then negligible."""
 WARM_UP_S = {"cuda": 0.25, "cpu": 0.1}
-"""An idle GPU runs at a fraction of its clock; it is under load this long before the first sample."""
+"""An idle GPU runs at a fraction of its clock: it is under load for this long before the first sample."""
 ESTIMATE_S = {"cuda": 0.02, "cpu": 0.02}
-"""For so long the launches run whose time only sets how many make a sample."""
+"""Launches run for this long to estimate how many make a sample."""
 BUDGET_S = {"cuda": 4.0, "cpu": 1.5}
-"""Slow kernels get fewer samples (never below 5) to stay within this time for one case in one process."""
+"""Slow kernels get fewer samples (at least 5) to stay within this time for one case in one process."""
 PLANTED_LAUNCHES = 100
-"""A planted slowdown is the nearest fraction with so small a denominator: 3.5 % is 2 launches more for 57, 3.509 %."""
+"""The largest denominator of a planted slowdown: of 3.5 % it is 57, as 2 more launches for 57 are 3.509 %."""
 PLACEMENTS_SHARE = 0.05
-"""What all placements of a case may take of the GPU's memory."""
+"""The share of the GPU's memory that all placements of a case may take."""
 TINY = 1e-300
 
 
@@ -41,11 +41,11 @@ class Stopwatch:
         with stage("hash"):
             self.inputs = inputs_hash(self.case) if request.get("identify") else None
             self.shapes = shapes_hash(self.case)
-            release_memory()  # what hashing took is no part of what a placement takes
+            release_memory()  # memory of hashing must not count for a placement
         with stage("copy"):
             pristine, held = self._copy_of_inputs(request)
         with stage("first launch"):
-            self.case.launch()  # compiles, tunes and allocates; whatever it prints is no launch's fault
+            self.case.launch()  # compiles, tunes and allocates; it may print
             self.case.synchronize()
         self.printed = printed_bytes()
         self._pristine = pristine
@@ -68,7 +68,7 @@ class Stopwatch:
             self.prepare(self.count)
 
     def _copy_of_inputs(self, request: Request) -> tuple[Case | None, int]:
-        """Return the case on a copy of its inputs from before the first launch, and how many bytes that takes."""
+        """Return the case on a copy of its inputs from before the first launch, and the size of the copy in bytes."""
         if self.device == "cpu" or request.get("placements", 1) == 1:
             return None, 0
         import torch
@@ -79,7 +79,7 @@ class Stopwatch:
         return self.case.with_copied_inputs(), torch.cuda.memory_allocated() - before
 
     def _most_placements(self, held: int) -> int:
-        """Return how many copies of inputs and outputs fit into their share of the memory."""
+        """Return how many copies of inputs and outputs fit into PLACEMENTS_SHARE of the memory."""
         import torch
 
         one = max(1, torch.cuda.max_memory_allocated() - held)
@@ -87,31 +87,31 @@ class Stopwatch:
 
     @staticmethod
     def _share() -> float:
-        """Return how many bytes of the GPU all placements may take; larger data come from DRAM wherever they lie."""
+        """Return how many bytes all placements may take; larger data come from DRAM wherever they lie."""
         import torch
 
         return PLACEMENTS_SHARE * float(torch.cuda.get_device_properties(0).total_memory)
 
     def _place(self, number: int) -> None:
-        """Make so many placements: the same inputs and outputs elsewhere in memory.
+        """Make placements: the same inputs and outputs elsewhere in memory.
 
-        Where the pages of a kernel's data lie decides which slices of the L2 cache serve it: on an H100 this moved
-        kernels of 5 to 9 us by 1 to 2 %, and always the same way until the data moved. What is timed over many
-        placements does not depend on the luck of one.
+        The pages of a kernel's data determine which slices of the L2 cache serve it: on an H100 this changed the time
+        of kernels of 5 to 9 us by 1 to 2 %, always the same way until the data moved. A time over many placements does
+        not depend on a single one.
         """
         if self._pristine is None or number <= 1:
             return
         import torch
 
         for index in range(1, number):
-            # Held, or the next tensor would lie where this one did.
+            # Kept, or the next tensor would get the same memory.
             self._spacers.append(torch.empty((1 + 2 * index) << 20, dtype=torch.int8, device=self.device))
             self.timers.append(type(self.timers[0])(self._pristine.with_copied_inputs()))
 
     def prepare(self, count: int, placements: int = 1) -> None:
-        """Set how many launches a sample is averaged over, and in how many places of the memory the data lie.
+        """Set over how many launches a sample is averaged, and the number of placements.
 
-        A planted slowdown adds to the launches that are really made.
+        A planted slowdown adds launches beyond that count.
         """
         self.count = count
         with stage("prepare"):
@@ -121,7 +121,7 @@ class Stopwatch:
 
     @property
     def really(self) -> int:
-        """How many launches a sample makes."""
+        """How many launches a sample makes, planted ones included."""
         return round(self.count * (1 + self.planted))
 
     @property
@@ -130,7 +130,7 @@ class Stopwatch:
         return str(self.timers[0].method) + ("" if self.case.request["target"] == "launch" else "/reference")
 
     def take(self, samples: int, placement: int = 0) -> Answer:
-        """Take samples back to back; say from when to when."""
+        """Take samples back to back; return seconds per launch, and the window (CLOCK_MONOTONIC) of all of them."""
         timer = self.timers[placement % len(self.timers)]
         started = time.monotonic()
         with stage("rounds"):
@@ -138,12 +138,12 @@ class Stopwatch:
             self.case.synchronize()
         ended = time.monotonic()
         if printed_bytes() > self.printed:
-            message = "the kernel printed to stdout while it was timed: the time would be that of printing"
+            message = "the kernel printed to stdout while it was timed: the time would include the printing"
             raise Wrong("printed", message)
         return {"seconds": [float(f"{s / self.count:.7g}") for s in seconds], "window": [started, ended]}
 
     def facts(self) -> Answer:
-        """Return what must be the same for two of them to be compared."""
+        """Return what must be the same on both sides for their times to be compared."""
         return {
             "launches": self.count,
             "step": self.planted.denominator,
@@ -162,10 +162,10 @@ def exact_fraction(planted: float) -> Fraction:
 
 
 def choose_timer(case: Case) -> Any:
-    """Choose how to time a case; its duration has no say, so that both sides of a comparison choose alike.
+    """Choose how to time a case; its duration does not matter, so that both sides of a comparison choose alike.
 
-    On a CPU a loop. On a GPU a graph where the launch can be captured, else CUPTI; cold always CUPTI, as events time
-    the launch gap of a small kernel and not the kernel. Where CUPTI is not to be had, events.
+    On a CPU a loop. On a GPU a CUDA graph if the launch can be captured, else CUPTI. With a cold L2 cache CUPTI, as
+    events would time the launch gap of a small kernel. Events where CUPTI is not available.
     """
     if case.device == "cpu":
         return CpuTimer(case)
@@ -184,13 +184,13 @@ def choose_timer(case: Case) -> Any:
         case.synchronize()
         instead = cupti_or(EventTimer, CuptiTimer, case)
         if isinstance(error, Wrong) and not isinstance(instead, CuptiTimer):
-            raise  # events would not see what a graph does not
+            raise  # events would miss the same work
         return instead
     return timer
 
 
 def cupti_or(instead: Any, wanted: Any, case: Case) -> Any:
-    """Return a timer that CUPTI serves, or the one in its place."""
+    """Return a timer that uses CUPTI, or the other one where CUPTI is not available."""
     try:
         timer = wanted(case)
         timer.seconds(1)
@@ -201,7 +201,7 @@ def cupti_or(instead: Any, wanted: Any, case: Case) -> Any:
 
 
 def measure(request: Request) -> Answer:
-    """Time one case: settle, warm up until steady, then take samples back to back."""
+    """Time one case: warm up until steady, then take samples back to back."""
     watch = Stopwatch(request)
     with stage("warm-up"):
         warm_up(watch.timers[0], WARM_UP_S[watch.device], batches=True)
@@ -211,11 +211,11 @@ def measure(request: Request) -> Answer:
 
 
 READY: dict[str, Stopwatch] = {}
-"""The case that this process times in turns with another process."""
+"""The case that this process times in turns with another process, under the key `case`."""
 
 
 def ready(request: Request) -> Answer:
-    """Prepare a case to be timed in turns, in place of the one before."""
+    """Prepare a case to be timed in turns; it replaces the previous one."""
     READY.clear()
     release_memory()
     watch = READY["case"] = Stopwatch(request)
@@ -232,20 +232,20 @@ def ready(request: Request) -> Answer:
 
 
 def alike(request: Request) -> Answer:
-    """Set how many launches make a sample and how many placements there are, so that both sides are alike."""
+    """Set the launches of a sample and the number of placements, so that both sides are alike."""
     watch = READY["case"]
     watch.prepare(request["launches"], request["placements"])
     return watch.facts()
 
 
 def turn(request: Request) -> Answer:
-    """Take this side's samples of one round; the first one of a turn is not counted: the other side ran before."""
+    """Take this side's samples of one round; the first one, right after the other side's turn, is dropped."""
     answer = READY["case"].take(request["samples"] + 1, request["placement"])
     return {**answer, "seconds": answer["seconds"][1:]}
 
 
 def own_files() -> list[str]:
-    """Return the files, libraries included, that were imported from outside this interpreter's own folders."""
+    """Return the files, libraries included, that were imported from outside the folders of this interpreter."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     installed = (os.path.join(sys.base_prefix, "lib"), here)
     return sorted(

@@ -1,7 +1,7 @@
-"""The same inputs elsewhere in memory: views whose elements do not lie one after another, or not where expected.
+"""The same inputs in another order of memory: views that are not contiguous, or not aligned.
 
-A kernel that takes a view for contiguous then reads what lies between the elements: NaN, or the largest number of a
-type that has none. A tensor or array of no dimension stays as it is.
+A kernel that treats such a view as contiguous reads what lies between the elements: NaN, or the largest number of a
+type without NaN. A tensor or array without dimensions is left as it is.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import sys
 from typing import Any, Callable
 
 MISALIGNED = 1
-"""Elements before the first one: memory is handed out at multiples of 16 bytes and more."""
+"""Elements before the first one, which move it off the 16-byte boundary at which memory is allocated."""
 PADDING = 16
-"""Elements after each row: as many bytes or more, so that rows stay as aligned as they were."""
+"""Elements after each row: at least 16 bytes, so that rows keep their alignment."""
 
 
 def rearranged(inputs: Any, kind: str, seed: int) -> Any:
-    """Return inputs of the same values in another order of memory; tuples, lists and dictionaries are gone through.
+    """Return inputs with the same values in another order of memory, also within tuples, lists and dictionaries.
 
-    A tensor that stands in several places is one tensor in all of them afterwards too.
+    `kind` is a key of VIEWS, or `mixed`: a kind for each tensor, drawn with the seed. A tensor that occurs several
+    times stays one tensor.
     """
     dice = random.Random(seed)
     done: dict[int, Any] = {}
@@ -47,7 +48,7 @@ def rearranged(inputs: Any, kind: str, seed: int) -> Any:
 
 
 def library_of(value: Any) -> Any:
-    """Return torch for a dense tensor, numpy for an array, None for whatever cannot be rearranged."""
+    """Return torch for a dense tensor, numpy for an array, None for what cannot be rearranged."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and type(value) is torch.Tensor:
         return torch if value.layout is torch.strided and value.dim() and value.numel() else None
@@ -57,7 +58,7 @@ def library_of(value: Any) -> Any:
 
 
 def view_of(library: Any, value: Any, view: Callable[[Blank, tuple[int, ...]], Any]) -> Any:
-    """Copy a tensor into a view of larger memory; its dimensions keep their order in memory, but for `transposed`."""
+    """Copy a tensor into a view of larger memory; its dimensions keep their order in memory, except in `transposed`."""
     steps = value.stride() if library.__name__ == "torch" else value.strides
     order = sorted(range(len(steps)), key=lambda dim: -steps[dim])
     back = tuple(order.index(dim) for dim in range(len(order)))
@@ -75,12 +76,12 @@ def view_of(library: Any, value: Any, view: Callable[[Blank, tuple[int, ...]], A
 
 
 def permuted(value: Any, order: tuple[int, ...]) -> Any:
-    """Return a view with other dimensions first."""
+    """Return a view with the dimensions in another order."""
     return value.permute(order) if hasattr(value, "permute") else value.transpose(order)
 
 
 def filler(library: Any, dtype: Any) -> Any:
-    """Return what lies between the elements."""
+    """Return the value that lies between the elements."""
     kind = getattr(dtype, "kind", "")
     if kind in {"f", "c"} or getattr(dtype, "is_floating_point", False) or getattr(dtype, "is_complex", False):
         return math.nan
@@ -91,7 +92,7 @@ Blank = Callable[[tuple[int, ...]], Any]
 
 
 def offset(blank: Blank, shape: tuple[int, ...]) -> Any:
-    """Begin where no packet of 16 bytes does."""
+    """Begin off the 16-byte boundary."""
     return blank((MISALIGNED + math.prod(shape),))[MISALIGNED:].reshape(shape)
 
 
@@ -106,7 +107,7 @@ def stepped(blank: Blank, shape: tuple[int, ...]) -> Any:
 
 
 def transposed(blank: Blank, shape: tuple[int, ...]) -> Any:
-    """Let neighbours in memory be neighbours along the first dimension."""
+    """Make the first dimension the fastest in memory."""
     return permuted(blank(shape[::-1]), tuple(reversed(range(len(shape)))))
 
 

@@ -1,4 +1,4 @@
-"""The timers: what is measured, and over how many launches."""
+"""The timers: how a sample of several launches is taken."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ci_perf.userside.case import Case, Wrong
 STEADY = 0.005
 """Warming up ends when two groups of launches differ by less than this fraction, or after four times WARM_UP_S."""
 LADDER = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-"""Launches per sample: few enough to capture quickly, enough to make a sample long."""
+"""Launches per sample: few enough to be captured quickly, enough for a long sample."""
 
 
 def warm_up(timer: Any, least_s: float, batches: bool = False) -> None:
-    """Keep the device busy until two groups of launches take the same time."""
+    """Launch until two successive groups of launches take the same time."""
     started = time.perf_counter()
     before: float | None = None
     while True:
@@ -29,11 +29,11 @@ def warm_up(timer: Any, least_s: float, batches: bool = False) -> None:
         before = now
 
 
-class CpuTimer:
-    """perf_counter around a loop of launches."""
+class Timer:
+    """The launches of one sample of a case."""
 
-    method = "perf-counter"
     most = LADDER[-1]
+    """The largest number of launches of one sample."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -42,6 +42,12 @@ class CpuTimer:
     def prepare(self, count: int) -> None:
         """Set the number of launches of one sample."""
         self.count = count
+
+
+class CpuTimer(Timer):
+    """perf_counter around a loop of launches."""
+
+    method = "perf-counter"
 
     def seconds(self, launches: int) -> float:
         """Return the time of one launch, measured over a few."""
@@ -56,23 +62,16 @@ class CpuTimer:
         return [self.seconds(self.count) * self.count for _ in range(number)]
 
 
-class EventTimer:
-    """CUDA events around launches; the inputs stay in the L2 cache."""
+class EventTimer(Timer):
+    """CUDA events around launches, with a warm L2 cache."""
 
     method = "cuda-events"
-    most = LADDER[-1]
-    """Launches in one sample at most."""
 
     def __init__(self, case: Case) -> None:
         import torch
 
+        super().__init__(case)
         self.torch = torch
-        self.case = case
-        self.count = 1
-
-    def prepare(self, count: int) -> None:
-        """Set the number of launches of one sample."""
-        self.count = count
 
     def seconds(self, launches: int) -> float:
         """Return the time of one launch, measured over a few."""
@@ -105,13 +104,13 @@ class EventTimer:
 
 
 def capture(graph: Any, launch: Callable[[], object], count: int) -> None:
-    """Capture launches on the current stream; torch.cuda.graph() would empty the cache of the allocator each time."""
+    """Capture launches on the current stream; torch.cuda.graph() would empty the allocator's cache each time."""
     graph.capture_begin()
     try:
         for _ in range(count):
             launch()
     except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one that tells
+        with contextlib.suppress(Exception):  # the first error has the cause
             graph.capture_end()
         raise
     graph.capture_end()
@@ -136,12 +135,12 @@ class GraphTimer(EventTimer):
             warnings.simplefilter("always")
             self.on_side_stream(lambda: capture(graph, self.case.launch, count))
         if any("graph is empty" in str(warning.message).lower() for warning in said):
-            message = "its GPU work is not on torch's current stream, where it would be timed"
+            message = "its GPU work is not on torch's current stream, so it cannot be timed"
             raise Wrong("raised", message + ": launch on torch.cuda.current_stream()")
         self.graph = graph
 
     def on_side_stream(self, work: Callable[[], object]) -> None:
-        """Do something on a stream of its own, before and after all else."""
+        """Run `work` on a side stream that is ordered with the current stream before and after."""
         side, current = self.torch.cuda.Stream(), self.torch.cuda.current_stream()
         side.wait_stream(current)
         with self.torch.cuda.stream(side):
@@ -150,7 +149,7 @@ class GraphTimer(EventTimer):
         self.torch.cuda.synchronize()
 
     def seconds(self, launches: int) -> float:
-        """Return the time of one launch, measured over the graph of this moment."""
+        """Return the time of one launch, measured with the current graph."""
         del launches
         return statistics.median(self.samples(3)) / self.count
 
@@ -160,7 +159,7 @@ class GraphTimer(EventTimer):
 
 
 class ColdTimer(EventTimer):
-    """CUDA events around single launches, the L2 cache overwritten before each."""
+    """CUDA events around single launches, with the L2 cache overwritten before each."""
 
     method = "cuda-events-cold"
     most = 20
@@ -174,7 +173,7 @@ class ColdTimer(EventTimer):
         return statistics.median(self.one_cold() for _ in range(launches))
 
     def samples(self, number: int) -> list[float]:
-        """Return the time of the launches of each sample, without that of the overwriting."""
+        """Return the time of the launches of each sample, without the overwriting."""
         return [sum(self.one_cold() for _ in range(self.count)) for _ in range(number)]
 
     def one_cold(self) -> float:
@@ -189,6 +188,6 @@ class ColdTimer(EventTimer):
 
 
 def l2_flush(torch: Any) -> Any:
-    """Return a tensor of twice the size of the L2 cache: filling it leaves nothing else there."""
+    """Return a tensor of twice the size of the L2 cache: filling it evicts everything else."""
     cache = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
     return torch.empty(2 * cache, dtype=torch.int8, device="cuda")

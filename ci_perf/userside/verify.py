@@ -1,4 +1,4 @@
-"""Holds what a kernel computes against its reference."""
+"""Compares the output of a kernel with its reference."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TINY = 1e-300
 
 
 def verify(request: Request) -> Answer:
-    """Hold the output against the reference; each gets inputs of its own, so that working in place spoils nothing.
+    """Compare the output with the reference; each gets its own inputs, so a kernel may work in place.
 
-    Where the request names `strides`, the kernel gets the same values in that order of memory, and may refuse them with
-    a ValueError where the request says so.
+    With `strides` in the request, the kernel gets the same values in that order of memory; with `may_refuse` it may
+    raise a ValueError for them.
     """
     release_memory()
     case = Case(request)
@@ -26,10 +26,10 @@ def verify(request: Request) -> Answer:
     with stage("reference"):
         reference = case.module.reference(case.inputs)
     if not leaves(reference):
-        raise Wrong("wrong-output", "the reference returns no output: there is nothing to hold against it")
+        raise Wrong("wrong-output", "the reference returns no output, so there is nothing to compare with")
     for leaf in leaves(reference):
         if float_error(leaf, leaf) != 0.0:
-            raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
+            raise Wrong("wrong-output", "the reference contains NaN or infinity")
     if request["target"] == "reference":
         return {"error": 0.0, "tolerance": 0.0, "checked": "reference", "cost": case.cost()}
     case.inputs = None
@@ -55,7 +55,7 @@ def verify(request: Request) -> Answer:
 
 
 def copied(inputs: Any) -> list[Any]:
-    """Return a list of a copy of the inputs, empty where there is no room or they cannot be copied."""
+    """Return a copy of the inputs in a list; an empty list without enough memory, or if they cannot be copied."""
     try:
         return [copy.deepcopy(inputs)]
     except Exception:
@@ -63,14 +63,14 @@ def copied(inputs: Any) -> list[Any]:
 
 
 def renew(case: Case, spare: list[Any]) -> None:
-    """Give a case untouched inputs: the last of the spare ones, or made anew, which takes far longer for large ones."""
+    """Give a case unused inputs: the last of the spare copies, else made again, which takes longer for large inputs."""
     case.inputs = None
     inputs = spare.pop() if spare else case.fresh_inputs()
     case.inputs = rearranged(inputs, case.request.get("strides", "contiguous"), case.request.get("seed", 0))
 
 
 def poison(output: Any, inputs: Any) -> None:
-    """Overwrite an output, so that memory handed out again, or a stored answer, cannot be right by chance."""
+    """Overwrite an output, so that neither reused memory nor a stored result can be right by chance."""
     owned = {address(leaf) for leaf in leaves(inputs)}
     for leaf in leaves(output):
         if address(leaf) is None or address(leaf) in owned:
@@ -82,7 +82,7 @@ def poison(output: Any, inputs: Any) -> None:
 
 
 def spoil(library: Any, leaf: Any, fill: Callable[[Any], object]) -> None:
-    """Let no element of a tensor or array be right: NaN, the largest integer, or the other truth value."""
+    """Make every element of a tensor or array wrong: NaN, the largest integer, or the other truth value."""
     if str(leaf.dtype).endswith("bool"):
         leaf ^= True
     else:
@@ -90,7 +90,7 @@ def spoil(library: Any, leaf: Any, fill: Callable[[Any], object]) -> None:
 
 
 def address(leaf: Any) -> int | None:
-    """Return where a tensor or array lies in memory; a plain number lies nowhere."""
+    """Return the address of a tensor or array; None for a plain number."""
     if hasattr(leaf, "data_ptr"):
         return int(leaf.data_ptr())
     interface = getattr(leaf, "__array_interface__", None) if shape(leaf) else None
@@ -98,7 +98,7 @@ def address(leaf: Any) -> int | None:
 
 
 def structure(value: Any) -> Any:
-    """Return how outputs are nested and named, without the tensors."""
+    """Return the nesting and the names of outputs, without the tensors."""
     if isinstance(value, dict):
         return {key: structure(value[key]) for key in sorted(value)}
     return [structure(part) for part in value] if isinstance(value, (tuple, list)) else None
@@ -114,12 +114,12 @@ def leaves(value: Any) -> list[Any]:
 
 
 def shape(leaf: Any) -> tuple[int, ...]:
-    """Return the shape of a tensor or array; a number has none."""
+    """Return the shape of a tensor or array; that of a number is empty."""
     return tuple(getattr(leaf, "shape", ()))
 
 
 def compare(output: Any, reference: Any, tolerances: dict[str, float], dtype: str | None) -> tuple[float, float]:
-    """Return the error that comes nearest to its tolerance, and that tolerance; the first that passes it ends it."""
+    """Return the error that is largest relative to its tolerance, or the first that exceeds it, and that tolerance."""
     outputs, references = leaves(output), leaves(reference)
     if len(outputs) != len(references):
         raise Wrong("wrong-output", f"{len(outputs)} outputs, the reference has {len(references)}")
@@ -147,7 +147,7 @@ def float_error(out: Any, ref: Any) -> float:
         ref = ref.detach().to(wide)
         out = out.detach().to(device=ref.device, dtype=wide)
     elif hasattr(ref, "astype"):
-        # In a narrow type the squares below run over, and every error divided by infinity is 0.
+        # In a narrow type the squares below overflow, and an error divided by infinity is 0.
         name = "complex128" if "c" in (ref.dtype.kind, getattr(out, "dtype", ref.dtype).kind) else "float64"
         ref = ref.astype(name)
         out = out.astype(name) if hasattr(out, "astype") else out

@@ -131,7 +131,7 @@ def prepare(request: Request) -> Prepared:
         case = Case(request)
         reference = case.module.reference(copy.deepcopy(case.inputs))
         if any(float_error(leaf, leaf) != 0.0 for leaf in leaves(reference)):
-            raise Wrong("wrong-output", "the reference itself holds NaN or infinity")
+            raise Wrong("wrong-output", "the reference contains NaN or infinity")
         READY[label] = Prepared(case, reference)
     return READY[label]
 
