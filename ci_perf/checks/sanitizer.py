@@ -127,7 +127,7 @@ _SYMPTOMS = (
         "barriers-overflow",
         r"Detected overflow of tracked cuda::barrier structures",
         "compute-sanitizer lost track of the kernel's barriers: {0}",
-        "the case has too many blocks for it: name a smaller one, or leave the tool out with `sanitize` in kernel.toml",
+        "the case has too many blocks: name a smaller case, or exclude the tool with `sanitize` in kernel.toml",
     ),
     Symptom(
         "device-refused",
@@ -139,19 +139,19 @@ _SYMPTOMS = (
         "incomplete",
         r"Unable to find injection library (\S+)",
         "compute-sanitizer is incomplete: it lacks {1}",
-        "install the package cuda-sanitizer of the CUDA toolkit whole",
+        "reinstall the package cuda-sanitizer of the CUDA toolkit",
     ),
     Symptom(
         "bad-option",
         r"unrecogni[sz]ed option.*",
         "compute-sanitizer refused its command line: {0}",
-        "it may be too old: install that of CUDA 11.8 or newer",
+        "it may be too old: install compute-sanitizer of CUDA 11.8 or newer",
     ),
     Symptom(
         "nothing-seen",
         r"terminated before first instrumented API call|No attachable process found",
         "compute-sanitizer saw no CUDA call: {0}",
-        "it may be older than the driver supports: install that of the driver's CUDA; `ci-perf doctor` shows versions",
+        "it may be too old for the driver: install that of the driver's CUDA version, which `ci-perf doctor` shows",
     ),
     Symptom(
         "other",

@@ -92,7 +92,7 @@ def test_a_session_is_one_line_that_is_read_back_equal(golden):
     assert load_sessions(line, "a.jsonl") == ((session,), ())
 
 
-def test_a_value_that_no_line_may_hold_is_refused_before_it_is_written(tmp_path):
+def test_a_value_that_the_format_forbids_is_refused_before_it_is_written(tmp_path):
     for broken in (an_audit_case(ratios=(math.nan,)), an_audit_case(kernel="a b")):
         with pytest.raises(FormatError, match="session 0001"):
             append_session(tmp_path / "a.jsonl", an_audit_session(1, broken))
@@ -110,7 +110,7 @@ def test_a_line_cut_off_anywhere_costs_only_its_own_session():
         assert load_sessions(whole + cut[:end] + "\n" + after, "a.jsonl")[0] == (first, third)
 
 
-def test_what_is_appended_after_a_cut_off_line_starts_a_new_one(tmp_path):
+def test_a_session_appended_after_a_cut_off_line_starts_a_new_line(tmp_path):
     path = tmp_path / "folder" / "a.jsonl"
     append_session(path, an_audit_session(1))
     whole = path.read_bytes()
@@ -137,7 +137,7 @@ def test_what_is_appended_after_a_cut_off_line_starts_a_new_one(tmp_path):
         ('"control":[', '"control":[,', "a.jsonl:2: not JSON"),
     ],
 )
-def test_a_broken_line_is_named_by_file_line_and_key(old, new, complaint):
+def test_an_invalid_line_is_an_error_with_file_line_and_key(old, new, complaint):
     line = dump_session(an_audit_session(2))
     assert old in line
 
@@ -214,7 +214,7 @@ def test_a_record_that_ends_before_the_rule_decides_is_counted():
     assert report.unchanged.codes == {"interval-too-wide": 1}
 
 
-def test_the_clock_explains_at_the_look_that_decides():
+def test_only_the_clocks_up_to_the_deciding_look_count():
     slower = (0.05, 0.051, 0.049, 0.0505, 0.0495) * 2
 
     for clocks, code in (((0.95,) * 5 + (1.0,) * 5, "slower-clock"), ((1.0,) * 5 + (0.95,) * 5, "slower")):
@@ -240,7 +240,7 @@ def test_the_duration_class_is_that_of_the_median_sample_of_the_base(seconds, na
     assert an_audit_case(base=(0.0, seconds, 99.0), head=(1.0,)).duration_class == name
 
 
-def test_more_cases_in_a_session_ask_for_more_certainty():
+def test_more_cases_in_a_session_need_more_certainty():
     near = an_audit_case(ratios=(0.031, 0.039, 0.035, 0.032, 0.038))
 
     alone = judge_session(an_audit_session(1, near), Policy())
@@ -250,7 +250,7 @@ def test_more_cases_in_a_session_ask_for_more_certainty():
     assert among[0].outcome.verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_clock_that_half_of_the_pairs_know_explains_a_change():
+def test_a_clock_known_for_half_of_the_pairs_explains_a_change():
     known, unknown = (0.95,) * 3, (None,) * 2
 
     for clocks, code in (
@@ -278,7 +278,7 @@ def test_a_session_whose_control_moved_is_inconclusive_as_a_whole():
         ((), "", "slower"),
     ],
 )
-def test_a_session_in_which_too_little_was_measured_to_vouch_for_it_is_judged_as_the_run_judged_it(control, case, code):
+def test_a_session_with_too_few_pairs_of_the_control_is_judged_as_the_run_was(control, case, code):
     session = an_audit_session(1, an_audit_case(true=1.05), control=control, control_case=case)
     pairs = tuple(Pair((1.0,), (1.0,), 1, "cuda-graph") for _ in control)
     against = Against("HEAD~1", "0" * 40, control_case=case, control=pairs)
@@ -316,7 +316,7 @@ def test_alarms_are_counted_by_verdict_and_by_session_on_both_sides():
     assert report.unchanged.alarm_bound == pytest.approx(upper_bound(3, 5))
 
 
-def test_the_bounds_are_of_what_was_planted_on_each_side_of_the_threshold_and_of_sessions():
+def test_the_bounds_count_the_steps_beyond_and_below_the_threshold():
     steps = (0.0, 0.0, 0.02, 0.03, 0.05, 0.1)
     report = report_of(*(an_audit_session(n, planted=step) for n, step in enumerate(steps)))
 
@@ -394,7 +394,7 @@ def test_the_bound_of_a_rate_is_that_of_clopper_and_pearson(events, trials, boun
 
 
 @given(trials=st.integers(1, 60), data=st.data())
-def test_at_the_bound_so_few_events_are_seen_once_in_twenty(trials, data):
+def test_at_the_bound_so_few_events_have_a_probability_of_five_percent(trials, data):
     events = data.draw(st.integers(0, trials - 1))
     p = Fraction(upper_bound(events, trials))
 
@@ -412,7 +412,7 @@ def test_at_the_bound_so_few_events_are_seen_once_in_twenty(trials, data):
         (("", ""), "cpu", "driver 580.159.03; 2 A/A", 0, 0),
     ],
 )
-def test_the_audit_says_on_how_many_cards(tmp_path, cards, kind, said, known, unknown):
+def test_the_audit_lists_the_number_of_cards(tmp_path, cards, kind, said, known, unknown):
     path = tmp_path / "audit.jsonl"
     for number, card in enumerate(cards):
         append_session(path, an_audit_session(number, card=card, device=a_device(kind=kind)))
@@ -429,7 +429,7 @@ def test_a_line_from_before_cards_were_recorded_is_read():
     assert load_sessions(line, "a.jsonl") == ((an_audit_session(1),), ())
 
 
-def test_a_card_is_told_from_others_without_its_name():
+def test_the_hash_of_a_card_differs_from_others_and_hides_its_uuid():
     one, other = (card_hash(f"GPU-{digit}7a5b5ea-0000-4b1c-8a55-0123456789ab") for digit in "01")
 
     assert one != other
@@ -465,7 +465,7 @@ def test_several_files_are_shown_together(audit_file, tmp_path):
     assert shown["sessions"] == 25
 
 
-def test_a_line_that_was_cut_off_is_told_on_stderr(audit_file):
+def test_a_line_that_was_cut_off_is_a_warning_on_stderr(audit_file):
     audit_file.write_bytes(audit_file.read_bytes()[:-50])
 
     shown = run("--show", audit_file)

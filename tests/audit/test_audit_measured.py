@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_read_is_refused_before_anything_is_measured_and_s
     assert not (folder / "ci-perf-run").exists()
 
 
-def test_no_minutes_measure_nothing_and_that_is_said(folder):
+def test_with_no_minutes_nothing_is_measured_and_a_message_says_so(folder):
     ran = audit("--minutes", "0")
 
     assert ran.exit_code == 0, ran.output

@@ -55,7 +55,7 @@ def test_a_side_against_itself_is_never_flagged(name, samples):
 
 @pytest.mark.parametrize("name", sorted(RULE))
 @given(base=side, head=side)
-def test_swapped_sides_mirror(name, base, head):
+def test_swapped_sides_give_the_opposite_answer(name, base, head):
     # The order of time is mirrored, too: one of the rules looks at it.
     assert RULE[name](head[::-1], base[::-1]) is MIRROR[RULE[name](base, head)]
 
@@ -102,7 +102,7 @@ def test_every_rule_sees_a_large_change(name):
         ("bootstrap + Cliff's delta", (1.0,) * 22 + (9.0,) * 8, (1.5,) * 22 + (0.1,) * 8, Call.SAME),
     ],
 )
-def test_each_rule_draws_the_line_where_its_system_does(name, base, head, call):
+def test_each_rule_has_the_threshold_of_its_system(name, base, head, call):
     assert RULE[name](base, head) is call
 
 

@@ -1,4 +1,4 @@
-"""Random cases: what is drawn, what is tried in place of a failing one, and the whole program around them."""
+"""Random cases: the draws, the smaller cases in place of a failing one, and `run --fuzz` as a whole."""
 
 import json
 import sys
@@ -72,7 +72,7 @@ def test_a_name_stands_for_the_same_case_in_every_version(seed, number, n, m, dt
     assert draw(spec, seed, number) == {"n": n, "m": m, "dtype": dtype, "strides": strides}
 
 
-def test_ends_neighbours_of_powers_of_two_and_odd_sizes_come_often():
+def test_ends_neighbours_of_powers_of_two_and_odd_sizes_are_frequent():
     drawn = [draw(ranged(n=FuzzRange(min=0, max=4096)), 1, i)["n"] for i in range(400)]
 
     assert {0, 1, 4095, 4096} <= set(drawn)
@@ -81,7 +81,7 @@ def test_ends_neighbours_of_powers_of_two_and_odd_sizes_come_often():
     assert sum(0 < n < 64 for n in drawn) > 60, "small sizes are as likely as large ones"
 
 
-def test_every_value_of_a_list_comes_and_other_seeds_give_other_cases():
+def test_every_value_of_a_list_is_drawn_and_other_seeds_give_other_cases():
     spec = ranged(dtype=FuzzRange(values=("f16", "f32")), n=FuzzRange(min=1, max=10**6))
     of = {seed: [draw(spec, seed, i) for i in range(30)] for seed in (1, 2)}
 
@@ -89,7 +89,7 @@ def test_every_value_of_a_list_comes_and_other_seeds_give_other_cases():
     assert of[1] != of[2]
 
 
-def test_every_other_case_has_inputs_that_are_not_contiguous_in_each_way_unless_the_table_says_which():
+def test_every_other_case_has_inputs_that_are_not_contiguous_in_all_ways_or_as_listed():
     any_way, named = ranged(n=FuzzRange(min=1, max=9)), ranged(strides=FuzzRange(values=("padded",)))
     drawn = Counter(draw(any_way, 1, i)["strides"] for i in range(400))
 
@@ -99,7 +99,7 @@ def test_every_other_case_has_inputs_that_are_not_contiguous_in_each_way_unless_
     assert {draw(named, 1, i)["strides"] for i in range(20)} == {"padded"}
 
 
-def test_the_worker_makes_every_order_of_memory_that_is_drawn():
+def test_the_worker_knows_every_order_of_memory_that_is_drawn():
     assert {*strides.VIEWS, "mixed"} == set(STRIDE_KINDS)
     schema = json.loads((ROOT / "ci_perf/schemas/kernel.schema.json").read_text())
     _, listed = schema["properties"]["fuzz"]["properties"]["strides"]["oneOf"]
@@ -115,7 +115,7 @@ def test_contiguous_inputs_are_tried_before_smaller_ones():
 
 
 @given(found=ranges, seed=st.integers(0, 99))
-def test_smaller_cases_are_smaller_keep_the_range_and_come_to_an_end(found, seed):
+def test_smaller_cases_are_smaller_and_in_range_and_finite(found, seed):
     (job,) = fuzz_jobs([ranged(n=found, m=FuzzRange(min=1, max=64))], [], ["cpu"], seed=seed, count=1)
     for candidate in smaller(job):
         assert candidate.params["m"] <= job.params["m"]
@@ -126,7 +126,7 @@ def test_smaller_cases_are_smaller_keep_the_range_and_come_to_an_end(found, seed
 
 
 class WrongFrom:
-    """Verifies, and finds every output wrong from a size on."""
+    """Verifies, and finds the output of every case of at least a size wrong."""
 
     def __init__(self, size, code="wrong-output"):
         self.size, self.code, self.asked = size, code, []
@@ -147,7 +147,7 @@ def fuzzed(lab, count=12):
     return fuzz(replace(blank, measurements=()), jobs, lab, save=Disk().save, progress=Quiet())
 
 
-def test_a_failing_case_is_a_row_that_says_how_to_run_it_again_and_how_small_it_can_be():
+def test_a_failing_case_is_a_row_with_the_command_to_run_it_again_and_a_smaller_case():
     run = fuzzed(WrongFrom(100))
     report = build_report(load_run(dump_run(run), "run.json"))
     (of,) = run.fuzzed
@@ -208,7 +208,7 @@ def test_a_wrong_table_is_refused_with_file_and_key(table, message):
     assert str(error.value).startswith("kernels/k/kernel.toml")
 
 
-def test_a_parameter_of_that_name_is_refused_beside_a_fuzz_table_and_nowhere_else():
+def test_a_parameter_called_strides_is_refused_only_beside_a_fuzz_table():
     toml = 'entry = "kernel.py"\n[cases.a]\nstrides = 1\n'
     assert parse_kernel(toml, name="k", folder="k").cases == {"a": {"strides": 1}}
     with pytest.raises(ConfigError, match=r"key `cases.a.strides`"):
@@ -228,7 +228,7 @@ def reference(values):
 TOML = 'entry = "kernel.py"\ndevices = ["cpu"]\n[cases.a]\nn = 5\n[fuzz]\nn = { min = 0, max = 600 }\n'
 
 
-def test_the_program_finds_the_sizes_that_a_kernel_forgets_and_runs_one_again_by_name(tmp_path):
+def test_fuzz_finds_the_sizes_that_a_kernel_forgets_and_runs_one_again_by_name(tmp_path):
     folder = tmp_path / "kernels/sum"
     folder.mkdir(parents=True)
     (folder / "kernel.toml").write_text(TOML)
@@ -265,7 +265,7 @@ def reference(inputs):
 REFUSES = "if not x.is_contiguous(): raise ValueError('x must be contiguous')"
 
 
-def test_the_program_finds_a_kernel_that_ignores_strides_and_lets_one_refuse_that_says_so(tmp_path, monkeypatch):
+def test_fuzz_finds_a_kernel_that_ignores_strides_and_accepts_one_that_may_refuse(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setenv("CI_PERF_PYTHON", sys.executable)
     toml = TOML.replace("max = 600", "max = 9")

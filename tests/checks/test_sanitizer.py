@@ -108,7 +108,7 @@ def found(name):
         ("device-refused", 2, []),
     ],
 )
-def test_findings_have_kernel_line_and_thread_one_for_each_place(name, errors, lines):
+def test_there_is_one_finding_for_each_place_with_kernel_line_and_thread(name, errors, lines):
     assert found(name) == (errors, lines)
 
 
@@ -123,12 +123,12 @@ def test_findings_have_kernel_line_and_thread_one_for_each_place(name, errors, l
         ("========= Error: something new", "other"),
     ],
 )
-def test_a_tool_that_checked_nothing_says_why(output, code):
+def test_the_reason_why_a_tool_checked_nothing_is_found(output, code):
     assert sanitizer.diagnose(output).code == code
 
 
 @pytest.mark.parametrize("name", ["clean", "memcheck", "h100-racecheck-cudnn", "racecheck"])
-def test_findings_are_no_trouble_of_the_tool(name):
+def test_findings_are_no_problem_of_the_tool(name):
     assert sanitizer.diagnose((DATA / f"{name}.txt").read_text()) is None
 
 
@@ -177,7 +177,7 @@ def test_a_named_case_that_is_clean_passes(sanitized):
     assert json.loads(done.stdout)["headline"] == "memcheck: 1 case clean, synccheck: 1 case clean"
 
 
-def test_a_kernel_leaves_out_tools_that_mean_nothing_for_it_and_the_report_says_so(sanitized, machine):  # noqa: F811
+def test_kernel_toml_can_exclude_a_tool_and_the_report_says_so(sanitized, machine):  # noqa: F811
     toml = machine[0] / "kernels/spin/kernel.toml"
     toml.write_text('sanitize = ["memcheck"]\n' + toml.read_text())
     done = sanitized("--sanitize", "memcheck,racecheck", "spin/a", racecheck="racecheck")
@@ -191,7 +191,7 @@ def test_a_kernel_leaves_out_tools_that_mean_nothing_for_it_and_the_report_says_
     assert "no case can run under --sanitize: spin: not run under racecheck" in refused.stderr
 
 
-def test_a_kernel_leaves_a_tool_out_for_some_of_its_cases(sanitized, machine):  # noqa: F811
+def test_kernel_toml_can_exclude_a_tool_for_some_cases(sanitized, machine):  # noqa: F811
     toml = machine[0] / "kernels/spin/kernel.toml"
     toml.write_text('sanitize = ["memcheck", "racecheck/b*"]\n' + toml.read_text())
     done = sanitized("--sanitize", "memcheck,racecheck")
@@ -208,7 +208,7 @@ def test_a_kernel_leaves_a_tool_out_for_some_of_its_cases(sanitized, machine):  
         ("racechek", "key `sanitize[0]`"),
     ],
 )
-def test_a_tool_or_case_that_there_is_not_is_refused(sanitized, machine, entry, message):  # noqa: F811
+def test_an_unknown_tool_or_case_is_refused(sanitized, machine, entry, message):  # noqa: F811
     toml = machine[0] / "kernels/spin/kernel.toml"
     toml.write_text(f'sanitize = ["{entry}"]\n' + toml.read_text())
     done = sanitized("--sanitize", "memcheck")
@@ -217,7 +217,7 @@ def test_a_tool_or_case_that_there_is_not_is_refused(sanitized, machine, entry, 
     assert message in done.stderr
 
 
-def test_a_tool_that_refuses_the_device_or_saw_nothing_is_no_pass(sanitized):
+def test_a_tool_that_refuses_the_device_or_saw_no_cuda_call_is_inconclusive(sanitized):
     done = sanitized("--sanitize", "racecheck,memcheck", "spin/a", racecheck="device-refused", memcheck="nothing-seen")
 
     assert done.returncode == 3
@@ -225,7 +225,7 @@ def test_a_tool_that_refuses_the_device_or_saw_nothing_is_no_pass(sanitized):
     assert "refuses this device" in done.stdout
 
 
-def test_a_case_that_launches_no_kernel_is_no_pass(sanitized, tmp_path):
+def test_a_case_that_launches_no_kernel_is_inconclusive(sanitized, tmp_path):
     torch = tmp_path / "packages/torch.py"
     torch.write_text(torch.read_text().replace('"cat": "kernel"', '"cat": "cpu_op"'))
     done = sanitized("--sanitize", "memcheck", "spin/a")
@@ -298,7 +298,7 @@ def test_a_program_that_fails_under_the_tool_is_a_failed_row(application):
     ("nsys", "ranges", "why"),
     [(None, "", "there is no nsys to see"), (H200, 'ranges = ["gone"]\n', "no NVTX range is called `gone`")],
 )
-def test_a_program_of_which_no_kernel_is_seen_is_no_pass(application, machine, nsys, ranges, why):  # noqa: F811
+def test_a_program_without_a_known_kernel_is_inconclusive(application, machine, nsys, ranges, why):  # noqa: F811
     (machine[0] / "kernels/app/kernel.toml").write_text(ranges + PROGRAM)
     done = application("app", nsys=nsys)
 
@@ -306,7 +306,7 @@ def test_a_program_of_which_no_kernel_is_seen_is_no_pass(application, machine, n
     assert why in json.loads(done.stdout)["cases"][0]["sentence"]
 
 
-def test_benchmarks_are_left_out(sanitized, machine):  # noqa: F811
+def test_benchmarks_are_excluded(sanitized, machine):  # noqa: F811
     (machine[0] / "kernels/bench").mkdir()
     toml = 'triton_csv = ["{output}"]\nunit = "s"\nbetter = "lower"\n[cases.a]\n'
     (machine[0] / "kernels/bench/kernel.toml").write_text(toml)
@@ -315,7 +315,7 @@ def test_benchmarks_are_left_out(sanitized, machine):  # noqa: F811
     assert (refused.returncode, "no case matches `bench`" in refused.stderr) == (2, True)
 
 
-def test_without_the_tool_the_machine_is_to_blame(machine, tmp_path):  # noqa: F811
+def test_without_the_tool_the_exit_status_is_that_of_a_machine_error(machine, tmp_path):  # noqa: F811
     done = ci_perf(machine, "run", "--sanitize", "memcheck", CI_PERF_COMPUTE_SANITIZER=str(tmp_path / "gone"))
 
     assert done.returncode == 3

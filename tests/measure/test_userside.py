@@ -1,4 +1,4 @@
-"""What runs under the user's interpreter, without a GPU: NVIDIA's own header and compiler are the judges."""
+"""The code under the user's interpreter, without a GPU, against NVIDIA's own headers and compiler."""
 
 import ctypes
 import itertools
@@ -30,7 +30,7 @@ RECORDS = {
 """The structs of the header and the names of their kinds, and what we call the kinds."""
 
 
-def test_the_fields_of_a_record_lie_where_the_header_of_cupti_has_them(tmp_path):
+def test_the_offsets_in_a_record_are_those_of_the_header_of_cupti(tmp_path):
     header = next((path for path in HEADERS if path.is_file()), None)
     if header is None:
         pytest.skip("no CUDA toolkit with the header of CUPTI")
@@ -58,7 +58,7 @@ spans = st.builds(lambda start, length, stream: Span(start, start + length, stre
 
 
 @given(st.lists(spans, max_size=12))
-def test_the_gpu_is_busy_in_every_nanosecond_that_any_span_covers(found):
+def test_the_gpu_is_busy_in_every_nanosecond_that_a_span_covers(found):
     covered = {nanosecond for span in found for nanosecond in range(span.start_ns, span.end_ns)}
     lengths = [span.end_ns - span.start_ns for span in found]
 
@@ -125,7 +125,7 @@ def test_the_records_of_kernels_copies_and_memsets_are_read_and_no_others(librar
     assert recorder.collect() == []
 
 
-def test_records_that_were_dropped_are_told_once(library):
+def test_dropped_records_are_an_error_once(library):
     recorder = cupti.Activities()
     record(library, cupti.KERNEL, 10, 20)
     library.lose(3)
@@ -169,7 +169,7 @@ COUNTED = (0,) * cupti_timers.COUNTED_LAUNCHES
 
 
 @pytest.mark.parametrize("lost", [1, 20, "times"])
-def test_a_sample_whose_records_did_not_all_come_is_measured_again(monkeypatch, lost):
+def test_a_sample_with_missing_records_is_measured_again(monkeypatch, lost):
     timer = RecordedGpu(losses=(*COUNTED, 0, lost)).timer(monkeypatch)
 
     assert timer.samples(3) == pytest.approx([200e-9] * 3)
@@ -178,7 +178,7 @@ def test_a_sample_whose_records_did_not_all_come_is_measured_again(monkeypatch, 
 @pytest.mark.parametrize(
     ("lost", "says"), [(1, "19 of at least 20 kernels"), (20, "no work"), ("times", "could not time 1 of 20")]
 )
-def test_records_that_never_come_are_no_time(monkeypatch, lost, says):
+def test_records_that_keep_missing_are_an_error(monkeypatch, lost, says):
     timer = RecordedGpu(losses=(*COUNTED, *[lost] * cupti_timers.ATTEMPTS)).timer(monkeypatch)
 
     with pytest.raises(CuptiError, match=says):
@@ -186,7 +186,7 @@ def test_records_that_never_come_are_no_time(monkeypatch, lost, says):
     assert timer.samples(1) == pytest.approx([200e-9])
 
 
-def test_a_kernel_whose_launches_differ_is_timed_as_it_comes(monkeypatch):
+def test_a_kernel_whose_launches_leave_different_numbers_of_records_is_timed(monkeypatch):
     gpu = RecordedGpu(kernels=(2, 3))
     timer = gpu.timer(monkeypatch)
 
@@ -194,7 +194,7 @@ def test_a_kernel_whose_launches_differ_is_timed_as_it_comes(monkeypatch):
     assert gpu.launched == cupti_timers.COUNTED_LAUNCHES + 2 * 10
 
 
-def test_launches_that_do_more_than_before_are_no_loss(monkeypatch):
+def test_more_records_than_expected_are_no_error(monkeypatch):
     gpu = RecordedGpu()
     timer = gpu.timer(monkeypatch)
     assert timer.seconds(5) == pytest.approx(20e-9)
@@ -232,7 +232,7 @@ def compiled(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["scale", "debug_scale"])
-def test_comments_and_blank_lines_leave_the_machine_code_what_it_was(compiled, name):
+def test_comments_and_blank_lines_do_not_change_the_hash_of_machine_code(compiled, name):
     source = SCALE.replace("scale", name)
     moved = compiled("// says why\n\n\n" + source.replace(";\n", ";  /* says more */\n\n"))
 
@@ -250,17 +250,17 @@ def test_comments_and_blank_lines_leave_the_machine_code_what_it_was(compiled, n
         pytest.param(lambda source: source.replace("float* x", "float* x, int n"), id="another-argument"),
     ],
 )
-def test_whatever_runs_otherwise_is_other_machine_code(compiled, name, changed):
+def test_a_change_of_what_runs_changes_the_hash_of_machine_code(compiled, name, changed):
     source = SCALE.replace("scale", name)
 
     assert machine_code.code_hash(compiled(changed(source))) != machine_code.code_hash(compiled(source))
 
 
-def test_another_generation_of_gpus_has_machine_code_of_its_own(compiled):
+def test_another_generation_of_gpus_has_another_hash(compiled):
     assert machine_code.code_hash(compiled(arch="sm_80")) != machine_code.code_hash(compiled(arch="sm_90"))
 
 
-def test_a_cubin_that_was_cut_off_has_no_hash_or_the_one_of_the_whole(compiled):
+def test_a_truncated_cubin_has_no_hash_or_that_of_the_complete_one(compiled):
     cubin = compiled()
     whole, kept = machine_code.code_hash(cubin), 0
     for length in range(0, len(cubin), 7):
@@ -429,11 +429,11 @@ def test_the_same_launch_has_the_same_facts(facts):
 
 
 @pytest.mark.parametrize("change", ["nothing that counts", "stack", "persisting L2 of nothing"])
-def test_what_moves_nothing_is_no_fact(facts, change):
+def test_what_does_not_change_the_launch_does_not_change_its_facts(facts, change):
     assert facts(change) == facts()
 
 
-def test_where_a_tensor_lies_is_no_fact_but_which_one_it_is_and_how_far_into_it(facts):
+def test_an_address_counts_as_its_tensor_and_the_offset_in_it(facts):
     found = [facts(), *map(facts, ("swapped", "in place", "further in"))]
 
     assert facts("elsewhere", memory=ELSEWHERE) == facts()
@@ -441,11 +441,11 @@ def test_where_a_tensor_lies_is_no_fact_but_which_one_it_is_and_how_far_into_it(
     assert all(a != b for a, b in itertools.combinations(found, 2))
 
 
-def test_of_views_of_one_memory_the_first_holds_the_address(facts):
+def test_an_address_in_several_tensors_counts_as_in_the_first(facts):
     assert facts(memory=(*MEMORY, *MEMORY)) == facts()
 
 
-def test_the_extents_are_those_of_the_inputs_then_of_the_outputs_whatever_order_a_dictionary_has():
+def test_extents_are_those_of_the_inputs_then_of_the_outputs_in_the_order_of_keys():
     torch = pytest.importorskip("torch")
     a, b, out = torch.ones(4), torch.ones(6), torch.ones(8)
 
@@ -465,19 +465,19 @@ def test_the_extent_of_a_view_ends_with_its_elements():
     assert len(empty) == 0
 
 
-def test_only_the_machine_code_that_is_launched_is_read(facts):
+def test_only_the_machine_code_that_is_launched_counts(facts):
     assert facts(cubin=a_cubin(b"other")) != facts()
     with pytest.raises(identity.Unknown):
         facts(cubin=a_cubin(b"cut off")[:-1])
 
 
-def test_the_machine_code_of_loaded_kernels_is_read_only_when_it_is_asked_for(monkeypatch):
+def test_the_machine_code_of_loaded_kernels_is_read_only_when_needed(monkeypatch):
     monkeypatch.setattr(cuda, "loaded_codes", lambda: {1: a_cubin(), 2: b"cut off"})
 
     assert {function: read() for function, read in machine_code.known_codes().items()} == cuda.loaded_codes()
 
 
-def test_a_question_that_ctypes_refuses_is_not_told(monkeypatch):
+def test_an_argument_that_ctypes_refuses_means_no_hash(monkeypatch):
     monkeypatch.setattr(cuda, "loaded_codes", lambda: ctypes.CDLL(None).abs(object()))
 
     with pytest.raises(ctypes.ArgumentError):
@@ -485,7 +485,7 @@ def test_a_question_that_ctypes_refuses_is_not_told(monkeypatch):
     assert identity.launch_hash(case=None, inputs="known") is None
 
 
-def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(driver_source):
+def test_the_bytes_in_use_of_an_attribute_are_those_of_the_header_of_the_driver(driver_source):
     fields = {
         "accessPolicyWindow": 1, "cooperative": 2, "clusterDim": 4, "clusterSchedulingPolicyPreference": 5,
         "priority": 8, "memSyncDomainMap": 9, "memSyncDomain": 10, "preferredClusterDim": 11,
@@ -512,12 +512,12 @@ def test_what_counts_of_an_attribute_is_what_the_header_of_the_driver_has_in_it(
         *["L2 fetches", "more attributes", "limits unknown"],
     ],
 )
-def test_a_launch_that_differs_in_anything_has_other_facts(facts, change):
+def test_any_change_of_a_launch_changes_its_facts(facts, change):
     assert facts(change) != facts()
     assert facts(change) == facts(change)
 
 
-def test_of_memory_that_persists_in_l2_it_counts_which_it_is_and_not_where_it_lies(facts):
+def test_memory_that_persists_in_l2_counts_as_its_tensor_not_its_address(facts):
     assert facts("persisting L2") != facts("persisting L2 of the other")
     assert facts("elsewhere", "persisting L2 elsewhere", memory=ELSEWHERE) == facts("persisting L2")
 
@@ -530,7 +530,7 @@ def test_of_memory_that_persists_in_l2_it_counts_which_it_is_and_not_where_it_li
         "persisting L2 of who knows",
     ],
 )
-def test_a_launch_of_which_something_is_not_known_has_no_identity(facts, unknown):
+def test_a_launch_with_something_unknown_has_no_hash(facts, unknown):
     with pytest.raises(identity.Unknown):
         facts(unknown)
 
@@ -545,7 +545,7 @@ def content_of(*tensors):
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 63, 64, 65, 1000])
-def test_each_byte_of_an_input_counts_in_its_place_wherever_it_lies(monkeypatch, size):
+def test_each_byte_of_an_input_counts_in_its_place_whatever_its_address(monkeypatch, size):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(identity, "_CHUNK", 8)
     made = torch.arange(size, dtype=torch.int64).to(torch.uint8)
@@ -557,7 +557,7 @@ def test_each_byte_of_an_input_counts_in_its_place_wherever_it_lies(monkeypatch,
         assert content_of(torch.cat([made.new_zeros(begin), made])[begin:]) == whole
 
 
-def test_hashing_an_input_copies_a_piece_of_it_at_a_time(monkeypatch):
+def test_hashing_an_input_copies_only_a_part_at_a_time(monkeypatch):
     torch = pytest.importorskip("torch")
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -599,7 +599,7 @@ def reference(x):
 """
 
 
-def test_inputs_are_of_other_work_by_the_shapes_and_types_of_their_arrays_alone():
+def test_the_hash_of_shapes_depends_on_shapes_and_types_of_arrays_alone():
     torch = pytest.importorskip("torch")
 
     def hashed(*inputs):
@@ -615,7 +615,7 @@ def test_inputs_are_of_other_work_by_the_shapes_and_types_of_their_arrays_alone(
 
 
 @pytest.mark.gpu
-def test_a_kernel_that_works_in_place_has_one_hash_however_often_it_ran_and_no_memory_is_kept(tmp_path):
+def test_a_kernel_that_works_in_place_has_one_hash_after_any_number_of_launches(tmp_path):
     torch = pytest.importorskip("torch")
     (tmp_path / "kernel.py").write_text(IN_PLACE)
     (tmp_path / "kernel.cu").write_text(SCALE)
@@ -672,7 +672,7 @@ class Pair(NamedTuple):
         ("transposed", (1, 3), 0),
     ],
 )
-def test_each_order_of_memory_is_what_it_says_and_nan_lies_between(kind, steps, begin):
+def test_each_order_of_memory_has_its_strides_and_nan_between_the_elements(kind, steps, begin):
     torch = pytest.importorskip("torch")
     made = torch.arange(15.0).view(3, 5)
     view = strides.rearranged(made, kind, 0)
@@ -684,7 +684,7 @@ def test_each_order_of_memory_is_what_it_says_and_nan_lies_between(kind, steps, 
     assert (column_major.stride()[0] < column_major.stride()[1]) == (kind != "transposed")
 
 
-def test_each_tensor_of_mixed_inputs_has_an_order_of_its_own_a_function_of_the_seed():
+def test_each_tensor_of_mixed_inputs_has_an_order_drawn_with_the_seed():
     torch = pytest.importorskip("torch")
     made = [torch.ones(4, 4) for _ in range(40)]
     first, again, other = (strides.rearranged(made, "mixed", seed) for seed in (1, 1, 2))

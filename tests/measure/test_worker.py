@@ -1,4 +1,4 @@
-"""Real worker processes on kernels that misbehave: each failure is a value, and the next request works."""
+"""Worker processes on kernels that fail: each failure is a value, and the next request works."""
 
 import importlib.metadata
 import importlib.util
@@ -60,7 +60,7 @@ RAISES = "\ndef launch(inputs):\n    raise ValueError({})\n"
 
 @pytest.fixture
 def kernel(tmp_path):
-    """Write a kernel.py: the sound one, and below it what a test puts in its place."""
+    """Write a kernel.py that works, and below it what a test adds."""
     written = []
 
     def write(below="", *, above=SOUND):
@@ -173,7 +173,7 @@ def test_the_traceback_of_a_kernel_is_kept(worker, kernel):
     assert "line two" in failure.detail
 
 
-def test_the_last_words_on_stderr_of_a_process_that_died_are_kept(worker, kernel):
+def test_the_last_stderr_output_of_a_process_that_died_is_kept(worker, kernel):
     dying = "\nimport os, sys\ndef launch(inputs):\n    print('{}', file=sys.stderr)\n    os.abort()\n"
     first, second = (ask(worker, kernel(dying.format(word))) for word in ("first words", "last words"))
 
@@ -198,7 +198,7 @@ def test_a_kernel_that_hangs_is_killed_with_what_it_started(worker, kernel, tmp_
     assert works(worker, kernel)
 
 
-def test_each_case_has_a_process_of_its_own_that_lives_until_the_next_request(worker, kernel, tmp_path):
+def test_each_case_has_its_own_process_that_lives_until_the_next_request(worker, kernel, tmp_path):
     entry = kernel(f"""
         import os
         def launch(inputs):
@@ -277,7 +277,7 @@ def test_a_kernel_may_print_while_it_is_imported_and_verified(worker, kernel, lo
 
 
 @pytest.mark.parametrize("write", ["print('in launch')", "os.write(1, b'in launch')", "os.system('echo in launch')"])
-def test_a_kernel_that_prints_while_it_is_timed_has_no_time(worker, kernel, logs, write):
+def test_a_kernel_that_prints_while_it_is_timed_is_a_failure(worker, kernel, logs, write):
     failure = ask(worker, kernel(f"import os\ndef launch(inputs):\n    {write}\n    return 3.0\n"), "time")
 
     assert (failure.stage, failure.code) == ("time", "printed")
@@ -317,7 +317,7 @@ def test_a_kernel_cannot_answer_for_the_worker(worker, kernel, below):
         pytest.param("{'flop': 1, 'bytes': 1, 'dtype': int}", "cost(): `dtype` is <class 'int'>", id="dtype"),
     ],
 )
-def test_a_cost_that_is_no_cost_is_a_failure(worker, kernel, returned, message):
+def test_an_invalid_cost_is_a_failure(worker, kernel, returned, message):
     failure = ask(worker, kernel(f"def cost(**case):\n    return {returned}\n"))
 
     assert failure.code == "raised"
@@ -332,7 +332,7 @@ def test_a_cost_reaches_the_answer_as_plain_numbers(worker, kernel):
     assert ask(worker, entry)["cost"] == {"flop": 1.5, "bytes": 8.0, "dtype": None}
 
 
-def test_a_message_that_no_file_can_hold_does_not_break_the_run(worker, kernel, tmp_path):
+def test_a_message_with_a_lone_surrogate_can_be_saved(worker, kernel, tmp_path):
     failure = ask(worker, kernel(RAISES.format("'caf\\udce9'")))
     run = a_run(
         Measurement("sdpa", "s128", {}, "cpu", "launch", failure=failure), kernels=(a_spec(),), devices=(a_cpu(),)
@@ -353,7 +353,7 @@ def test_a_planted_slowdown_is_made_of_whole_launches(worker, kernel):
     assert min(planted["seconds"]) > 0.0003 * 21 / 20
 
 
-def test_a_reference_is_timed_by_a_method_of_its_own(worker, kernel):
+def test_the_time_of_a_reference_has_its_own_method_id(worker, kernel):
     assert ask(worker, kernel(), "time", target="reference")["method"] == "perf-counter/reference"
 
 
@@ -383,7 +383,7 @@ def test_a_wrong_tensor_is_a_wrong_output(torch_worker, kernel, launch, message)
     assert message in failure.message
 
 
-def test_a_kernel_that_works_in_place_on_its_inputs_is_sound(torch_worker, kernel):
+def test_a_kernel_that_works_in_place_on_its_inputs_passes(torch_worker, kernel):
     in_place = kernel("def launch(inputs):\n    return inputs.mul_(2)\n", above=TORCH)
 
     assert ask(torch_worker, in_place)["error"] == 0.0
@@ -411,14 +411,14 @@ def reference(inputs):
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
-def test_inputs_that_cannot_be_copied_as_often_as_it_takes_are_made_anew(worker, kernel, most):
+def test_inputs_that_cannot_be_copied_often_enough_are_made_again(worker, kernel, most):
     sound, wrong = (ONCE_ONLY.replace("{most}", str(most)).replace("{wrong}", more) for more in ("", "+ 1"))
 
     assert ask(worker, kernel(above=sound))["error"] == 0.0
     assert ask(worker, kernel(above=wrong)).code == "wrong-output"
 
 
-def test_half_precision_is_held_to_its_own_tolerance(torch_worker, kernel):
+def test_half_precision_has_its_own_default_tolerance(torch_worker, kernel):
     half = kernel("def launch(inputs):\n    return 2 * inputs.half()\n", above=TORCH)
 
     answer = ask(torch_worker, half)
@@ -426,7 +426,7 @@ def test_half_precision_is_held_to_its_own_tolerance(torch_worker, kernel):
     assert answer["tolerance"] == 0.01
 
 
-def test_complex_numbers_are_held_against_both_their_parts(torch_worker, kernel):
+def test_both_parts_of_complex_numbers_are_compared(torch_worker, kernel):
     source = TORCH.replace("2 * inputs.double()", "torch.fft.fft(inputs.double())")
     sound, conjugate = "torch.fft.fft(inputs)", "torch.fft.fft(inputs).conj()"
     launch = "def launch(inputs):\n    return {}\n"
@@ -456,7 +456,7 @@ def test_arrays_of_numpy_are_compared_in_double_precision(torch_worker, kernel, 
     assert (not isinstance(answer, Failure)) is same
 
 
-def test_an_interpreter_says_what_it_is(worker):
+def test_hello_describes_the_interpreter(worker):
     hello = worker.ask({"op": "hello"}, 300.0)
 
     assert hello["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -476,7 +476,7 @@ def test_requests_in_a_file_are_all_answered_by_one_process(bare_python, kernel,
     assert [answer["ok"] for answer in answers] == [True, False, True]
 
 
-def test_an_interpreter_that_cannot_be_started_is_the_machines_fault(tmp_path):
+def test_an_interpreter_that_cannot_be_started_is_a_machine_error(tmp_path):
     with (
         Worker(str(tmp_path / "nowhere"), {}, tmp_path) as worker,
         pytest.raises(MachineError, match="cannot start the interpreter") as error,
@@ -504,7 +504,7 @@ def test_a_worker_that_dies_itself_is_replaced(worker, kernel):
         ("{'avg': inputs, 'std': inputs}", "not nested and named like those of the reference"),
     ],
 )
-def test_a_reference_that_hands_its_inputs_on_is_not_spoilt_by_working_in_place(torch_worker, kernel, launch, message):
+def test_working_in_place_does_not_change_a_reference_that_returns_its_inputs(torch_worker, kernel, launch, message):
     above = TORCH.replace(
         "return 2 * inputs.double()", "return {'mean': inputs, 'var': inputs}" if "avg" in launch else "return inputs"
     )
@@ -516,7 +516,7 @@ def test_a_reference_that_hands_its_inputs_on_is_not_spoilt_by_working_in_place(
     assert message in failure.message
 
 
-def test_a_numpy_kernel_cannot_hand_out_a_stored_answer(kernel, tmp_path):
+def test_a_numpy_kernel_cannot_return_a_stored_result(kernel, tmp_path):
     entry = kernel(
         "\nSTORE = []\ndef launch(inputs):\n    STORE or STORE.append(2 * inputs)\n    return STORE[0]\n", above=NUMPY
     )
@@ -529,7 +529,7 @@ def test_a_numpy_kernel_cannot_hand_out_a_stored_answer(kernel, tmp_path):
 @pytest.mark.parametrize("above", ["TORCH", "NUMPY"])
 @pytest.mark.parametrize(("answer", "code"), [("STORE[0]", "wrong-output"), ("STORE.pop()", None)])
 @pytest.mark.parametrize("of", ["(2 * inputs > 1)", "(4 * inputs).TO"])
-def test_whole_numbers_and_truth_values_cannot_be_a_stored_answer(above, answer, code, of, kernel, tmp_path):
+def test_a_stored_result_of_integers_or_booleans_is_wrong_output(above, answer, code, of, kernel, tmp_path):
     of = of.replace("TO", "int()" if above == "TORCH" else "astype(int)")
     above = {"TORCH": TORCH, "NUMPY": NUMPY}[above].replace("return 2 * inputs", f"return {of}")
     entry = kernel(
@@ -555,7 +555,7 @@ def test_a_planted_slowdown_is_exact(worker, kernel, planted, launches):
     assert answer["planted"] == pytest.approx(planted, abs=1e-12)
 
 
-def test_the_case_after_one_that_hung_does_not_pay_for_the_new_start(bare_python, kernel, tmp_path):
+def test_the_time_limit_of_the_case_after_a_hang_excludes_the_restart(bare_python, kernel, tmp_path):
     """Its time limit begins when the new process has imported torch, which ends here with a file."""
     torch = (ROOT / "tests/data/fakes/torch").read_text()
     imported = tmp_path / "imported"
@@ -614,14 +614,14 @@ def with_nvtx(monkeypatch, version):
 
 @pytest.mark.usefixtures("torch_without_nvtx")
 @pytest.mark.parametrize(("version", "nsys"), [("0.2.11", "2023.4.4"), ("0.2.14", "2025.3.1.0"), ("0.2.14", None)])
-def test_the_package_nvtx_stands_in_for_a_torch_without_it(monkeypatch, version, nsys):
+def test_the_package_nvtx_is_used_where_torch_was_built_without_nvtx(monkeypatch, version, nsys):
     with_nvtx(monkeypatch, version)
 
     assert tuple(nvtx_functions(nsys)) == (1, 2, 3, 4)
 
 
 @pytest.mark.usefixtures("torch_without_nvtx")
-def test_a_package_nvtx_that_an_old_nsys_does_not_see_is_refused(monkeypatch):
+def test_a_package_nvtx_that_an_old_nsys_does_not_record_is_an_error(monkeypatch):
     with_nvtx(monkeypatch, "0.2.14")
 
     with pytest.raises(Wrong, match=r"nsys 2023\.4\.4 does not record ranges of nvtx 0\.2\.14"):
@@ -636,7 +636,7 @@ def test_without_any_nvtx_the_error_says_so(monkeypatch):
         nvtx_functions(None)
 
 
-def test_a_kernel_that_scribbles_into_every_open_file_fails_and_the_next_one_works(worker, kernel):
+def test_a_kernel_that_writes_to_every_open_file_fails_and_the_next_one_works(worker, kernel):
     scribbles = kernel("""
         import os
         def launch(inputs):
@@ -653,7 +653,7 @@ def test_a_kernel_that_scribbles_into_every_open_file_fails_and_the_next_one_wor
     assert works(worker, kernel)
 
 
-def test_an_interpreter_whose_torch_has_used_cuda_is_started_anew_for_each_case(bare_python, kernel, logs, tmp_path):
+def test_where_importing_torch_uses_cuda_each_case_gets_a_new_interpreter(bare_python, kernel, logs, tmp_path):
     torch = (
         (ROOT / "tests/data/fakes/torch")
         .read_text()
@@ -695,7 +695,7 @@ def test_a_kernel_whose_import_uses_cuda_is_imported_by_each_process(bare_python
     assert len((tmp_path / "imports").read_text().split()) == 3
 
 
-def test_an_answer_says_where_its_time_went(worker, kernel):
+def test_an_answer_lists_its_time_by_stage(worker, kernel):
     spent = ask(worker, kernel("import time\ntime.sleep(0.2)\n"), "time")["spent"]
 
     assert {"import", "inputs", "first launch", "warm-up", "rounds"} <= spent.keys()
