@@ -15,7 +15,7 @@ from ci_perf.measure.base import Base
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
 from ci_perf.measure.pair_loop import Budget
-from ci_perf.measure.programs import ProgramRunner
+from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.session import Session
 from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
@@ -31,10 +31,10 @@ PRECISION = 6
 Verified = dict[str, tuple[Verification, Cost | None]]
 
 
-def verify_once(session: Session, jobs: Sequence[Job], machine: Machine) -> Verified:
+def verify_once(session: Session, jobs: Sequence[Job]) -> Verified:
     """Compare each case's output with its reference; a kernel that fails is a MachineError."""
     verified: Verified = {}
-    for job, answer in machine.verify(jobs):
+    for job, answer in session.machine(jobs).verify(jobs):
         if isinstance(answer, Failure):
             raise MachineError(f"{job.id}: {answer.message}", hint="an audit needs kernels that work")
         verified[job.id] = answer
@@ -48,8 +48,11 @@ class _AuditMachine(Machine):
     Machine code is not identified: it is the same on both sides, and the times alone are to decide.
     """
 
-    identify = False
-    verified: Verified
+    def __init__(self, session: Session, planted: float, base: Base, worker: Worker, verified: Verified) -> None:
+        conditions = replace(session.conditions, planted=planted or None)
+        kernels = PythonKernels(conditions, worker, base=base, identify=False)
+        super().__init__(kernels, session.programs(()), base)
+        self.verified = verified
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
         """Return the results of the verification at the start."""
@@ -63,7 +66,6 @@ class _AuditMachine(Machine):
 
 def measure_session(
     session: Session,
-    programs: ProgramRunner,
     jobs: Sequence[Job],
     blank: Run,
     verified: Verified,
@@ -73,9 +75,7 @@ def measure_session(
     """Measure one session as `run --against` would, with its own workers, and return what an audit file keeps."""
     started = time.monotonic()
     with _against_itself(session, jobs) as (base, worker):
-        conditions = replace(session.conditions, planted=planted or None)
-        machine = _AuditMachine(conditions, worker, programs, base=base)
-        machine.verified = verified
+        machine = _AuditMachine(session, planted, base, worker, verified)
         run = replace(blank, against=base.against, planted=planted or None)
         run = execute(run, jobs, machine, processes=1, save=lambda _: None, progress=progress, budget=Budget())
     on_gpu = run.devices[0].kind == "cuda"

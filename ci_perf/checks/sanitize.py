@@ -6,17 +6,19 @@ program of the kernel.toml.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ci_perf.checks import sanitizer
 from ci_perf.judge.checks import applies, left_out
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.programs import ProgramRunner
+from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.programs import Programs
+from ci_perf.measure.torch_profiler import TorchProfiler
 from ci_perf.measure.worker_process import command as worker_command
+from ci_perf.measure.worker_process import job_request
 from ci_perf.store import write_text
 from ci_perf.values.check_outcome import Sanitized
 from ci_perf.values.job import Job
@@ -32,18 +34,14 @@ class SanitizerRunner:
     """Runs cases under the compute-sanitizer at `path`."""
 
     path: str
-    python: str
-    root: Path
-    """Of the repository: programs are started there."""
+    conditions: Conditions
+    """Their environment is the one for profilers."""
     folder: Path
     """The artifact folder: logs go below it."""
-    env: Mapping[str, str]
-    request: Callable[[Job], dict[str, Any]]
-    trace: Callable[[Sequence[Job]], Profiled]
+    torch: TorchProfiler
     """Returns which GPU kernels each case launches: 0 errors of a case that launches none are not a pass."""
-    programs: ProgramRunner
+    programs: Programs
     """Tells the same of programs, where it has nsys."""
-    timeout_s: float
     _gpu_seconds: float = field(default=0.0, init=False)
 
     def seconds_used(self) -> float:
@@ -53,7 +51,7 @@ class SanitizerRunner:
     def run(self, jobs: Sequence[Job], tools: Sequence[str]) -> Iterator[Sanitized | Note]:
         """Run each job under each tool; yield the results, and notes on what could not be checked."""
         started = time.monotonic()
-        traced = self.trace([job for job in jobs if job.spec.program is None])
+        traced = self.torch.run([job for job in jobs if job.spec.program is None])
         unseen = {job.label: self._unseen(job, traced) for job in jobs}
         self._gpu_seconds += time.monotonic() - started
         yield from (note for note in traced.notes if note.code != "torch-trace")
@@ -79,13 +77,12 @@ class SanitizerRunner:
         logs, name = self.folder / "logs", f"sanitizer-{tool}-{job.spec.name}.{job.case}"
         answers = None if job.spec.program else logs / f"{name}.answers.jsonl"
         target = self.programs.argv(job) if answers is None else self._worker(job, answers)
-        timeout_s = SLOWER * (job.spec.timeout_s or self.timeout_s)
+        timeout_s = SLOWER * self.conditions.timeout_of(job)
         # memcheck sees no bounds of a tensor in torch's memory pool; to initcheck, reused memory is initialised.
-        env = {**self.env, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        env = {**self.conditions.env, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         command = sanitizer.command(self.path, tool, target, children=answers is None)
-        completed = proc.run(command, timeout_s=timeout_s, env=env, cwd=self.root)
-        head = f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n"
-        write_text(logs / f"{name}.log", head + completed.output)
+        completed = proc.run(command, timeout_s=timeout_s, env=env, cwd=self.conditions.root)
+        write_text(logs / f"{name}.log", completed.log)
         found, trouble = sanitizer.read(completed.output), sanitizer.diagnose(completed.output)
         failure = (
             _worker_failure(answers, completed, timeout_s)
@@ -108,8 +105,8 @@ class SanitizerRunner:
         """Return the command line of a worker that launches the case once."""
         requests = answers.with_name(answers.name.replace("answers.jsonl", "requests.jsonl"))
         printed = answers.with_name(answers.name.replace("answers.jsonl", "stdout.txt"))
-        write_text(requests, json.dumps({**self.request(job), "op": "sanitize"}) + "\n")
-        return worker_command(self.python, printed, "--requests", str(requests), "--answers", str(answers))
+        write_text(requests, json.dumps({**job_request(job, self.conditions.root), "op": "sanitize"}) + "\n")
+        return worker_command(self.conditions.python, printed, "--requests", str(requests), "--answers", str(answers))
 
 
 def _program_failure(name: str, completed: proc.Completed, timeout_s: float) -> Failure | None:

@@ -1,7 +1,6 @@
 """The artifact folder: writes what can be made from a finished run, and lets nothing out that holds a secret."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +8,11 @@ from ci_perf import store
 from ci_perf.guard.guard import Guard
 from ci_perf.guard.redact import redact_run
 from ci_perf.judge.report import Report, build_report
+from ci_perf.measure.session import Session
 from ci_perf.render.folder import render_environment, render_index, render_smoke, render_timeline
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import render_csv
-from ci_perf.values.run import Note, Run
+from ci_perf.values.run import Run
 
 _TEXTS: dict[str, Callable[[Report], str]] = {
     "report.md": render_comment,
@@ -41,15 +41,11 @@ def finish(run: Run, guard: Guard) -> Report:
     return report
 
 
-@contextmanager
-def guarded(guard: Guard, say: Callable[[Note], object]) -> Iterator[None]:
-    """Search the folder a last time however the run ends; tell `say` what was withheld only then."""
-    try:
-        yield
-    finally:
-        for note in guard.sweep():
-            say(note)
-        guard.close()
+def conclude(run: Run, session: Session) -> Report:
+    """End what the session runs, add what it learned of the GPU's memory, and finish the folder."""
+    run = replace(run, notes=(*run.notes, *session.memory_errors()))
+    session.worker.close()  # what a worker still writes would escape the search of the folder
+    return finish(run, session.guard)
 
 
 def _files(folder: Path) -> list[Path]:

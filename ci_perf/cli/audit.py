@@ -16,19 +16,16 @@ from ci_perf.audit.file import append_session, read_sessions
 from ci_perf.audit.measure import measure_session, verify_once
 from ci_perf.audit.rates import AuditReport, build_audit
 from ci_perf.audit.render import render_audit_json, render_audit_markdown, render_audit_terminal
-from ci_perf.cli import artifacts
+from ci_perf.cli.blank import blank_run
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import Bars, draw, no_workflow_commands
-from ci_perf.cli.run import blank_run, program_runner, refuse_several_devices
-from ci_perf.measure import gpu
-from ci_perf.measure.lock import gpu_lock
-from ci_perf.measure.machine import Machine
-from ci_perf.measure.session import broken_memory, note_other_programs, other_pids, prepare, wait_until_idle
+from ci_perf.cli.run import refuse_several_devices
+from ci_perf.measure.session import open_session
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.escape import clean
 from ci_perf.values.job import select_jobs
 from ci_perf.values.kernel_toml import parse_fraction
-from ci_perf.values.run import Note, Policy
+from ci_perf.values.run import Policy
 
 FORMATS: dict[str, Callable[[AuditReport], str]] = {"markdown": render_audit_markdown, "json": render_audit_json}
 
@@ -95,33 +92,25 @@ def measure(
     root = Path.cwd()
     settings = resolve_settings(root, {**flags, "profile": "none"})
     specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root) if s.program is None)
-    select_jobs(specs, patterns, ["cuda"])
+    planned = select_jobs(specs, patterns, ["cuda"])
     refuse_several_devices(settings, "an audit takes turns")
-    session = prepare(settings, root)
-    on_gpu = session.conditions.gpu_uuid if "cuda" in session.kinds else None
     say = partial(click.echo, err=True)
-    session.worker.rest()
-    with artifacts.guarded(session.guard, _warn), session.worker, gpu_lock(on_gpu, settings["wait"], say):
-        store.clear_run_folder(session.folder)
-        session.guard.open()
-        wait_until_idle(on_gpu, settings["wait"], say)
-        session = replace(session, conditions=replace(session.conditions, other_programs=other_pids(on_gpu)))
-        for note in note_other_programs(on_gpu):
-            _warn(note)
-        health = gpu.query_health(on_gpu) if on_gpu else None
+    with open_session(settings, root, say, planned) as session:
+        session.begin()
+        for note in session.notes:
+            say(f"warning: {note.message}")
         jobs = select_jobs(specs, patterns, session.kinds)
         blank = blank_run(patterns, jobs, settings, session, root)
         blank = replace(blank, baselines=(), provenance=replace(blank.provenance, command=_command()))
-        programs = program_runner(session, jobs)
-        verified = verify_once(session, jobs, Machine(session.conditions, session.worker, programs))
+        verified = verify_once(session, jobs)
         started = time.monotonic()
         for number, step in enumerate(steps, 1):
             if minutes is not None and time.monotonic() - started >= minutes * 60:
                 say(f"{minutes:g} minutes are over: {number - 1} of {len(steps)} sessions were measured")
                 break
             with Bars() as bars:
-                measured = measure_session(session, programs, jobs, blank, verified, step, bars)
-            for note in broken_memory(on_gpu, health):
+                measured = measure_session(session, jobs, blank, verified, step, bars)
+            for note in session.memory_errors():
                 raise MachineError(f"{note.message}: the session is not kept", hint=note.hint)
             append_session(file, measured)
             say(f"session {number} of {len(steps)}: {step:.3g} planted, {measured.seconds:.0f} s")
@@ -129,10 +118,6 @@ def measure(
 
 def _command() -> str:
     return shlex.join(["ci-perf", *sys.argv[1:]])
-
-
-def _warn(note: Note) -> None:
-    click.echo(f"warning: {note.message}", err=True)
 
 
 def show(paths: Iterable[Path], form: str | None) -> None:

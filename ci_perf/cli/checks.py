@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from ci_perf import store
 from ci_perf.checks.flow import fuzz, sanitize
 from ci_perf.checks.random_cases import fuzz_jobs, named_case
 from ci_perf.checks.sanitize import SanitizerRunner
@@ -18,11 +17,8 @@ from ci_perf.guard.secrets import for_profilers, without_secrets
 from ci_perf.judge.checks import applies, left_out
 from ci_perf.judge.report import Report
 from ci_perf.measure import tools
-from ci_perf.measure.lock import gpu_lock
-from ci_perf.measure.machine import Machine, job_request
-from ci_perf.measure.programs import ProgramRunner
-from ci_perf.measure.session import Session, find_tracer, prepare
-from ci_perf.measure.torch_trace import TorchTrace
+from ci_perf.measure.session import Session, open_session
+from ci_perf.measure.torch_profiler import TorchProfiler
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
@@ -45,26 +41,22 @@ def check(
     planned = plan(["cuda"])  # a wrong selection is an error before anything starts
     path = _find_sanitizer(settings) if settings["sanitize"] else ""
     unprofiled = replace(settings, values={**settings.values, "profile": "none"})
-    session = prepare(unprofiled, root, programs_only=all(job.spec.program for job in planned))
-    if settings["sanitize"] and "cuda" not in session.kinds:
-        raise MachineError("--sanitize needs a GPU, and none was found", hint="`ci-perf doctor` lists what is missing")
-    say = partial(click.echo, err=True)
-    lock = gpu_lock(session.conditions.gpu_uuid if "cuda" in session.kinds else None, settings["wait"], say)
-    with artifacts.guarded(session.guard, lambda note: say(f"warning: {note.message}")), session.worker, lock:
+    with open_session(unprofiled, root, partial(click.echo, err=True), planned) as session:
+        if settings["sanitize"] and "cuda" not in session.kinds:
+            hint = "`ci-perf doctor` lists what is missing"
+            raise MachineError("--sanitize needs a GPU, and none was found", hint=hint)
         jobs = plan(["cuda"] if settings["sanitize"] else session.kinds)
         run = blank(jobs, settings, session, root)
         run = replace(run, baselines=(), notes=(*(n for n in run.notes if n.code != "reference-timed"), *_notes(jobs)))
-        store.clear_run_folder(session.folder)
-        session.guard.open()
+        session.begin()
         save = partial(artifacts.save, guard=session.guard)
         with Bars() as bars:
             if settings["sanitize"]:
-                sanitizer = _sanitizer(path, settings, session)
+                sanitizer = _sanitizer(path, settings, session, jobs)
                 run = sanitize(run, jobs, sanitizer, settings["sanitize"], save=save, progress=bars)
             else:
-                run = fuzz(run, jobs, _machine(session), save=save, progress=bars)
-        session.worker.close()
-        report = artifacts.finish(run, session.guard)
+                run = fuzz(run, jobs, session.machine(jobs), save=save, progress=bars)
+        report = artifacts.conclude(run, session)
     return report, session
 
 
@@ -108,28 +100,12 @@ def _find_sanitizer(settings: Settings) -> str:
     return usable.path
 
 
-def _sanitizer(path: str, settings: Settings, session: Session) -> SanitizerRunner:
+def _sanitizer(path: str, settings: Settings, session: Session, jobs: Sequence[Job]) -> SanitizerRunner:
     conditions = session.conditions
-    request = partial(job_request, root=conditions.root)
-    trace = TorchTrace(session.worker, session.guard, request, conditions.timeout_s)
-    env = for_profilers(conditions.env, settings["pass-env"])
-    programs = _programs(session, find_tracer(conditions.env))
     return SanitizerRunner(
         path,
-        conditions.python,
-        conditions.root,
+        replace(conditions, env=for_profilers(conditions.env, settings["pass-env"])),
         session.folder,
-        env,
-        request,
-        trace.run,
-        programs,
-        conditions.timeout_s,
+        TorchProfiler(session.worker, conditions, session.guard),
+        session.programs(jobs, keep_traces=False),
     )
-
-
-def _machine(session: Session) -> Machine:
-    return Machine(session.conditions, session.worker, _programs(session, None))
-
-
-def _programs(session: Session, nsys_path: str | None) -> ProgramRunner:
-    return ProgramRunner(session.launcher, nsys_path=nsys_path)

@@ -1,17 +1,20 @@
-"""What a run asks of the world: the machine it measures on, and somebody to tell how far it is."""
+"""What runs cases: one protocol for Python kernels and programs; and who is told of the progress."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ci_perf.values.measurement import Part
+from ci_perf.values.job import Job
+from ci_perf.values.measurement import Cost, Failure, Pair, Part, Replicate, Verification
 from ci_perf.values.run import Note
 from ci_perf.values.trace import CaseTimeline, Reading
+
+Verified = tuple[Verification, Cost | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """What one profiler learned: by case, and what it could not do."""
+    """What one run of a profiler found, by label of the case, and what it could not do."""
 
     timelines: Mapping[str, CaseTimeline] = field(default_factory=dict)
     counters: Mapping[str, tuple[Mapping[str, Reading], ...]] = field(default_factory=dict)
@@ -22,11 +25,39 @@ class Profiled:
     base_parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
 
 
+class Backend(Protocol):
+    """Runs the cases of one kind. Whatever fails is a value, never an exception; jobs come back in any order."""
+
+    def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
+        """Say before anything runs what is odd about how these jobs are timed."""
+
+    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
+        """Compare the output of each job with its reference."""
+
+    def time(self, job: Job, batch: int) -> Replicate | Failure:
+        """Time a job once, in a fresh process."""
+
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
+        """Time each job in turns with the base, in fresh processes; `number` counts the pairs, to vary the order.
+
+        Text says why there is no base to compare with; a Failure is the head's own.
+        """
+
+    def control(self, job: Job, number: int) -> Pair | str | Failure:
+        """Time the base in turns with itself."""
+
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+        """Profile the jobs with each profiler that is wanted and works; those that `changed` for every counter."""
+
+    def close(self) -> None:
+        """End every process that may hold memory on the GPU; the next request starts another."""
+
+
 class Progress(Protocol):
     """Told what happens; draws it or not."""
 
     def begin(self, stage: str, steps: int) -> None:
-        """Say that a stage of so many steps begins."""
+        """Begin a stage of so many steps."""
 
     def step(self, what: str) -> None:
-        """Say that one step is done."""
+        """Count one step as done."""

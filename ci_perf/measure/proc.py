@@ -1,4 +1,4 @@
-"""Starting programs: no shell, a time limit, and the whole process group ended with it."""
+"""Starts programs: no shell, a time limit, and the whole process group ended with it."""
 
 import contextlib
 import os
@@ -13,12 +13,30 @@ from ci_perf.values.errors import MachineError
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A program that ended: its exit status (negative: the signal), and stdout and stderr in one text."""
+    """A program that ended."""
 
     argv: tuple[str, ...]
     status: int
+    """Its exit status; negative: the signal that ended it."""
     output: str
+    """What it wrote to stdout and stderr, in one text."""
     timed_out: bool = False
+
+    @property
+    def end(self) -> str:
+        """How it ended: `ended with exit status 3`, `ran into its time limit`."""
+        return "ran into its time limit" if self.timed_out else f"ended with {signal_name(self.status)}"
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it printed, shortened; empty where there is none."""
+        lines = self.output.strip().splitlines()
+        return lines[-1][:200] if lines else ""
+
+    @property
+    def log(self) -> str:
+        """The command, its end and its output, for a log file."""
+        return f"$ {' '.join(self.argv)}\n# {signal_name(self.status)}\n{self.output}"
 
 
 def run(

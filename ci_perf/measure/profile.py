@@ -1,15 +1,19 @@
-"""One session of nsys or ncu for all cases: start it on a worker, read what it wrote, say what is missing."""
+"""nsys and ncu over Python kernels: one run of the profiler for all cases, on a worker; what it wrote is read."""
 
 import json
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import ClassVar, Protocol
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
+from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.worker_process import command as worker_command
+from ci_perf.measure.worker_process import job_request
 from ci_perf.store import write_text
 from ci_perf.traces import ncu, nsys
 from ci_perf.traces.attribution import case_counters, case_timeline, launch_counters
@@ -19,7 +23,7 @@ from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.traces.program_trace import listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
-from ci_perf.values.metrics import Metric, wanted
+from ci_perf.values.metrics import wanted
 from ci_perf.values.run import Note
 from ci_perf.values.trace import CaseTimeline, Reading
 
@@ -32,147 +36,81 @@ WAITING = (
 )
 """What to do about a profiler that did not end."""
 _EXPORT_TIMEOUT_S = 300.0
-_TIMELINE = ("timeline.sqlite", "timeline.nsys-rep")
-"""What nsys leaves in the artifact folder."""
+
+_Counters = Mapping[str, tuple[Mapping[str, Reading], ...]]
+"""The counters of each launch, by label of the case."""
 
 
 class Profiler(Protocol):
-    """What profiles all cases of a run."""
+    """Profiles Python kernels."""
 
-    def run(self, jobs: Sequence[Job]) -> Profiled:
-        """Profile all jobs; what cannot be had becomes a note, never an exception."""
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+        """Profile all jobs, those that `changed` in more detail; what cannot be had is a note, never an exception."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileSession:
-    """A profiler that was found and is wanted."""
+class NvidiaProfiler(ABC):
+    """What nsys and ncu have in common."""
 
-    tool: str
-    """`nsys` or `ncu`."""
+    tool: ClassVar[str]
     path: str
     version: str
-    python: str
+    conditions: Conditions
+    """Their environment is the one for profilers, which record it."""
     guard: Guard
     """The tool writes outside of the run's folder; a file that holds a secret stays there."""
-    env: Mapping[str, str]
-    request: Callable[[Job], dict[str, Any]]
-    timeout_s: float
-    full: bool = False
-    """Whether ncu is asked for all that it knows, not only for what is compared and gated."""
-    report: str = "kernels"
-    """What ncu's report is called."""
-
-    @property
-    def can_explain(self) -> bool:
-        """Whether a second session would say more of a case."""
-        return self.tool == "ncu" and not self.full
-
-    def explaining(self) -> "ProfileSession":
-        """Return the session that asks for every counter, and leaves what this one leaves as it is."""
-        return replace(self, full=True, report="explain")
-
-    @property
-    def _stem(self) -> str:
-        """What its logs begin with."""
-        return self.tool if self.report == "kernels" else f"{self.tool}-{self.report}"
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
-        """Profile all jobs in one session; what cannot be had becomes a note, never an exception."""
+        """Profile all jobs in one run of the tool; what cannot be had becomes a note, never an exception."""
         try:
-            found = self._nsys(jobs) if self.tool == "nsys" else self._ncu(jobs)
+            found = self._run(jobs)
         except CiPerfError as error:
             message = str(error).replace(f"{self.guard.outside}/", "")
             found = Profiled(notes=(Note(f"{self.tool}-failed", f"{self.tool}: {message}", error.hint),))
-        names = _TIMELINE if self.tool == "nsys" else (f"{self.report}.ncu-rep",)
-        files = (self.guard.outside / name for name in names)
-        withheld = (note for file in files if file.is_file() for note in self.guard.admit(file))
+        withheld = (note for file in self._files if file.is_file() for note in self.guard.admit(file))
         return replace(found, notes=(*found.notes, *withheld))
 
-    def _nsys(self, jobs: Sequence[Job]) -> Profiled:
-        outside = self.guard.outside
-        report, exported_to, sqlite = (outside / f"timeline.{kind}" for kind in ("nsys-rep", "exported", "sqlite"))
-        target = self._target(jobs, NSYS_LAUNCHES)
-        completed = self._start(nsys.command(self.path, target, report=report), len(jobs))
-        if not report.is_file():
-            return self._nothing(completed, nsys.diagnose(completed.output))
-        command = nsys.export_command(self.path, report, exported_to)
-        exported = proc.run(command, timeout_s=_EXPORT_TIMEOUT_S, env=self.env)
-        self._log("nsys-export", exported)
-        if not exported_to.is_file():
-            return self._nothing(exported, nsys.diagnose(exported.output))
-        nsys_scrub.clean(exported_to, sqlite)
-        exported_to.unlink()
-        timeline = nsys.read_timeline(sqlite)
-        metrics, whole = nsys_activity.read(sqlite, {job.label for job in jobs})
-        ended, failures = self._ended(jobs)
-        found = {
-            job.label: case_timeline(timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics.get(job.label))
-            for job in ended
-        }
-        notes = [*self._partial(completed), *(Note("nsys-warning", f"nsys: {w}") for w in timeline.warnings), *failures]
-        ran = {inside.name: [kernel.short_name for kernel in inside.kernels] for inside in timeline.ranges}
-        notes += self._unseen(ended, {label for label, mine in found.items() if mine and mine.kernels}, ran)
-        return timelines_found(found, whole, notes)
+    @abstractmethod
+    def _run(self, jobs: Sequence[Job]) -> Profiled:
+        """Run the tool and read what it wrote; CiPerfError."""
 
-    def _ncu(self, jobs: Sequence[Job]) -> Profiled:
-        report = self.guard.outside / f"{self.report}.ncu-rep"
-        metrics = wanted((gate.metric for job in jobs for gate in job.spec.gates), full=self.full)
-        target = self._target(jobs, NCU_LAUNCHES)
-        names = sorted({metric.ncu for metric in metrics})
-        completed = self._start(ncu.command(self.path, target, metrics=names, report=report, full=self.full), len(jobs))
-        trouble = ncu.diagnose(completed.output)
-        if not report.is_file():
-            return self._nothing(completed, trouble)
-        counters = ncu.read(report)
-        ended, failures = self._ended(jobs)
-        notes = [*self._partial(completed), *(Note("ncu-warning", f"ncu: {w}") for w in counters.warnings), *failures]
-        if trouble is not None:
-            notes.append(Note(f"ncu-{trouble.code}", f"ncu: {trouble.message}", trouble.hint))
-        found = {
-            job.label: case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, self._of(job))
-            for job in ended
-        }
-        ran: dict[str, list[str]] = defaultdict(list)
-        for launch in counters.launches:
-            for name in launch.ranges:
-                ran[name].append(launch.name)
-        notes += self._unseen(ended, {label for label, counters in found.items() if counters}, ran)
-        return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes))
+    @property
+    @abstractmethod
+    def _files(self) -> tuple[Path, ...]:
+        """What belongs into the artifact folder."""
 
-    def _of(self, job: Job) -> tuple[Metric, ...]:
-        """Return the metrics of one case: a gate of another kernel may have brought more into the session."""
-        return wanted((gate.metric for gate in job.spec.gates), full=self.full)
+    @property
+    def _stem(self) -> str:
+        """What the names of its logs begin with."""
+        return self.tool
 
     def _target(self, jobs: Sequence[Job], launches: int) -> tuple[str, ...]:
-        """Write the requests of the session to a file and return the worker that answers them."""
+        """Write the requests to a file and return the command of the worker that answers them."""
         logs = self.guard.folder / "logs"
         more = {"op": "profile", "launches": launches, self.tool: self.version}
-        requests = [{**self.request(job), **more, "range": job.label} for job in jobs]
+        requests = [{**job_request(job, self.conditions.root), **more, "range": job.label} for job in jobs]
         lines = "".join(json.dumps(request) + "\n" for request in requests)
         path = write_text(logs / f"{self._stem}-requests.jsonl", lines)
-        answers = logs / f"{self._stem}-answers.jsonl"
-        return worker_command(
-            self.python, logs / f"{self._stem}.stdout.txt", "--requests", str(path), "--answers", str(answers)
-        )
+        files = ("--requests", str(path), "--answers", str(logs / f"{self._stem}-answers.jsonl"))
+        return worker_command(self.conditions.python, logs / f"{self._stem}.stdout.txt", *files)
 
     def _start(self, argv: Sequence[str], cases: int) -> proc.Completed:
-        completed = proc.run(argv, timeout_s=self.timeout_s * (1 + cases), env=self.env)
+        limit_s = self.conditions.timeout_s * (1 + cases)
+        completed = proc.run(argv, timeout_s=limit_s, env=self.conditions.env)
         self._log(self._stem, completed)
         return completed
 
     def _log(self, name: str, completed: proc.Completed) -> None:
-        head = f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n"
-        write_text(self.guard.folder / "logs" / f"{name}.log", head + completed.output)
+        write_text(self.guard.folder / "logs" / f"{name}.log", completed.log)
 
     def _nothing(self, completed: proc.Completed, trouble: Diagnosis | None) -> Profiled:
+        """Say why there is no report."""
         if trouble is not None:
-            return Profiled(
-                notes=(Note(f"{self.tool}-{trouble.code}", f"{self.tool}: {trouble.message}", trouble.hint),)
-            )
-        ended = "ran into its time limit" if completed.timed_out else f"ended with {proc.signal_name(completed.status)}"
-        lines = completed.output.strip().splitlines()
-        message = f"{self.tool} {ended} and wrote no report" + (f": {lines[-1][:200]}" if lines else "")
+            note = Note(f"{self.tool}-{trouble.code}", f"{self.tool}: {trouble.message}", trouble.hint)
+            return Profiled(notes=(note,))
+        last = f": {completed.last_line}" if completed.last_line else ""
         hint = WAITING if completed.timed_out else f"see logs/{self._stem}.log in the run's folder"
+        message = f"{self.tool} {completed.end} and wrote no report{last}"
         return Profiled(notes=(Note(f"{self.tool}-no-report", message, hint),))
 
     def _partial(self, completed: proc.Completed) -> list[Note]:
@@ -182,7 +120,7 @@ class ProfileSession:
         return [Note(f"{self.tool}-time-limit", message, WAITING)]
 
     def _unseen(self, jobs: Sequence[Job], seen: Collection[str], ran: Mapping[str, Sequence[str]]) -> list[Note]:
-        """Say of which of the cases that ran the tool saw nothing.
+        """Name the cases that ran and of which the tool saw nothing.
 
         `ran` are the GPU kernels of each range: those of a case that no pattern matches are named.
         """
@@ -217,6 +155,100 @@ class ProfileSession:
         return [job for job, answer in answered if answer.get("ok", True)], notes
 
 
+@dataclass(frozen=True, slots=True)
+class NsysProfiler(NvidiaProfiler):
+    """Timelines, from Nsight Systems."""
+
+    tool = "nsys"
+
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+        """Trace all jobs; those that `changed` have no more to tell."""
+        del changed
+        yield self.run(jobs)
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        return self.guard.outside / "timeline.sqlite", self.guard.outside / "timeline.nsys-rep"
+
+    def _run(self, jobs: Sequence[Job]) -> Profiled:
+        sqlite, report = self._files
+        raw = self.guard.outside / "timeline.exported"
+        completed = self._start(nsys.command(self.path, self._target(jobs, NSYS_LAUNCHES), report=report), len(jobs))
+        if not report.is_file():
+            return self._nothing(completed, nsys.diagnose(completed.output))
+        command = nsys.export_command(self.path, report, raw)
+        exported = proc.run(command, timeout_s=_EXPORT_TIMEOUT_S, env=self.conditions.env)
+        self._log("nsys-export", exported)
+        if not raw.is_file():
+            return self._nothing(exported, nsys.diagnose(exported.output))
+        nsys_scrub.clean(raw, sqlite)
+        raw.unlink()
+        timeline = nsys.read_timeline(sqlite)
+        metrics, whole = nsys_activity.read(sqlite, {job.label for job in jobs})
+        ended, failures = self._ended(jobs)
+        found = {
+            job.label: case_timeline(timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics.get(job.label))
+            for job in ended
+        }
+        notes = [*self._partial(completed), *(Note("nsys-warning", f"nsys: {w}") for w in timeline.warnings), *failures]
+        ran = {inside.name: [kernel.short_name for kernel in inside.kernels] for inside in timeline.ranges}
+        notes += self._unseen(ended, {label for label, mine in found.items() if mine and mine.kernels}, ran)
+        return timelines_found(found, whole, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class NcuProfiler(NvidiaProfiler):
+    """Counters, from Nsight Compute."""
+
+    tool = "ncu"
+    full: bool = False
+    """Whether ncu is asked for all that it knows, not only for what is compared and gated."""
+    report: str = "kernels"
+    """What its report is called."""
+
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+        """Count all jobs; then, in a report of its own, every counter of those that `changed`."""
+        found = self.run(jobs)
+        yield found
+        known = [job for job in jobs if job in changed and job.label in found.counters]
+        if known and not self.full:
+            explained = replace(self, full=True, report="explain").run(known)
+            yield replace(explained, counters=_with_more(found.counters, explained.counters))
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        return (self.guard.outside / f"{self.report}.ncu-rep",)
+
+    @property
+    def _stem(self) -> str:
+        return self.tool if self.report == "kernels" else f"{self.tool}-{self.report}"
+
+    def _run(self, jobs: Sequence[Job]) -> Profiled:
+        (report,) = self._files
+        metrics = wanted((gate.metric for job in jobs for gate in job.spec.gates), full=self.full)
+        target = self._target(jobs, NCU_LAUNCHES)
+        names = sorted({metric.ncu for metric in metrics})
+        completed = self._start(ncu.command(self.path, target, metrics=names, report=report, full=self.full), len(jobs))
+        trouble = ncu.diagnose(completed.output)
+        if not report.is_file():
+            return self._nothing(completed, trouble)
+        counters = ncu.read(report)
+        ended, failures = self._ended(jobs)
+        notes = [*self._partial(completed), *(Note("ncu-warning", f"ncu: {w}") for w in counters.warnings), *failures]
+        if trouble is not None:
+            notes.append(Note(f"ncu-{trouble.code}", f"ncu: {trouble.message}", trouble.hint))
+        found = {}
+        for job in ended:  # of its own metrics: a gate of another kernel may have brought in more
+            metrics = wanted((gate.metric for gate in job.spec.gates), full=self.full)
+            found[job.label] = case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, metrics)
+        ran: dict[str, list[str]] = defaultdict(list)
+        for launch in counters.launches:
+            for name in launch.ranges:
+                ran[name].append(launch.name)
+        notes += self._unseen(ended, {label for label, counters in found.items() if counters}, ran)
+        return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes))
+
+
 def _named(cases: Sequence[str]) -> str:
     return ", ".join(cases[:5]) + (" and others" if len(cases) > 5 else "")
 
@@ -226,10 +258,19 @@ def _unmatched(tool: str, job: Job, ran: Sequence[str]) -> Note:
     return Note(f"{tool}-no-kernel", f"{tool}: {job.id}: {message}", "correct `kernels` in kernel.toml")
 
 
+def _with_more(known: _Counters, more: _Counters) -> _Counters:
+    """Add to the counters of each launch those that only a second report has: what was judged stays as it was."""
+    return {
+        label: tuple({**further, **first} for first, further in zip(known[label], launches, strict=True))
+        for label, launches in more.items()
+        if len(launches) == len(known[label])
+    }
+
+
 def timelines_found(
     found: Mapping[str, CaseTimeline | None], trace: Mapping[str, Reading], notes: Sequence[Note]
 ) -> Profiled:
-    """Return what a trace gives: timelines, and from them the counters that need no counter, until ncu has its say."""
+    """Return what a trace gives: timelines, and the counters that need no counter, which those of ncu replace."""
     timelines = {label: timeline for label, timeline in found.items() if timeline is not None}
     counters = {label: launch_counters(timeline) for label, timeline in timelines.items()}
     return Profiled(timelines, {k: v for k, v in counters.items() if v}, trace, tuple(notes))

@@ -7,7 +7,9 @@ from pathlib import Path
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
+from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import WAITING
+from ci_perf.measure.program_trace import Traced
 from ci_perf.store import write_text
 from ci_perf.traces import ncu
 from ci_perf.traces.attribution import program_counters
@@ -29,7 +31,7 @@ FOLDER = "counters"
 
 
 class _NoCounters(Exception):
-    """Why there are none, as a note."""
+    """There are none; the note says why."""
 
     def __init__(self, note: Note) -> None:
         super().__init__(note.message)
@@ -37,27 +39,14 @@ class _NoCounters(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """What the trace that timed a program says of the kernels that count: it keeps ncu away from all others."""
-
-    functions: tuple[str, ...] = ()
-    """Their names without namespace, template and parameters; empty: not known, or all count."""
-    ranges: tuple[str, ...] = ()
-    """The whole names of the NVTX ranges around them; empty: not known, or all count."""
-    count: int | None = None
-    """How many ran; None where there was no trace."""
-
-
-@dataclass(frozen=True, slots=True)
 class ProgramCounters:
     """Runs programs under an ncu that was found and is wanted."""
 
     ncu: str
+    """The path of ncu."""
+    conditions: Conditions
     guard: Guard
     """ncu writes outside of the run's folder; a report that holds a secret stays there."""
-    root: Path
-    env: Mapping[str, str]
-    timeout_s: float
     full: bool = False
     """Whether ncu is asked for all that it knows, not only for what is compared and gated."""
 
@@ -95,8 +84,9 @@ class ProgramCounters:
             full=full,
         )
         report.unlink(missing_ok=True)
-        completed = proc.run(command, timeout_s=2 * (job.spec.timeout_s or self.timeout_s), env=self.env, cwd=self.root)
-        self._log(job, completed)
+        conditions, limit_s = self.conditions, 2 * self.conditions.timeout_of(job)
+        completed = proc.run(command, timeout_s=limit_s, env=conditions.env, cwd=conditions.root)
+        write_text(self.guard.folder / "logs" / f"ncu.{job.spec.name}.{job.case}.log", completed.log)
         trouble = ncu.diagnose(completed.output)
         if not report.is_file():
             raise _NoCounters(_nothing(job, completed) if trouble is None else _complaint(job, trouble))
@@ -108,20 +98,14 @@ class ProgramCounters:
         notes = [Note("ncu-warning", f"ncu: {job.id}: {warning}") for warning in counters.warnings]
         return readings, notes if trouble is None else [*notes, _complaint(job, trouble)]
 
-    def _log(self, job: Job, completed: proc.Completed) -> None:
-        head = f"$ {' '.join(completed.argv)}\n# {proc.signal_name(completed.status)}\n"
-        name = f"ncu.{job.spec.name}.{job.case}.log"
-        write_text(self.guard.folder / "logs" / name, head + completed.output)
-
 
 def _complaint(job: Job, trouble: Diagnosis) -> Note:
     return Note(f"ncu-{trouble.code}", f"ncu: {job.id}: {trouble.message}", trouble.hint)
 
 
 def _nothing(job: Job, completed: proc.Completed) -> Note:
-    ended = "ran into its time limit" if completed.timed_out else f"ended with {proc.signal_name(completed.status)}"
     hint = WAITING if completed.timed_out else f"see logs/ncu.{job.spec.name}.{job.case}.log in the run's folder"
-    return Note("ncu-no-report", f"ncu: {job.id}: ncu {ended} and wrote no report", hint)
+    return Note("ncu-no-report", f"ncu: {job.id}: ncu {completed.end} and wrote no report", hint)
 
 
 def _uncounted(job: Job, ran: Sequence[str]) -> Note:

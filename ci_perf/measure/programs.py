@@ -1,4 +1,4 @@
-"""Programs in place of a Python entry: one fresh run is one replicate.
+"""The backend of programs, which take the place of a Python entry: one fresh run is one replicate.
 
 A `command` is timed through its GPU kernels in an nsys trace, or by the clock where there is no GPU or no nsys; a
 benchmark times itself and writes a file. A program that fails, hangs, or writes nothing or something else is a Failure
@@ -8,25 +8,30 @@ with its stage and reason, never an exception.
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from ci_perf.measure.backend import Profiled
-from ci_perf.measure.program_counters import ProgramCounters, Traced
-from ci_perf.measure.program_kernels import TRACED, TracedPrograms
-from ci_perf.measure.program_results import read_results
+from ci_perf.measure.backend import Profiled, Verified
+from ci_perf.measure.program_counters import ProgramCounters
 from ci_perf.measure.program_run import Launcher, ProgramFailed
-from ci_perf.measure.program_traces import ProgramTraces
+from ci_perf.measure.program_trace import TRACED, KeptTraces, Traced, TracedPrograms
+from ci_perf.measure.watch import Watch, hottest, slowdowns, throttle_reasons
 from ci_perf.traces.attribution import program_launch_counters
 from ci_perf.traces.benchmarks.choice import Chosen
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Failure, Pair, Replicate, Verification
+from ci_perf.values.measurement import Failure, Pair, Part, Replicate, Verification
+from ci_perf.values.run import Note
+from ci_perf.values.trace import CaseTimeline
 
 WALL = "wall"
 
+_Measured = TypeVar("_Measured", Replicate, Pair | str | Failure)
 
-class ProgramRunner:
-    """Runs the programs of all cases, each time anew, in the root of the repository."""
+
+class Programs:
+    """A `Backend` for programs, each run anew in the root of its tree."""
 
     def __init__(
         self,
@@ -34,37 +39,146 @@ class ProgramRunner:
         *,
         nsys_path: str | None = None,
         counters: ProgramCounters | None = None,
-        traces: ProgramTraces | None = None,
-        planted: float | None = None,
+        traces: KeptTraces | None = None,
+        base_root: Path | None = None,
     ) -> None:
+        """`nsys_path` times commands on a GPU, `counters` profiles them, `traces` keeps what nsys recorded."""
+        self._conditions = launcher.conditions
         self._launcher = launcher
         self._counters = counters
         self._traces = traces
-        self._nsys = nsys_path
+        of_base = replace(launcher.conditions, root=base_root or launcher.conditions.root, planted=None)
+        self._head = _Side(launcher, nsys_path, traces)
+        self._base = _Side(replace(launcher, conditions=of_base, side="-base"), nsys_path, traces)
+
+    def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
+        """Name the programs that are timed by the clock, which is far coarser than the trace."""
+        commands = [job for job in jobs if job.spec.program and job.spec.program.kind == "command"]
+        by_clock = sorted({job.spec.name for job in commands if self._head.method(job) == WALL})
+        if not by_clock:
+            return ()
+        lacking = "a GPU" if all(job.device == "cpu" for job in commands) else "nsys"
+        how = "timed by the clock, the whole program with its start and end"
+        message = f"{', '.join(by_clock)}: {how}, for lack of {lacking}"
+        return (Note("wall-time", message, "with a GPU and nsys the program's GPU kernels are summed instead"),)
+
+    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
+        """Run each program once: it must end with status 0, and a benchmark must write what is asked of it."""
+        for job in jobs:
+            yield job, self._head.verify(job)
+
+    def time(self, job: Job, batch: int) -> Replicate | Failure:
+        """Run a program once and return what it measured, or what was measured of it.
+
+        The GPU is idle for an unknown part of it, so its mean clock and power would mean nothing.
+        """
+        with self._conditions.watch(job) as watch:
+            found = self._head.time(job, batch)
+        if isinstance(found, Failure):
+            return found
+        states = watch.states
+        found = replace(found, temperature_c=hottest(states), throttle_reasons=throttle_reasons(states))
+        return _with_disturbances(found, watch)
+
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
+        """Run a program of the base and one of the head, one after the other; `number` says which goes first."""
+        for job in jobs:
+            yield job, self._pair(job, self._base, self._head, number)
+
+    def control(self, job: Job, number: int) -> Pair | str | Failure:
+        """Run the base's program twice."""
+        found = self._pair(job, self._base, self._base, number)
+        return found.message if isinstance(found, Failure) else found
+
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+        """Return what the traces held that timed the programs, then run each `command` under ncu by itself."""
+        if self._head.timelines or self._traces:
+            yield self._from_traces()
+        for job in jobs:
+            yield self._count(job, full=job in changed)
+
+    def close(self) -> None:
+        """Do nothing: a program has ended when its run is over."""
+
+    def argv(self, job: Job) -> tuple[str, ...]:
+        """Return the command line of a `command`, as another tool can run it in the root of the repository."""
+        return self._launcher.prepare(job, Path())[1]
+
+    def why_no_kernels(self, job: Job) -> str:
+        """Run a `command` under nsys; empty where it launched GPU kernels that count, else why that is not known."""
+        if self._head.method(job) != TRACED:
+            return "there is no nsys to see"
+        replicate = self._head.time(job, 0)
+        return replicate.message if isinstance(replicate, Failure) else ""
+
+    def _pair(self, job: Job, base: "_Side", head: "_Side", number: int) -> Pair | str | Failure:
+        """Time both sides. Text says how the base failed; a Failure is the head's own."""
+        with self._conditions.watch(job) as watch:
+            if number % 2 == 0:
+                first, last = base.time(job, 0), head.time(job, 0)
+            else:
+                last, first = head.time(job, 0), base.time(job, 0)
+        if isinstance(last, Failure):
+            return last
+        return first.message if isinstance(first, Failure) else _with_disturbances(_as_pair(first, last), watch)
+
+    def _from_traces(self) -> Profiled:
+        """Return the last timeline of each case, and what was odd about them; let the last trace of each be kept."""
+        timelines = self._head.timelines
+        return Profiled(
+            timelines,
+            {label: program_launch_counters(timeline) for label, timeline in timelines.items()},
+            notes=(*self._head.notes(), *(self._traces.admit() if self._traces is not None else ())),
+            parts=self._head.parts(),
+            base_parts=self._base.parts(),
+        )
+
+    def _count(self, job: Job, *, full: bool) -> Profiled:
+        """Run a `command` under an ncu that is wanted; benchmarks choose their launches themselves."""
+        if self._counters is None or job.spec.program is None or job.spec.program.kind != "command":
+            return Profiled()
+        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
+            _, argv = self._launcher.prepare(job, Path(scratch))
+            return self._counters.run(job, argv, self._head.traced(job), full=full)
+
+
+class _Side:
+    """The programs of one tree: verified, timed, and what their traces held."""
+
+    def __init__(self, launcher: Launcher, nsys_path: str | None, traces: KeptTraces | None) -> None:
+        self._launcher = launcher
+        self._planted = launcher.conditions.planted or 0.0
         self._under_nsys = TracedPrograms(launcher, nsys_path, traces) if nsys_path else None
-        self._planted = planted or 0.0
         self._units: dict[tuple[str, str], tuple[str, str]] = {}
-        self._pairs = 0
-        self._base: ProgramRunner | None = None
 
     def method(self, job: Job) -> str:
-        """Return how a `command` is timed on the job's device."""
         return TRACED if self._under_nsys is not None and job.device == "cuda" else WALL
 
-    def verify(self, job: Job) -> Verification | Failure:
-        """Run a program once: it must end with status 0, and a benchmark must write what is asked of it."""
+    @property
+    def timelines(self) -> dict[str, CaseTimeline]:
+        return self._under_nsys.timelines if self._under_nsys is not None else {}
+
+    def traced(self, job: Job) -> Traced:
+        return self._under_nsys.traced(job) if self._under_nsys is not None else Traced()
+
+    def parts(self) -> dict[str, tuple[Part, ...]]:
+        return self._under_nsys.parts(1 + self._planted) if self._under_nsys is not None else {}
+
+    def notes(self) -> tuple[Note, ...]:
+        return self._under_nsys.notes() if self._under_nsys is not None else ()
+
+    def verify(self, job: Job) -> Verified | Failure:
         try:
             with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
                 program, argv = self._launcher.prepare(job, Path(scratch))
                 self._launcher.run(job, argv)
                 if program.kind != "command":
-                    read_results(self._launcher, job, program, Path(scratch))
+                    self._launcher.read_results(job, program, Path(scratch))
         except ProgramFailed as failed:
             return Failure("verify", failed.code, str(failed), failed.detail)
-        return Verification(0.0, 0.0, "status")
+        return Verification(0.0, 0.0, "status"), None
 
     def time(self, job: Job, batch: int) -> Replicate | Failure:
-        """Run a program once and return what it measured, or what was measured of it."""
         try:
             with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
                 taken = self._take(job, Path(scratch))
@@ -74,96 +188,15 @@ class ProgramRunner:
         values = tuple(value * slower for value in taken.values) if self._planted else taken.values
         return Replicate(values, 1, taken.method, batch, unit=taken.unit, better=taken.better)
 
-    def pair(self, job: Job, base_root: Path) -> Pair | str | Failure:
-        """Run a program of the base and one of the head, the one first and then the other.
-
-        Text says how the base failed; a Failure is the head's own.
-        """
-        base, head = self._both(job, self._at(base_root), self)
-        if isinstance(head, Failure):
-            return head
-        return base.message if isinstance(base, Failure) else _pair(base, head)
-
-    def control(self, job: Job, base_root: Path) -> Pair | str:
-        """Run the base's program twice."""
-        runner = self._at(base_root)
-        first, second = self._both(job, runner, runner)
-        if isinstance(first, Failure):
-            return first.message
-        return second.message if isinstance(second, Failure) else _pair(first, second)
-
-    def _both(
-        self, job: Job, base: "ProgramRunner", head: "ProgramRunner"
-    ) -> tuple[Replicate | Failure, Replicate | Failure]:
-        self._pairs += 1
-        if self._pairs % 2:
-            first = base.time(job, 0)
-            return first, head.time(job, 0)
-        last = head.time(job, 0)
-        return base.time(job, 0), last
-
-    def _at(self, root: Path) -> "ProgramRunner":
-        """Return the runner of the base's tree; it plants nothing, and its logs have names of their own."""
-        if self._base is None:
-            of_base = replace(self._launcher, root=root, side="-base")
-            self._base = ProgramRunner(of_base, nsys_path=self._nsys, traces=self._traces)
-        return self._base
-
-    @property
-    def traced(self) -> bool:
-        """Whether there is a trace: of a case that failed, too."""
-        return bool((self._under_nsys and self._under_nsys.timelines) or self._traces)
-
-    def profiled(self) -> Profiled:
-        """Return what the traces that timed the cases held: the last timeline of each, and what was odd about them.
-
-        The last trace of each is let into the artifact folder.
-        """
-        if self._under_nsys is None:
-            return Profiled()
-        timelines = self._under_nsys.timelines
-        base = self._base._under_nsys if self._base is not None else None
-        return Profiled(
-            timelines,
-            {label: program_launch_counters(timeline) for label, timeline in timelines.items()},
-            notes=(*self._under_nsys.notes(), *(self._traces.admit() if self._traces is not None else ())),
-            parts=self._under_nsys.parts(1 + self._planted),
-            base_parts=base.parts(1.0) if base is not None else {},
-        )
-
-    def count(self, job: Job, *, full: bool = False) -> Profiled:
-        """Run a `command` under ncu where there is one that is wanted; benchmarks choose their launches themselves.
-
-        `full` asks for costly counters too.
-        """
-        if self._counters is None or job.spec.program is None or job.spec.program.kind != "command":
-            return Profiled()
-        traced = self._under_nsys.traced(job) if self._under_nsys is not None else Traced()
-        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
-            _, argv = self._launcher.prepare(job, Path(scratch))
-            return self._counters.run(job, argv, traced, full=full)
-
-    def argv(self, job: Job) -> tuple[str, ...]:
-        """Return the command line of a `command`, as another tool can run it in the root of the repository."""
-        return self._launcher.prepare(job, Path())[1]
-
-    def why_no_kernels(self, job: Job) -> str:
-        """Run a `command` under nsys; empty where it launched GPU kernels that count, else why that is not known."""
-        if self.method(job) != TRACED:
-            return "there is no nsys to see"
-        replicate = self.time(job, 0)
-        return replicate.message if isinstance(replicate, Failure) else ""
-
     def _take(self, job: Job, scratch: Path) -> Chosen:
         program, argv = self._launcher.prepare(job, scratch)
         if program.kind != "command":
             self._launcher.run(job, argv)
-            taken = read_results(self._launcher, job, program, scratch)
+            taken = self._launcher.read_results(job, program, scratch)
             first = self._units.setdefault((job.id, job.device), (taken.unit, taken.better))
             if first != (taken.unit, taken.better):
-                raise ProgramFailed(
-                    "wrong-format", f"the unit was {first[0]}, {first[1]} is better; now it is {taken.unit}"
-                )
+                message = f"the unit was {first[0]}, {first[1]} is better; now it is {taken.unit}"
+                raise ProgramFailed("wrong-format", message)
             return taken
         if self._under_nsys is not None and job.device == "cuda":
             return self._under_nsys.time(job, argv, scratch)
@@ -172,7 +205,7 @@ class ProgramRunner:
         return Chosen((time.perf_counter() - started,), WALL, "s", "lower")
 
 
-def _pair(base: Replicate, head: Replicate) -> Pair | str:
+def _as_pair(base: Replicate, head: Replicate) -> Pair | str | Failure:
     if (base.method, base.unit, base.better) != (head.method, head.unit, head.better):
         return f"its program measures {base.unit} by {base.method}, the head's {head.unit} by {head.method}"
     if not all(value > 0 for value in (*base.seconds, *head.seconds)):
@@ -185,3 +218,10 @@ def _pair(base: Replicate, head: Replicate) -> Pair | str:
         unit=head.unit,
         better=head.better,
     )
+
+
+def _with_disturbances(found: _Measured, watch: Watch) -> _Measured:
+    """Add what disturbed a program. Who is new on the GPU is not among it: that may be the program's own."""
+    if isinstance(found, Replicate | Pair):
+        return replace(found, disturbed=(*slowdowns(watch.states), *watch.woken))
+    return found

@@ -1,56 +1,56 @@
-"""Everything that is settled before the first measurement: interpreter, devices, profilers, and what is missing."""
+"""One session: one use of one machine by one process of ci-perf, prepared, locked and watched.
+
+Every command that runs kernels opens it here, so that all of them refuse the same machines and note the same doubts.
+"""
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ci_perf import store
 from ci_perf.guard.guard import Guard
-from ci_perf.guard.secrets import for_profilers, without_secrets
+from ci_perf.guard.secrets import without_secrets
 from ci_perf.measure import git, gpu, tools
-from ci_perf.measure.cpu import cpu_device
-from ci_perf.measure.machine import Conditions, job_request, query_interpreter
-from ci_perf.measure.profile import Profiler, ProfileSession
+from ci_perf.measure.base import Base
+from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.lock import gpu_lock
+from ci_perf.measure.machine import Machine
+from ci_perf.measure.prepare import Profilers, find_devices, find_profilers, gpu_uuid, query_interpreter
+from ci_perf.measure.program_counters import ProgramCounters
 from ci_perf.measure.program_run import Launcher
-from ci_perf.measure.torch_trace import TorchTrace, WithFallback
+from ci_perf.measure.program_trace import KeptTraces
+from ci_perf.measure.programs import Programs
+from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import MachineError
-from ci_perf.values.measurement import Failure
+from ci_perf.values.job import Job
 from ci_perf.values.run import Note
 from ci_perf.values.sessions import MEMORY_ERRORS
 from ci_perf.values.settings import Settings
 
-_HINTS = {
-    "nsys": "install Nsight Systems (package nsight-systems-cli) or name it with CI_PERF_NSYS",
-    "ncu": "install Nsight Compute (package nsight-compute) or name it with CI_PERF_NCU",
-}
-
 BUSY_PCT, BUSY_READINGS, BUSY_POLL_S = 5.0, 4, 0.5
 """The GPU counts as busy where it is at least so busy in so many readings in a row, so many seconds apart."""
-
-_INSTEAD = {
-    "nsys": "torch's profiler gives the timeline in its place",
-    "ncu": "no counters; registers, launch parameters, shared and local memory are those of the timeline",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A machine that is ready to measure."""
+    """A machine that is ready: nothing else of ci-perf runs on its GPU, and what else runs there is known."""
 
     conditions: Conditions
     worker: Worker
     devices: tuple[Device, ...]
+    """What is measured on, in this order."""
     toolchain: Toolchain
-    profilers: tuple[Profiler, ...]
-    notes: tuple[Note, ...]
+    profilers: Profilers
     guard: Guard
+    notes: tuple[Note, ...]
+    """What is missing, and which other programs are on the GPU."""
+    health: gpu.Health | None = None
+    """Of the GPU before anything ran."""
 
     @property
     def folder(self) -> Path:
@@ -58,104 +58,109 @@ class Session:
         return self.guard.folder
 
     @property
-    def launcher(self) -> Launcher:
-        """What starts the programs of the tree that is checked out."""
-        conditions = self.conditions
-        return Launcher(conditions.root, self.folder, conditions.python, conditions.env, conditions.timeout_s)
-
-    @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of device in the order in which they are measured."""
         return tuple(device.kind for device in self.devices)
 
+    @property
+    def gpu_uuid(self) -> str | None:
+        """The GPU that is measured on; None on a CPU."""
+        return self.conditions.gpu_uuid if "cuda" in self.kinds else None
 
-def prepare(settings: Settings, root: Path, *, programs_only: bool = False) -> Session:
-    """Find the interpreter, the devices and the profilers; a demand that cannot be met is a MachineError.
+    def begin(self) -> None:
+        """Clear the run's folder: no input can be wrong any more, so what an earlier run left there may go."""
+        store.clear_run_folder(self.folder)
+        self.guard.open()
 
-    Programs need no torch: where nothing else is measured, the driver's word is enough for a GPU.
+    def machine(self, jobs: Sequence[Job], base: Base | None = None) -> Machine:
+        """Return what runs these jobs, in turns with a base where there is one."""
+        kernels = PythonKernels(self.conditions, self.worker, self.profilers.of_kernels, base)
+        return Machine(kernels, self.programs(jobs, base), base)
+
+    def programs(self, jobs: Sequence[Job], base: Base | None = None, *, keep_traces: bool = True) -> Programs:
+        """Return what runs the programs among the jobs; nsys times commands, whatever profilers were asked for."""
+        conditions, ncu = self.conditions, self.profilers.ncu
+        commands = [job.spec.program for job in jobs if job.device == "cuda" and job.spec.program]
+        traced = any(program.kind == "command" for program in commands)
+        nsys = (tool.path for tool in tools.find_nsys(conditions.env) if tool.complete) if traced else ()
+        return Programs(
+            Launcher(conditions, self.folder),
+            nsys_path=next(iter(nsys), None),
+            counters=ProgramCounters(ncu.path, conditions, self.guard, ncu.full) if traced and ncu else None,
+            traces=KeptTraces(self.guard) if traced and keep_traces else None,
+            base_root=base.side.root if base else None,
+        )
+
+    def memory_errors(self) -> tuple[Note, ...]:
+        """Say that the GPU's memory had errors in this session that ECC could not correct."""
+        return new_memory_errors(self.gpu_uuid, self.health)
+
+
+@contextmanager
+def open_session(
+    settings: Settings, root: Path, say: Callable[[str], object], planned: Sequence[Job]
+) -> Iterator[Session]:
+    """Prepare the machine, lock the GPU, wait until it is idle, and note what else is there.
+
+    `planned` are the jobs that may run: where all are programs, torch is not needed. `say` is told for whom it waits,
+    and at the end which files were withheld. Afterwards no process of the session is left, and the run's folder was
+    searched for secrets, however the session ends. MachineError, ConfigError.
     """
     env = git.outside_hooks(without_secrets(os.environ, settings["pass-env"]))
     folder = root / settings["output"]
-    python = tools.find_python(settings["python"] or None, env)
+    python = str(tools.find_python(settings["python"] or None, env).path)
     store.claim_run_folder(folder)
     guard = Guard.of(folder, os.environ)
-    worker = Worker(str(python.path), env, folder / "logs")
-    with ExitStack() as on_error:
-        on_error.enter_context(worker)
-        seen = query_interpreter(worker)
-        if isinstance(seen, Failure):
-            raise MachineError(
-                f"{python.path}: {seen.message}", hint=seen.detail.splitlines()[-1] if seen.detail else "see --python"
-            )
-        if programs_only and not seen["gpu"]:
-            seen["gpu"] = _seen_by_driver()
-        devices, notes = _devices(settings["device"], seen, str(python.path))
-        conditions = Conditions(
-            python=str(python.path),
-            root=root,
-            env=env,
-            samples=settings["samples"],
-            timeout_s=settings["timeout"],
-            planted=settings["plant-slowdown"],
-            gpu_uuid=_uuid(seen),
-        )
-        on_gpu = any(device.kind == "cuda" for device in devices)
-        sessions, missing = _sessions(settings, conditions, guard) if on_gpu else ({}, ())
-        versions = {tool: session.version for tool, session in sessions.items()}
-        toolchain = Toolchain(
-            python=seen["python"],
-            torch=seen["torch"],
-            cuda=seen["cuda"],
-            packages=seen["packages"],
-            nsys=versions.get("nsys"),
-            ncu=versions.get("ncu"),
-        )
-        profilers = _profilers(settings, sessions, worker, conditions, guard) if on_gpu else ()
-        on_error.pop_all()
-    return Session(conditions, worker, devices, toolchain, profilers, (*notes, *missing), guard)
+    with _searched(guard, say), Worker(python, env, folder / "logs") as worker:
+        programs_only = all(job.spec.program for job in planned)
+        session = _prepare(settings, root, env, worker, guard, programs_only=programs_only)
+        worker.rest()  # who waits holds no memory on a GPU that another run measures on
+        uuid = session.gpu_uuid
+        with gpu_lock(uuid, settings["wait"], say), worker:  # the worker ends before another run may have the GPU
+            wait_until_idle(uuid, settings["wait"], say)
+            conditions = replace(session.conditions, other_programs=other_pids(uuid))
+            notes = (*session.notes, *note_other_programs(uuid))
+            health = gpu.query_health(uuid) if uuid else None
+            yield replace(session, conditions=conditions, notes=notes, health=health)
 
 
-def _devices(
-    wanted: tuple[str, ...], seen: Mapping[str, Any], python: str
-) -> tuple[tuple[Device, ...], tuple[Note, ...]]:
-    if "cuda" in wanted and not seen["gpu"]:
-        reason = "has no torch" if not seen["torch"] else f"its torch {seen['torch']} sees no GPU"
-        raise MachineError(f"no GPU to measure on: {python} {reason}", hint="`ci-perf doctor` says what is missing")
-    kinds = [kind for kind in wanted if kind != "auto"] or ["cuda" if seen["gpu"] else "cpu"]
-    devices = tuple(_gpu_device(seen) if kind == "cuda" else cpu_device() for kind in dict.fromkeys(kinds))
-    if wanted == ("auto",) and not seen["gpu"]:
-        message = "no GPU was found: this is a run on the CPU, without nsys and ncu, to show the flow"
-        return devices, (Note("no-gpu", message, "`ci-perf doctor` says what a GPU run needs"),)
-    return devices, ()
-
-
-def _seen_by_driver() -> dict[str, Any] | None:
-    """Return the first visible GPU as torch would describe it."""
-    found = gpu.visible(gpu.query_gpus(), os.environ)
-    if not found:
-        return None
-    device = found[0].device
-    facts = {name: getattr(device, name) for name in ("name", "compute_capability", "sm_count", "memory_bytes")}
-    return {**facts, "uuid": found[0].uuid, "l2_bytes": device.l2_bytes}
-
-
-def find_tracer(env: Mapping[str, str]) -> str | None:
-    """Return the nsys that times programs, whatever profilers were asked for."""
-    return next((str(tool.path) for tool in tools.find_nsys(env) if tool.complete), None)
-
-
-def _gpu_device(seen: Mapping[str, Any]) -> Device:
-    """Join what NVML and torch know of the GPU that torch sees first."""
-    found = seen["gpu"]
-    known = _match(found)
-    device = known.device if known else Device("cuda", found["name"])
-    return replace(
-        device,
-        compute_capability=device.compute_capability or found["compute_capability"],
-        sm_count=found["sm_count"] or device.sm_count,
-        memory_bytes=device.memory_bytes or found["memory_bytes"],
-        l2_bytes=found["l2_bytes"],
+def _prepare(
+    settings: Settings, root: Path, env: Mapping[str, str], worker: Worker, guard: Guard, *, programs_only: bool
+) -> Session:
+    """Find the devices and the profilers; nothing is locked yet."""
+    seen = query_interpreter(worker, worker.python, programs_only=programs_only)
+    devices, notes = find_devices(settings["device"], seen, worker.python)
+    conditions = Conditions(
+        python=worker.python,
+        root=root,
+        env=env,
+        samples=settings["samples"],
+        timeout_s=settings["timeout"],
+        planted=settings["plant-slowdown"],
+        gpu_uuid=gpu_uuid(seen),
     )
+    on_gpu = any(device.kind == "cuda" for device in devices)
+    profilers = find_profilers(settings, conditions, worker, guard) if on_gpu else Profilers()
+    toolchain = Toolchain(
+        python=seen["python"],
+        torch=seen["torch"],
+        cuda=seen["cuda"],
+        packages=seen["packages"],
+        nsys=profilers.versions.get("nsys"),
+        ncu=profilers.versions.get("ncu"),
+    )
+    return Session(conditions, worker, devices, toolchain, profilers, guard, (*notes, *profilers.notes))
+
+
+@contextmanager
+def _searched(guard: Guard, say: Callable[[str], object]) -> Iterator[None]:
+    """Search the folder a last time however the session ends, and name what was withheld only then."""
+    try:
+        yield
+    finally:
+        for note in guard.sweep():
+            say(f"warning: {note.message}")
+        guard.close()
 
 
 def note_other_programs(uuid: str | None) -> tuple[Note, ...]:
@@ -180,16 +185,20 @@ def note_other_programs(uuid: str | None) -> tuple[Note, ...]:
     return tuple(notes)
 
 
-def broken_memory(uuid: str | None, before: gpu.Health | None) -> tuple[Note, ...]:
+def other_pids(uuid: str | None) -> frozenset[int]:
+    """Return the pids of the programs on the GPU; to be asked while nothing of ours is there."""
+    return frozenset(process.pid for process in (gpu.query_state(uuid).others or () if uuid else ()))
+
+
+def new_memory_errors(uuid: str | None, before: gpu.Health | None) -> tuple[Note, ...]:
     """Say that the GPU's memory has had errors since `before` that ECC could not correct: no output can be trusted."""
     after = gpu.query_health(uuid) if uuid else None
     if before is None or after is None or None in (before.uncorrected_errors, after.uncorrected_errors):
         return ()
     new = (after.uncorrected_errors or 0) - (before.uncorrected_errors or 0)
     message = f"{new} uncorrected memory errors (ECC) while this ran: neither outputs nor times can be trusted"
-    return (
-        (Note(MEMORY_ERRORS, message, "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"),) if new > 0 else ()
-    )
+    hint = "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"
+    return (Note(MEMORY_ERRORS, message, hint),) if new > 0 else ()
 
 
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:
@@ -209,79 +218,6 @@ def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object
             said = True
 
 
-def other_pids(uuid: str | None) -> frozenset[int]:
-    """Return the pids of the programs on the GPU; to be asked while nothing of ours is there."""
-    return frozenset(process.pid for process in (gpu.query_state(uuid).others or () if uuid else ()))
-
-
 def _is_busy(uuid: str) -> bool:
     time.sleep(BUSY_POLL_S)
     return (gpu.query_state(uuid).busy_pct or 0.0) >= BUSY_PCT
-
-
-def _match(found: Mapping[str, Any]) -> gpu.Gpu | None:
-    """Find torch's GPU among NVML's by its UUID, which torch writes without the prefix."""
-    uuid = found["uuid"]
-    for candidate in gpu.query_gpus():
-        if uuid and candidate.uuid.split("-", 1)[-1] == uuid.removeprefix("GPU-").removeprefix("MIG-"):
-            return candidate
-    visible = gpu.visible(gpu.query_gpus(), os.environ)
-    return visible[0] if visible else None
-
-
-def _uuid(seen: Mapping[str, Any]) -> str | None:
-    """Return the GPU's UUID as NVML has it, or where there is no NVML as torch has it: there is a GPU to lock."""
-    if not seen["gpu"]:
-        return None
-    known, of_torch = _match(seen["gpu"]), seen["gpu"]["uuid"]
-    return known.uuid if known else f"GPU-{of_torch.removeprefix('GPU-')}" if of_torch else None
-
-
-def _sessions(
-    settings: Settings, conditions: Conditions, guard: Guard
-) -> tuple[dict[str, ProfileSession], tuple[Note, ...]]:
-    """Return the sessions to run, by tool; a tool that was asked for by name must be there."""
-    wanted = settings["profile"]
-    chosen = {"none": (), "nsys": ("nsys",), "ncu": ("ncu",)}.get(wanted, ("nsys", "ncu"))
-    finders = {"nsys": tools.find_nsys, "ncu": tools.find_ncu}
-    sessions: dict[str, ProfileSession] = {}
-    notes: list[Note] = []
-    env = for_profilers(conditions.env, settings["pass-env"])
-    for tool in chosen:
-        found = finders[tool](conditions.env)
-        usable = next((t for t in found if t.complete), None)
-        if usable:
-            request = partial(job_request, root=conditions.root)
-            sessions[tool] = ProfileSession(
-                *(
-                    tool,
-                    str(usable.path),
-                    str(usable.version),
-                    conditions.python,
-                    guard,
-                    env,
-                    request,
-                    conditions.timeout_s,
-                ),
-                full=wanted == "full",
-            )
-            continue
-        problem = f"{found[0].path}: {found[0].problem or 'it is incomplete'}" if found else f"{tool} was not found"
-        if wanted == tool:
-            raise MachineError(f"{tool} was asked for and cannot be used: {problem}", hint=_HINTS[tool])
-        notes.append(Note(f"no-{tool}", f"not profiled with {tool}: {problem}; {_INSTEAD[tool]}", _HINTS[tool]))
-    return sessions, tuple(notes)
-
-
-def _profilers(
-    settings: Settings, sessions: Mapping[str, ProfileSession], worker: Worker, conditions: Conditions, guard: Guard
-) -> tuple[Profiler, ...]:
-    """Return what profiles, in order: torch stands in where nsys is wanted and missing or records nothing."""
-    profilers: list[Profiler] = []
-    if settings["profile"] in {"auto", "full", "nsys"}:
-        torch = TorchTrace(worker, guard, partial(job_request, root=conditions.root), conditions.timeout_s)
-        nsys = sessions.get("nsys")
-        profilers.append(WithFallback(nsys, torch) if nsys else torch)
-    if "ncu" in sessions:
-        profilers.append(sessions["ncu"])
-    return tuple(profilers)

@@ -3,14 +3,14 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ci_perf.measure import gpu
-from ci_perf.measure.watch import Watch
-from ci_perf.measure.worker_process import Worker
+from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.watch import Watch, hottest, mean_clock, mean_power, rounded, throttle_reasons
+from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Failure, Pair
@@ -45,16 +45,8 @@ class Side:
 
     def request(self, job: Job, **more: object) -> dict[str, Any]:
         """Return a request for a case: this side's code, the head's parameters."""
-        spec = self.kernels[job.spec.name]
-        return {
-            "entry": str(self.root / spec.folder / spec.entry),
-            "params": dict(job.params),
-            "device": job.device,
-            "target": job.target,
-            "seed": 0,
-            "l2": job.spec.l2,
-            **more,
-        }
+        own = replace(job, spec=self.kernels[job.spec.name])
+        return {**job_request(own, self.root), "target": job.target, "l2": job.spec.l2, **more}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +58,16 @@ class SideFailure:
 
 
 class TurnTaking:
-    """Where two sides sit and take turns, case after case."""
+    """Two sides that take turns, case after case."""
 
-    def __init__(
-        self,
-        sides: tuple[Side, Side],
-        *,
-        gpu_uuid: str | None,
-        timeout_s: Callable[[Job], float],
-        planted: float | None = None,
-        identify: bool = True,
-        other_programs: frozenset[int] = frozenset(),
-    ) -> None:
-        """The first of `sides` is the base; `planted` slows the second one down.
+    def __init__(self, sides: tuple[Side, Side], conditions: Conditions, *, identify: bool = True) -> None:
+        """The first of `sides` is the base; what the conditions plant slows the second one down.
 
-        `identify` has the machine code of both sides compared; what is planted makes them differ. `other_programs` are
-        the pids of programs that were on the GPU from the beginning.
+        `identify` compares the machine code of both sides; where something is planted, it differs.
         """
-        self._other_programs = other_programs
-        self._identify = identify and not planted
         self._sides = sides
-        self._gpu_uuid = gpu_uuid
-        self._timeout_s = timeout_s
-        self._planted = planted
+        self._conditions = conditions
+        self._identify = identify and not conditions.planted
         self._alone: set[str] = set()
         """Cases of which the device takes only one side at a time."""
 
@@ -123,7 +102,7 @@ class TurnTaking:
 
     def _resident_pair(self, job: Job, number: int, *, fresh: bool, timer: str = "") -> Pair | SideFailure:
         """Make both sides alike and let them take turns; where one cannot be captured, CUPTI times both."""
-        timeout_s = self._timeout_s(job)
+        timeout_s = self._conditions.timeout_of(job)
         same = {} if fresh else {"same": True}
         wishes = {
             "op": "ready",
@@ -134,7 +113,7 @@ class TurnTaking:
         }
         requests = [
             side.request(job, **wishes, planted=planted)
-            for side, planted in zip(self._sides, (None, self._planted), strict=True)
+            for side, planted in zip(self._sides, (None, self._conditions.planted), strict=True)
         ]
         ready = self._both(requests, number, timeout_s)
         if isinstance(ready, SideFailure):
@@ -153,7 +132,7 @@ class TurnTaking:
         if isinstance(alike, SideFailure):
             return alike
         warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
-        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._other_programs) as watch:
+        with self._conditions.watch(job) as watch:
             rounds = self._take_turns(number, warm_up_s, timeout_s)
         if isinstance(rounds, SideFailure):
             return rounds
@@ -162,13 +141,13 @@ class TurnTaking:
 
     def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
         """Time the sides one after the other, each alone on the device, which does not take both together."""
-        timeout_s = self._timeout_s(job)
+        timeout_s = self._conditions.timeout_of(job)
         answers: dict[int, dict[str, Any]] = {}
-        with Watch(self._gpu_uuid if job.device == "cuda" else None, self._other_programs) as watch:
+        with self._conditions.watch(job) as watch:
             for index in _order(number):
                 for side in self._sides:
                     side.worker.rest()
-                planted = self._planted if index else None
+                planted = self._conditions.planted if index else None
                 request = self._sides[index].request(job, op="time", samples=ALONE_SAMPLES, planted=planted)
                 answer = self._sides[index].worker.ask(request, timeout_s)
                 if isinstance(answer, Failure):
@@ -271,7 +250,7 @@ def _pair(
 ) -> Pair:
     base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
     states = [[state for r in rounds for state in watch.between(*r[i]["window"])] for i in (0, 1)]
-    clocks = [_mean_clock(seen) for seen in states]
+    clocks = [mean_clock(seen) for seen in states]
     every = [state for seen in states for state in seen]
     pids = frozenset(answer["pid"] for answer in ready)
     return Pair(
@@ -280,10 +259,10 @@ def _pair(
         launches=shape["launches"],
         method=ready[0]["method"],
         clocks=round(clocks[1] / clocks[0], 6) if clocks[0] and clocks[1] else None,
-        sm_clock_hz=float(f"{clocks[1]:.6g}") if clocks[1] else None,
-        temperature_c=max((s.temperature_c for s in every if s.temperature_c is not None), default=None),
-        throttle_reasons=tuple(sorted({reason for s in every for reason in s.throttle_reasons or ()})),
-        power_w=_mean_power(every),
+        sm_clock_hz=rounded(clocks[1]),
+        temperature_c=hottest(every),
+        throttle_reasons=throttle_reasons(every),
+        power_w=rounded(mean_power(every)),
         placements=shape["placements"],
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
@@ -291,13 +270,3 @@ def _pair(
         shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
         disturbed=watch.disturbances(every, pids, at_once=at_once),
     )
-
-
-def _mean_clock(states: Sequence[gpu.State]) -> float | None:
-    clocks = [state.sm_clock_hz for state in states if state.sm_clock_hz]
-    return statistics.fmean(clocks) if clocks else None
-
-
-def _mean_power(states: Sequence[gpu.State]) -> float | None:
-    watts = [state.power_w for state in states if state.power_w]
-    return float(f"{statistics.fmean(watts):.6g}") if watts else None

@@ -1,8 +1,9 @@
 """What happens on a GPU while something is measured, and what of it spoils the measurement."""
 
+import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -46,6 +47,36 @@ def disturbances(
         elif len(others) > expected:
             found.add(f"{counted(len(others) - expected, 'other program')} on this GPU")
     return tuple(sorted(found))
+
+
+def hottest(states: Sequence[gpu.State]) -> float | None:
+    """Return the highest temperature, in degrees Celsius."""
+    return max((s.temperature_c for s in states if s.temperature_c is not None), default=None)
+
+
+def throttle_reasons(states: Sequence[gpu.State]) -> tuple[str, ...]:
+    """Return why clocks were held down, each reason once."""
+    return tuple(sorted({reason for state in states for reason in state.throttle_reasons or ()}))
+
+
+def mean_clock(states: Sequence[gpu.State]) -> float | None:
+    """Return the mean clock of the multiprocessors, in hertz."""
+    return _mean(state.sm_clock_hz for state in states)
+
+
+def mean_power(states: Sequence[gpu.State]) -> float | None:
+    """Return the mean power, in watts."""
+    return _mean(state.power_w for state in states)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value]  # a zero of NVML means that it does not know
+    return statistics.fmean(known) if known else None
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a mean to 6 digits, as a run holds it."""
+    return None if value is None else float(f"{value:.6g}")
 
 
 class Watch:

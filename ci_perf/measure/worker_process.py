@@ -13,6 +13,7 @@ from typing import IO, Any, Self
 
 from ci_perf.measure import proc
 from ci_perf.values.errors import MachineError
+from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure
 
 WORKER = Path(__file__).resolve().parent.parent / "worker.py"
@@ -25,6 +26,17 @@ def command(python: str, printed: Path, *more: str) -> tuple[str, ...]:
     return (python, "-u", str(WORKER), "--printed", str(printed), *more)
 
 
+def job_request(job: Job, root: Path) -> dict[str, Any]:
+    """Return the part of a request that says which case is meant, of the kernels below `root`."""
+    return {
+        "entry": str(root / job.spec.folder / job.spec.entry),
+        "params": dict(job.params),
+        "device": job.device,
+        "target": job.target,
+        "seed": job.seed,
+    }
+
+
 class Worker:
     """The process that answers each request from a fork of itself; started at the first request.
 
@@ -35,7 +47,7 @@ class Worker:
         self, python: str, env: Mapping[str, str], logs: Path, name: str = "worker", cwd: Path | None = None
     ) -> None:
         self._cwd = cwd
-        self._python = python
+        self.python = python
         self._env = dict(env)
         self._stderr = logs / f"{name}.stderr.txt"
         self._printed = logs / f"{name}.stdout.txt"
@@ -112,7 +124,7 @@ class Worker:
         try:
             with self._stderr.open("ab") as stderr:
                 self._process = subprocess.Popen(
-                    command(self._python, self._printed),
+                    command(self.python, self._printed),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
@@ -123,7 +135,7 @@ class Worker:
                 )
         except OSError as error:
             raise MachineError(
-                f"cannot start the interpreter `{self._python}`: {error.strerror}", hint="name another with --python"
+                f"cannot start the interpreter `{self.python}`: {error.strerror}", hint="name another with --python"
             ) from None
         with contextlib.suppress(BrokenPipeError):
             _pipe(self._process.stdin).write(b'{"op": "hello", "cuda": false}\n')
@@ -138,7 +150,7 @@ class Worker:
             tail = self._tail()
             self.close()
             raise MachineError(
-                f"the worker did not start under `{self._python}`", hint=tail.splitlines()[-1] if tail else ""
+                f"the worker did not start under `{self.python}`", hint=tail.splitlines()[-1] if tail else ""
             )
         self._waiting = False
         return process

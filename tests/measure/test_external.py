@@ -18,15 +18,16 @@ import pytest
 from ci_perf import store
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import gpu
-from ci_perf.measure.program_counters import ProgramCounters, Traced
+from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.program_counters import ProgramCounters
 from ci_perf.measure.program_run import Launcher
-from ci_perf.measure.program_traces import ProgramTraces
-from ci_perf.measure.programs import ProgramRunner
+from ci_perf.measure.program_trace import KeptTraces, Traced
+from ci_perf.measure.programs import Programs
 from ci_perf.measure.tools import find_nsys
 from ci_perf.traces import nsys
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Program
-from ci_perf.values.measurement import Failure, Replicate, Verification
+from ci_perf.values.measurement import Failure, Pair, Replicate, Verification
 from tests import corpus
 from tests.builders import a_device, a_spec
 from tests.cli.test_run import ci_perf, settle, verdicts
@@ -402,13 +403,17 @@ def a_counting_runner(root, more=""):
     guard = Guard(root / "out", ())
     guard.open()
     limit_s = 0.2 if "STOP" in more else 20.0
-    counters = ProgramCounters(str(fake_ncu(root, more)), guard, root, dict(os.environ), limit_s)
+    counters = ProgramCounters(str(fake_ncu(root, more)), conditions(root, limit_s), guard)
     return a_runner(root, fake_nsys(root, H200), counters=counters)
 
 
 def a_runner(root, nsys, **changes):
-    launcher = Launcher(root, root / "out", "python3", dict(os.environ), 20.0)
-    return ProgramRunner(launcher, nsys_path=str(nsys) if nsys else None, **changes)
+    launcher = Launcher(conditions(root), root / "out")
+    return Programs(launcher, nsys_path=str(nsys) if nsys else None, base_root=root / "base", **changes)
+
+
+def conditions(root, timeout_s=20.0):
+    return Conditions("python3", root, dict(os.environ), 30, timeout_s)
 
 
 def a_job(*argv, ranges=(), kernels=(), device="cuda"):
@@ -435,7 +440,7 @@ def test_a_program_is_timed_through_the_kernels_that_count_in_its_trace(tmp_path
     replicate = runner.time(job, 1)
 
     assert replicate == Replicate((nanoseconds / 1e9,), 1, "nsys-kernel-sum", 1)
-    timeline = runner.profiled().timelines[job.label]
+    timeline = profiled(runner).timelines[job.label]
     assert (timeline.launches, sum(k.total_ns for k in timeline.kernels)) == (1, nanoseconds)
     assert "--cuda-graph-trace=node" in (tmp_path / "calls").read_text()
     assert not list(tmp_path.rglob("*.nsys-rep"))
@@ -446,7 +451,13 @@ def a_keeping_runner(root, nsys):
     """Return a runner that keeps the traces."""
     guard = Guard(root / "out", ())
     guard.open()
-    return a_runner(root, nsys, traces=ProgramTraces(guard))
+    return a_runner(root, nsys, traces=KeptTraces(guard))
+
+
+def profiled(runner):
+    """Return what the traces held that timed the programs."""
+    (found,) = runner.profile([], [])
+    return found
 
 
 def kept(root):
@@ -457,11 +468,12 @@ def test_the_last_trace_of_each_case_is_kept_and_of_the_base_too(tmp_path):
     runner, job = a_keeping_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job()
     (tmp_path / "base").mkdir()
     runner.time(job, 0)
-    assert not isinstance(runner.pair(job, tmp_path / "base"), str)
-    runner.control(job, tmp_path / "base")
+    ((_, pair),) = runner.pairs([job], 0)
+    runner.control(job, 0)
 
+    assert isinstance(pair, Pair)
     assert kept(tmp_path) == []
-    assert runner.profiled().notes == ()
+    assert profiled(runner).notes == ()
     assert kept(tmp_path) == [f"traces/app.a{side}.{kind}" for side in ("", "@base") for kind in ("nsys-rep", "sqlite")]
     assert nsys.read_timeline(tmp_path / "out/traces/app.a.sqlite").kernel_total_ns == 1_072_667
     assert [path.name for path in (tmp_path / "out.withheld").iterdir()] == [".gitignore"]
@@ -471,8 +483,7 @@ def test_the_trace_of_a_case_that_failed_is_kept_for_it_shows_why(tmp_path):
     runner, job = a_keeping_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(kernels=("conv",))
 
     assert isinstance(runner.time(job, 0), Failure)
-    assert runner.traced
-    assert dict(runner.profiled().timelines) == {}
+    assert dict(profiled(runner).timelines) == {}
     assert kept(tmp_path) == ["traces/app.a.nsys-rep", "traces/app.a.sqlite"]
 
 
@@ -480,7 +491,7 @@ def test_a_trace_that_cannot_be_cleaned_is_not_kept_and_the_report_says_so(tmp_p
     (tmp_path / "broken").write_bytes(b"SQLite format 3\0" + bytes(100))
     runner = a_keeping_runner(tmp_path, fake_nsys(tmp_path, tmp_path / "broken"))
     runner.time(a_job(), 0)
-    (note,) = runner.profiled().notes
+    (note,) = profiled(runner).notes
 
     assert note.message == "nsys: app.a.sqlite is not kept: it cannot be cleaned"
     assert kept(tmp_path) == ["traces/app.a.nsys-rep"]
@@ -508,7 +519,7 @@ def test_the_counters_of_a_program_are_those_of_its_first_kernels_that_count_in_
 ):
     runner, job = a_counting_runner(tmp_path), a_job(ranges=ranges, kernels=kernels)
     runner.time(job, 0)
-    found = runner.count(job)
+    (found,) = list(runner.profile([job], []))[1:]
     first, second = found.counters[job.label]
 
     assert first == second
@@ -521,7 +532,7 @@ def test_the_counters_of_a_program_are_those_of_its_first_kernels_that_count_in_
 
 def test_a_program_that_was_not_traced_is_counted_and_its_kernels_are_chosen_afterwards(tmp_path):
     job = a_job(ranges=("sdpa_*",))
-    found = a_counting_runner(tmp_path).count(job)
+    (found,) = a_counting_runner(tmp_path).profile([job], [])
 
     assert found.counters[job.label][0]["duration_ns"].value == 235_200
     assert "nvtx-include" not in (tmp_path / "ncu-calls").read_text()
@@ -537,7 +548,7 @@ def test_a_program_that_was_not_traced_is_counted_and_its_kernels_are_chosen_aft
     ],
 )
 def test_a_program_without_counters_is_said_with_its_reason(tmp_path, more, kernels, code, message):
-    found = a_counting_runner(tmp_path, more).count(a_job(kernels=kernels))
+    (found,) = a_counting_runner(tmp_path, more).profile([a_job(kernels=kernels)], [])
 
     assert (dict(found.counters), [note.code for note in found.notes]) == ({}, [code])
     assert message in found.notes[0].message
@@ -643,7 +654,7 @@ def test_runs_that_ran_other_kernels_are_noticed(tmp_path):
     runner.time(a_job(), 0)
     fake_nsys(tmp_path, capture)
     runner.time(a_job(), 0)
-    (note,) = [note for note in runner.profiled().notes if note.code == "kernels-differ"]
+    (note,) = [note for note in profiled(runner).notes if note.code == "kernels-differ"]
 
     assert note.message.startswith("app/a: 1 of 2 runs ran other GPU kernels than the first: ")
 
@@ -742,8 +753,8 @@ def test_kernels_that_only_a_number_tells_apart_are_two_and_the_report_says_so(r
 def test_the_time_of_a_program_is_parted_by_range_and_kernel_and_so_is_that_of_its_base(tmp_path):
     runner, job = a_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(ranges=("sdpa_*", "matmul*"))
     (tmp_path / "base").mkdir()
-    runner.pair(job, tmp_path / "base")
-    found = runner.profiled()
+    list(runner.pairs([job], 0))
+    found = profiled(runner)
     parts = found.parts[job.label]
 
     assert [(part.kind, part.name[:12], part.count, part.seconds) for part in parts] == [
@@ -804,10 +815,10 @@ def test_the_real_nsys_traces_a_compiled_program(tmp_path):
     replicate = runner.time(job, 0)
 
     assert replicate.method == "nsys-kernel-sum"
-    assert runner.profiled().timelines[job.label].kernels[0].count == 5
+    assert profiled(runner).timelines[job.label].kernels[0].count == 5
 
 
 def test_the_runner_names_the_folder_of_a_program_that_is_not_there(tmp_path):
-    failure = a_runner(tmp_path, None).verify(a_job("./gone", device="cpu"))
+    ((_, failure),) = a_runner(tmp_path, None).verify([a_job("./gone", device="cpu")])
 
     assert failure.message.endswith(f"programs are started in {Path(tmp_path)}")

@@ -12,15 +12,17 @@ import pytest
 from ci_perf.doctor import machine
 from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.tools import best
-from ci_perf.measure import cpu, gpu, session, tools
+from ci_perf.measure import cpu, gpu, prepare, session, tools
+from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.lock import gpu_lock
-from ci_perf.measure.machine import Conditions, Machine
+from ci_perf.measure.program_run import Launcher
+from ci_perf.measure.programs import Programs
+from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.watch import Watch, disturbances
 from ci_perf.values.device import Device
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.job import select_jobs
 from ci_perf.values.kernel import Program
-from ci_perf.values.measurement import Pair, Replicate
 from tests.builders import a_spec
 
 NSYS_SAYS = "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'"
@@ -218,12 +220,12 @@ class TestNvml:
     def test_memory_errors_since_the_run_began_are_said(self, monkeypatch, before, after, codes):
         monkeypatch.setattr(gpu, "query_health", lambda _: gpu.Health(uncorrected_errors=after))
 
-        assert [n.code for n in session.broken_memory("GPU-1", gpu.Health(uncorrected_errors=before))] == codes
+        assert [n.code for n in session.new_memory_errors("GPU-1", gpu.Health(uncorrected_errors=before))] == codes
 
     def test_a_gpu_that_cannot_be_watched_is_locked_and_said(self, monkeypatch):
         """In a container without the driver's `utility` capability torch sees the GPU, and NVML does not."""
         monkeypatch.setitem(sys.modules, "pynvml", None)
-        uuid = session._uuid({"gpu": {"uuid": "12-34", "name": "NVIDIA L4"}})
+        uuid = prepare.gpu_uuid({"gpu": {"uuid": "12-34", "name": "NVIDIA L4"}})
 
         assert uuid == "GPU-12-34"
         assert [note.code for note in session.note_other_programs(uuid)] == ["gpu-unwatched"]
@@ -404,27 +406,9 @@ def test_a_process_held_against_a_baseline_knows_what_disturbed_it(
     monkeypatch.setattr(gpu, "query_working", lambda *_: working)
     conditions = Conditions("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", other_programs=frozenset({5}))
     job = select_jobs((a_spec(),), [], ["cuda"])[0]
-    ((_, replicate),) = Machine(conditions, OneAnswer(wait), None).time([job], batch=0, turn=0)
+    replicate = PythonKernels(conditions, OneAnswer(wait)).time(job, 0)
 
     assert replicate.disturbed == said
-
-
-class OneProgram:
-    """Programs that were run once each while the GPU was watched, and what came of it."""
-
-    def __init__(self, wait):
-        self.wait = wait
-
-    def time(self, job, batch):
-        del job
-        self.wait()
-        return Replicate((1e-3,), 1, "nsys-kernel-sum", batch)
-
-    def pair(self, job, root):
-        del root
-        return Pair(self.time(job, 0).seconds, (1e-3,), 1, "nsys-kernel-sum")
-
-    control = pair
 
 
 def test_a_program_knows_that_the_gpu_slowed_down_and_who_worked_beside_it(monkeypatch, watch_reads, tmp_path):
@@ -433,13 +417,13 @@ def test_a_program_knows_that_the_gpu_slowed_down_and_who_worked_beside_it(monke
     conditions = Conditions("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", other_programs=frozenset({5}))
     spec = a_spec("app", entry="", program=Program("command", ("./app",)))
     job = select_jobs((spec,), [], ["cuda"])[0]
-    side = SimpleNamespace(kernels={"app": spec}, root=tmp_path, worker=SimpleNamespace(rest=lambda: None))
-    lab = Machine(conditions, side.worker, OneProgram(wait), base=SimpleNamespace(side=side, twin=side))
-    ((_, replicate),) = lab.time([job], batch=0, turn=0)
-    ((_, pair),) = lab.pairs([job], 0)
+    monkeypatch.setattr(Launcher, "run", lambda *_: wait())
+    programs = Programs(Launcher(conditions, tmp_path), base_root=tmp_path)
+    replicate, control = programs.time(job, 0), programs.control(job, 0)
+    ((_, pair),) = programs.pairs([job], 0)
 
     said = ("hw-thermal", "python (5), which had been idle")
-    assert [replicate.disturbed, pair.disturbed, lab.control(job, 0).disturbed] == [said] * 3
+    assert [found.disturbed for found in (replicate, pair, control)] == [said] * 3
 
 
 @pytest.fixture

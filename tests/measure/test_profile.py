@@ -5,14 +5,13 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.machine import Machine
-from ci_perf.measure.profile import ProfileSession
+from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.profile import NcuProfiler, NsysProfiler
 from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
 from ci_perf.traces.ncu.counters import Counters, Kind, Launch
 from ci_perf.traces.timeline import Gpu, KernelStats
@@ -24,7 +23,7 @@ from tests.builders import a_spec
 from tests.measure.test_external import H200, fake_ncu, fake_nsys
 
 
-def session(root, more=""):
+def a_profiler(root, more="", kind=NsysProfiler, python="true", timeout_s=20.0, **changes):
     """Return an nsys whose trace has the ranges of the cases sdpa/s512 and matmul/n4096, and runs nothing."""
     capture = root / "capture.sqlite"
     shutil.copy(H200, capture)
@@ -35,8 +34,9 @@ def session(root, more=""):
     guard = Guard(root / "out", ())
     guard.folder.mkdir()
     guard.open()
-    path = str(fake_nsys(root, capture, more))
-    return ProfileSession("nsys", path, "2025.3.2", "true", guard, dict(os.environ), lambda _: {}, 20.0)
+    path = fake_nsys(root, capture, more) if kind is NsysProfiler else fake_ncu(root, more)
+    conditions = Conditions(python, root, dict(os.environ), 30, timeout_s)
+    return kind(str(path), "2025.3.2", conditions, guard, **changes)
 
 
 def job(kernel, case, *patterns):
@@ -44,7 +44,7 @@ def job(kernel, case, *patterns):
 
 
 def test_each_case_gets_the_kernels_of_its_own_range(tmp_path):
-    found = session(tmp_path).run([job("sdpa", "s512", "flash"), job("matmul", "n4096")])
+    found = a_profiler(tmp_path).run([job("sdpa", "s512", "flash"), job("matmul", "n4096")])
     counts = {label: [k.count for k in timeline.kernels] for label, timeline in found.timelines.items()}
 
     assert counts == {"ci-perf:sdpa/s512": [5], "ci-perf:matmul/n4096": [5]}
@@ -60,7 +60,7 @@ def test_each_case_gets_the_kernels_of_its_own_range(tmp_path):
     ],
 )
 def test_a_case_without_a_kernel_is_named_with_those_that_ran(tmp_path, mine, code, message):
-    (note,) = session(tmp_path).run([job("sdpa", "s512"), mine]).notes
+    (note,) = a_profiler(tmp_path).run([job("sdpa", "s512"), mine]).notes
 
     assert note.code == code
     assert message in note.message
@@ -75,7 +75,7 @@ def test_a_case_without_a_kernel_is_named_with_those_that_ran(tmp_path, mine, co
     ids=["no-report", "partial-report"],
 )
 def test_a_profiler_that_does_not_end_is_killed_and_what_it_wrote_is_not_all(tmp_path, more, code, cases):
-    found = replace(session(tmp_path, more), timeout_s=0.5).run([job("sdpa", "s512")])
+    found = a_profiler(tmp_path, more, timeout_s=0.5).run([job("sdpa", "s512")])
     (note,) = found.notes
 
     assert (note.code, len(found.timelines)) == (code, cases)
@@ -100,7 +100,7 @@ def test_nothing_is_said_of_a_case_that_the_worker_did_not_bring_to_its_end(tmp_
     worker = tmp_path / "worker"
     worker.write_text(f"""#!/bin/sh\nfor last; do :; done\nprintf '%s\\n' '{{"ok": true}}' '{answer}' >"$last"\n""")
     worker.chmod(0o755)
-    found = replace(session(tmp_path), python=str(worker)).run([job("sdpa", "s512"), job("matmul", "n4096")])
+    found = a_profiler(tmp_path, python=str(worker)).run([job("sdpa", "s512"), job("matmul", "n4096")])
 
     assert list(found.timelines) == list(found.counters) == ["ci-perf:sdpa/s512"]
     assert [(note.code, words in note.message) for note in found.notes] == [(code, True)]
@@ -112,40 +112,43 @@ def test_a_session_asks_for_costly_counters_where_a_gate_or_a_full_profile_wants
     for full, mine in ((False, job("sdpa", "s512")), (False, gated), (True, job("sdpa", "s512"))):
         folder = tmp_path / f"{len(asked)}"
         folder.mkdir()
-        replace(session(folder), tool="ncu", path=str(fake_ncu(folder)), full=full).run([mine])
+        a_profiler(folder, kind=NcuProfiler, full=full).run([mine])
         asked.append("sm__throughput" in (folder / "ncu-calls").read_text())
 
     assert asked == [False, True, True]
 
 
-def test_a_session_that_explains_takes_the_full_set_into_a_report_of_its_own(tmp_path):
-    first = replace(session(tmp_path), tool="ncu", path=str(fake_ncu(tmp_path)))
-    first.run([job("sdpa", "s512"), job("matmul", "n4096")])
-    first.explaining().run([job("sdpa", "s512")])
+def test_cases_that_changed_are_profiled_with_the_full_set_into_a_report_of_their_own(tmp_path, monkeypatch):
+    jobs = [job("sdpa", "s512"), job("matmul", "n4096")]
+    ncu = a_profiler(tmp_path, kind=NcuProfiler)
+    run = NcuProfiler.run
+
+    def counting(self, jobs):  # the recorded report has no range of these cases
+        return replace(run(self, jobs), counters={mine.label: ({},) for mine in jobs})
+
+    monkeypatch.setattr(NcuProfiler, "run", counting)
+    list(ncu.profile(jobs, jobs[:1]))
     usual, full = (tmp_path / "ncu-calls").read_text().splitlines()
 
     assert ("--set full" in usual, "--set full" in full) == (False, True)
     assert {path.name for path in (tmp_path / "out").glob("*.ncu-rep")} == {"kernels.ncu-rep", "explain.ncu-rep"}
     assert len((tmp_path / "out/logs/ncu-requests.jsonl").read_text().splitlines()) == 2
     assert len((tmp_path / "out/logs/ncu-explain-requests.jsonl").read_text().splitlines()) == 1
-    assert not first.explaining().can_explain
 
 
-class Counting(ProfileSession):
-    """Finds counters of every case that it is given, but of those called `denied`; each session another number."""
+class Counting(NcuProfiler):
+    """Finds counters of every case that it is given, except `denied`; each run another number. The guard is a list."""
 
     def run(self, jobs):
-        self.env["asked"].append((self.report, [job.id for job in jobs]))
+        self.guard.append((self.report, [job.id for job in jobs]))
         names = ("cycles", "sm_throughput_pct") if self.full else ("cycles",)
-        launch = dict.fromkeys(names, Reading(float(len(self.env["asked"]))))
+        launch = dict.fromkeys(names, Reading(float(len(self.guard))))
         return Profiled(counters={job.label: (launch,) for job in jobs if job.case != "denied"})
 
 
 def test_cases_that_changed_are_explained_where_there_are_counters_at_all():
     jobs, asked = [job("k", "same"), job("k", "slower"), job("k", "denied")], []
-    counting = Counting("ncu", "ncu", "2025.3", "python3", None, {"asked": asked}, None, 1.0)
-    idle = SimpleNamespace(close=lambda: None, traced=False)
-    _, explained = Machine(None, idle, idle, (counting,)).profile(jobs, jobs[1:])
+    _, explained = Counting("ncu", "2025.3", None, asked).profile(jobs, jobs[1:])
 
     assert explained.counters == {"ci-perf:k/slower": ({"cycles": Reading(1.0), "sm_throughput_pct": Reading(2.0)},)}, (
         "what the first session found stays"
@@ -154,11 +157,8 @@ def test_cases_that_changed_are_explained_where_there_are_counters_at_all():
 
 
 def test_a_complaint_names_no_folder_of_the_machine(tmp_path):
-    (note,) = (
-        replace(session(tmp_path), tool="ncu", path=str(fake_ncu(tmp_path, 'echo {} >"$report"; exit')))
-        .run([job("sdpa", "s512")])
-        .notes
-    )
+    ncu = a_profiler(tmp_path, 'echo {} >"$report"; exit', kind=NcuProfiler)
+    (note,) = ncu.run([job("sdpa", "s512")]).notes
 
     assert note.message == "ncu: kernels.ncu-rep: not an ncu report: it looks like JSON"
 

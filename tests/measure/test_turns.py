@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from ci_perf.measure import gpu, turns
+from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.turns import Side, SideFailure, TurnTaking
 from ci_perf.measure.watch import Watch
 from ci_perf.measure.worker_process import Worker
@@ -82,7 +83,7 @@ def table(tmp_path, bare_python, monkeypatch):
                     (root / spec.folder / spec.entry).write_text(text)
                 made = Telling(bare_python, dict(os.environ), tmp_path, name, told=[] if told is None else told)
                 sides.append(Side(name, root, specs, stack.enter_context(made)))
-            return TurnTaking(tuple(sides), gpu_uuid=None, timeout_s=lambda _: 300.0, **more)
+            return TurnTaking(tuple(sides), Conditions(bare_python, tmp_path, {}, 30, 300.0, **more))
 
         yield seat
 
@@ -145,7 +146,7 @@ def test_a_pair_knows_who_was_idle_on_the_gpu_and_worked_meanwhile(table, monkey
 
     monkeypatch.setattr(gpu, "query_state", lambda *_: gpu.State())
     monkeypatch.setattr(gpu, "query_working", working)
-    monkeypatch.setattr(turns, "Watch", lambda _, other_programs: Watch("GPU-1", other_programs))  # as on a GPU
+    monkeypatch.setattr(Conditions, "watch", lambda self, _: Watch("GPU-1", self.other_programs))  # as on a GPU
     other_programs = frozenset({5})
     ((_, pair),) = table(source, other_programs=other_programs).pairs(jobs(), 0)
 

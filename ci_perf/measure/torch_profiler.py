@@ -1,15 +1,16 @@
-"""The timeline without nsys: torch's own profiler, one worker process for each case."""
+"""Timelines without nsys: torch's own profiler, one worker process for each case."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.profile import NSYS_LAUNCHES, ProfileSession, timelines_found
-from ci_perf.measure.worker_process import Worker
+from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.profile import NSYS_LAUNCHES, NsysProfiler, timelines_found
+from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.traces import activity, chrome
 from ci_perf.traces.attribution import case_timeline
 from ci_perf.values.errors import CiPerfError
@@ -23,13 +24,17 @@ _HINT = "install Nsight Systems for API calls of other threads and local memory;
 
 
 @dataclass(frozen=True, slots=True)
-class TorchTrace:
-    """A session of torch's profiler; opens at https://ui.perfetto.dev as timeline.trace.json."""
+class TorchProfiler:
+    """Timelines from torch's profiler; timeline.trace.json opens at https://ui.perfetto.dev."""
 
     worker: Worker
+    conditions: Conditions
     guard: Guard
-    request: Callable[[Job], dict[str, Any]]
-    timeout_s: float
+
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+        """Trace all jobs; those that `changed` have no more to tell."""
+        del changed
+        yield self.run(jobs)
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Trace each job in a process of its own; what cannot be had becomes a note."""
@@ -57,13 +62,13 @@ class TorchTrace:
 
     def _trace(self, job: Job, file: Path) -> tuple[CaseTimeline | None, dict[str, Any]]:
         request = {
-            **self.request(job),
+            **job_request(job, self.conditions.root),
             "op": "trace",
             "range": job.label,
             "launches": NSYS_LAUNCHES,
             "trace": str(file),
         }
-        answer = self.worker.ask(request, job.spec.timeout_s or self.timeout_s)
+        answer = self.worker.ask(request, self.conditions.timeout_of(job))
         if isinstance(answer, Failure):
             raise CiPerfError(answer.message)
         found, document = chrome.read(file, answer["local_bytes"])
@@ -75,16 +80,17 @@ class TorchTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class WithFallback:
-    """A session of nsys, and torch's profiler in its place where nsys saw no kernel of any case."""
+class NsysOrTorch:
+    """nsys, and torch's profiler in its place where nsys saw no kernel of any case."""
 
-    nsys: ProfileSession
-    torch: TorchTrace
+    nsys: NsysProfiler
+    torch: TorchProfiler
 
-    def run(self, jobs: Sequence[Job]) -> Profiled:
-        """Profile with nsys, or else trace with torch; the notes say why nsys did not do."""
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+        """Trace with nsys, or else with torch; the notes say why nsys did not do."""
+        del changed
         found = self.nsys.run(jobs)
-        if any(timeline.kernels for timeline in found.timelines.values()):
-            return found
-        instead = self.torch.run(jobs)
-        return replace(instead, notes=(*found.notes, *instead.notes))
+        if not any(timeline.kernels for timeline in found.timelines.values()):
+            instead = self.torch.run(jobs)
+            found = replace(instead, notes=(*found.notes, *instead.notes))
+        yield found

@@ -1,20 +1,24 @@
-"""Programs timed through their GPU kernels: each run is traced by nsys, and the kernels that count are summed."""
+"""Programs timed through their GPU kernels: nsys traces each run, and the kernels that count are summed.
 
+The last trace of each case is kept, of each side where two take turns.
+"""
+
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ci_perf.guard.guard import Guard
 from ci_perf.judge.parts import parts_of
 from ci_perf.measure import proc
-from ci_perf.measure.program_counters import Traced
 from ci_perf.measure.program_run import Launcher, ProgramFailed, bad_end, last_line
-from ci_perf.measure.program_traces import DATABASE, REPORT, ProgramTraces
 from ci_perf.traces import activity, nsys
 from ci_perf.traces.attribution import program_timeline
 from ci_perf.traces.benchmarks.choice import Chosen
 from ci_perf.traces.benchmarks.results import scaled
 from ci_perf.traces.nsys import activity as nsys_activity
+from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.traces.program_trace import chosen_ranges, counted_kernels, parts_of_run
 from ci_perf.traces.timeline import RangeStats, Timeline
 from ci_perf.values import kernel_names
@@ -26,7 +30,75 @@ from ci_perf.values.run import Note
 from ci_perf.values.trace import CaseTimeline, Reading
 
 TRACED = "nsys-kernel-sum"
+_REPORT, _DATABASE = "trace.nsys-rep", "trace.sqlite"
+"""What nsys leaves in the scratch folder of a run: its report, and the database that was exported from it."""
+_FOLDER = "traces"
+"""Where the traces lie in the artifact folder: `traces/KERNEL.CASE.nsys-rep`."""
+_BASE = "@base"
+"""Follows the case's name in the trace of the base; no case has this character in its name."""
 _EXPORT_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """Which of a program's launches counted in the trace that timed it, so that ncu can skip all others."""
+
+    functions: tuple[str, ...] = ()
+    """Names of kernels without namespace, template and parameters; empty: not known, or all count."""
+    ranges: tuple[str, ...] = ()
+    """The whole names of the NVTX ranges around them; empty: not known, or all count."""
+    count: int | None = None
+    """How many ran; None where there was no trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTraces:
+    """Holds back the last trace of each case, and admits all once everything is measured: searching them takes time."""
+
+    guard: Guard
+    """A trace holds environments: until it was cleaned and searched it waits outside of the run's folder."""
+    _kept: dict[str, None] = field(default_factory=dict, init=False)
+
+    def __bool__(self) -> bool:
+        """Whether anything is held back."""
+        return bool(self._kept)
+
+    def keep(self, job: Job, scratch: Path, *, base: bool = False) -> None:
+        """Replace a case's trace by what nsys left of its last run, if it left anything."""
+        files = [file for file in (scratch / _REPORT, scratch / _DATABASE) if file.is_file()]
+        if not files:
+            return
+        name = f"{job.spec.name}.{job.case}{_BASE if base else ''}"
+        for place in self._places(name):
+            place.unlink(missing_ok=True)
+        for file in files:
+            shutil.move(file, self.guard.outside / f"{name}{file.suffix}")
+        self._kept[name] = None
+
+    def admit(self) -> tuple[Note, ...]:
+        """Admit all, databases without environments; name each that holds a secret or cannot be cleaned."""
+        notes: list[Note] = []
+        for name in self._kept:
+            report, exported = self._places(name)
+            if report.is_file():
+                notes += self.guard.admit(report, _FOLDER)
+            if exported.is_file():
+                notes += self._admit_cleaned(exported)
+        self._kept.clear()
+        return tuple(notes)
+
+    def _admit_cleaned(self, exported: Path) -> tuple[Note, ...]:
+        raw = exported.rename(exported.with_suffix(".exported"))
+        try:
+            nsys_scrub.clean(raw, exported)
+        except CiPerfError:
+            return (Note("nsys-failed", f"nsys: {exported.name} is not kept: it cannot be cleaned"),)
+        finally:
+            raw.unlink()
+        return self.guard.admit(exported, _FOLDER)
+
+    def _places(self, name: str) -> list[Path]:
+        return [self.guard.outside / f"{name}{Path(file).suffix}" for file in (_REPORT, _DATABASE)]
 
 
 @dataclass(slots=True)
@@ -45,7 +117,7 @@ class _Seen:
 class TracedPrograms:
     """Runs programs under nsys, and remembers by label of the case what their traces held."""
 
-    def __init__(self, launcher: Launcher, nsys_path: str, traces: ProgramTraces | None) -> None:
+    def __init__(self, launcher: Launcher, nsys_path: str, traces: KeptTraces | None) -> None:
         self._launcher = launcher
         self._nsys = nsys_path
         self._traces = traces
@@ -78,7 +150,7 @@ class TracedPrograms:
                 self._traces.keep(job, scratch, base=bool(self._launcher.side))
 
     def _time(self, job: Job, argv: Sequence[str], scratch: Path) -> Chosen:
-        report, sqlite = scratch / REPORT, scratch / DATABASE
+        report, sqlite = scratch / _REPORT, scratch / _DATABASE
         completed = self._launcher.start(job, nsys.command(self._nsys, argv, report=report))
         _check_traced(argv[0], completed, report)
         timeline = self._exported(report, sqlite)
@@ -106,9 +178,8 @@ class TracedPrograms:
 
     def _exported(self, report: Path, sqlite: Path) -> Timeline:
         try:
-            exported = proc.run(
-                nsys.export_command(self._nsys, report, sqlite), timeout_s=_EXPORT_TIMEOUT_S, env=self._launcher.env
-            )
+            command = nsys.export_command(self._nsys, report, sqlite)
+            exported = proc.run(command, timeout_s=_EXPORT_TIMEOUT_S, env=self._launcher.conditions.env)
             if not sqlite.is_file():
                 raise ProgramFailed("profiler", f"nsys exported nothing{last_line(exported)}", exported.output)
             return nsys.read_timeline(sqlite)

@@ -1,0 +1,83 @@
+"""A run before anything is measured: where it comes from, how it was asked for, what it will be compared with."""
+
+import os
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ci_perf import __version__, store
+from ci_perf.github import actions
+from ci_perf.measure import git
+from ci_perf.measure.session import Session
+from ci_perf.values.baseline import Baseline
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.provenance import Provenance
+from ci_perf.values.run import Note, Run
+from ci_perf.values.settings import BY_NAME, Settings, policy_from
+
+
+def blank_run(
+    patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings, session: Session, root: Path
+) -> Run:
+    """Return the run before anything is measured."""
+    specs = {job.spec.name: job.spec for job in jobs}
+    repository, head = actions.query_origin(os.environ)
+    provenance = Provenance(
+        tool=__version__,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=shlex.join(["ci-perf", "run", *patterns, *_flags(settings)]),
+        commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
+        repository=repository,
+        head=head,
+        shard=settings["shard"] or None,
+    )
+    stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
+    notes = session.notes
+    if stand_ins:
+        message = f"{', '.join(stand_ins)}: the kernel runs on a GPU only, its reference was timed in its place"
+        notes = (*notes, Note("reference-timed", message))
+    return Run(
+        provenance=provenance,
+        selection=patterns,
+        policy=policy_from(settings),
+        kernels=tuple(specs.values()),
+        devices=session.devices,
+        toolchain=session.toolchain,
+        baselines=_baselines(root / settings["baselines"], patterns, specs, session),
+        notes=notes,
+        planted=settings["plant-slowdown"],
+    )
+
+
+def _flags(settings: Settings) -> list[str]:
+    """Return what makes the run another than the default one, as flags; where files lie makes no difference."""
+    chosen = {name: value for name, value in settings.values.items() if _makes_a_difference(name, settings)}
+    return [
+        f"--{name}" if value is True else f"--{name}={text_of(value)}"
+        for name, value in chosen.items()
+        if value is not False
+    ]
+
+
+def _makes_a_difference(name: str, settings: Settings) -> bool:
+    elsewhere = {"output", "baselines", "python", "base-python", "shard", "config"}
+    return (
+        settings.origins[name] != "default"
+        and BY_NAME[name].command == "run"
+        and name not in elsewhere
+        and settings[name] != ""
+    )
+
+
+def _baselines(
+    folder: Path, patterns: tuple[str, ...], specs: dict[str, KernelSpec], session: Session
+) -> tuple[Baseline, ...]:
+    """Return the baselines that this run can be held against: of these devices, and of these kernels or of all."""
+    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in session.devices))
+    return tuple(b for b in found if not patterns or b.kernel in specs)
+
+
+def text_of(value: object) -> str:
+    """Write the value of a setting as its flag takes it."""
+    return ",".join(value) if isinstance(value, tuple) else "" if value is None else str(value)

@@ -1,0 +1,136 @@
+"""The backend of Python kernels: each case runs in a fork of a worker process, or in turns with the base's worker."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ci_perf.judge.versus import NOT_IN_BASE
+from ci_perf.measure.backend import Profiled, Verified
+from ci_perf.measure.base import Base
+from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.profile import Profiler
+from ci_perf.measure.turns import Side, SideFailure, TurnTaking
+from ci_perf.measure.watch import Watch, hottest, mean_clock, mean_power, rounded, throttle_reasons
+from ci_perf.measure.worker_process import Worker, job_request
+from ci_perf.values.job import Job
+from ci_perf.values.kernel import CONTIGUOUS, KernelSpec
+from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
+from ci_perf.values.run import Note
+
+_OTHER_PARAMETERS = "make_inputs() got an unexpected keyword argument"
+"""What Python says where a function does not know a parameter."""
+
+
+class PythonKernels:
+    """A `Backend` for kernels with a Python entry."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        worker: Worker,
+        profilers: Sequence[Profiler] = (),
+        base: Base | None = None,
+        *,
+        identify: bool = True,
+    ) -> None:
+        """`identify` tells cases of the same machine code apart from those that only take as long."""
+        self._conditions = conditions
+        self._worker = worker
+        self._profilers = profilers
+        self._base = base
+        self._heads: dict[str, KernelSpec] = {}
+        if base is not None:
+            head = Side("head", conditions.root, self._heads, worker)
+            self._with_head = TurnTaking((base.side, head), conditions, identify=identify)
+            self._with_itself = TurnTaking((base.side, base.twin), replace(conditions, planted=None), identify=identify)
+
+    def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
+        """Return nothing: a Python kernel is timed by the best timer that its interpreter has."""
+        del jobs
+        return ()
+
+    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
+        """Compare each job's output with its reference, those of one kernel in one process.
+
+        The job after a failure has a fresh process.
+        """
+        resident: str | None = None
+        for job in jobs:
+            kernel = f"{job.spec.name} on {job.device}"
+            request = {"op": "verify", "tolerance": dict(job.spec.tolerance), "same": resident == kernel}
+            answer = self._ask(job, request | _strides_request(job))
+            resident = None if isinstance(answer, Failure) else kernel
+            yield job, answer if isinstance(answer, Failure) else _verified(answer)
+
+    def time(self, job: Job, batch: int) -> Replicate | Failure:
+        """Time a job once in a fresh process."""
+        request = {"op": "time", "samples": self._conditions.samples, "l2": job.spec.l2}
+        with self._conditions.watch(job) as watch:
+            answer = self._ask(job, {**request, "planted": self._conditions.planted})
+        return answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
+
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
+        """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
+        self._heads.update({job.spec.name: job.spec for job in jobs})
+        for job, found in self._with_head.pairs(jobs, number):
+            if not isinstance(found, SideFailure):
+                yield job, found
+            elif found.side == "head":
+                yield job, found.failure
+            else:
+                yield job, self._why_no_base(job, found.failure)
+
+    def control(self, job: Job, number: int) -> Pair | str | Failure:
+        """Time the base in turns with itself."""
+        ((_, found),) = self._with_itself.pairs([job], number)
+        return found.failure.message if isinstance(found, SideFailure) else found
+
+    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+        """Run all jobs under each profiler, in one process of it."""
+        for profiler in self._profilers if jobs else ():
+            yield from profiler.profile(jobs, changed)
+
+    def close(self) -> None:
+        """End the workers of both sides."""
+        self._worker.close()
+        if self._base is not None:
+            self._base.side.worker.close()
+            self._base.twin.worker.close()
+
+    def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
+        whole = {**job_request(job, self._conditions.root), **request}
+        return self._worker.ask(whole, self._conditions.timeout_of(job))
+
+    def _why_no_base(self, job: Job, failure: Failure) -> str:
+        """Say why the base has no time: it may have no such case, and not know its parameters."""
+        cases = self._base.cases.get(job.spec.name, (job.case,)) if self._base else ()
+        return NOT_IN_BASE if job.case not in cases and _OTHER_PARAMETERS in failure.message else failure.message
+
+
+def _strides_request(job: Job) -> dict[str, Any]:
+    """Return the part of a request that says how inputs lie in memory; empty where `make_inputs` alone decides."""
+    return {} if job.strides == CONTIGUOUS else {"strides": job.strides, "may_refuse": job.spec.refuses_strides}
+
+
+def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:
+    """Join the samples with the states of the GPU that were read while they were taken."""
+    states = watch.between(*answer["window"])
+    return Replicate(
+        seconds=tuple(answer["seconds"]),
+        launches=answer["launches"],
+        method=answer["method"],
+        batch=batch,
+        temperature_c=hottest(states),
+        sm_clock_hz=rounded(mean_clock(states)),
+        power_w=rounded(mean_power(states)),
+        throttle_reasons=throttle_reasons(states),
+        disturbed=watch.disturbances(states, frozenset({answer["pid"]})),
+    )
+
+
+def _verified(answer: Mapping[str, Any]) -> Verified:
+    cost = answer["cost"]
+    verification = Verification(answer["error"], answer["tolerance"], answer["checked"])
+    if cost is None:
+        return verification, None
+    return verification, Cost(float(cost["flop"]), float(cost["bytes"]), cost.get("dtype"))
