@@ -39,7 +39,7 @@ class SanitizerRunner:
     folder: Path
     """The artifact folder: logs go below it."""
     torch: TorchProfiler
-    """Returns which GPU kernels each case launches: 0 errors of a case that launches none are not a pass."""
+    """Tells which GPU kernels each case launches: 0 errors of a case that launches none are not a pass."""
     programs: Programs
     """Tells the same of programs, where it has nsys."""
     _gpu_seconds: float = field(default=0.0, init=False)

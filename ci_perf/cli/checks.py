@@ -37,15 +37,15 @@ def check(
     root: Path, patterns: tuple[str, ...], specs: tuple[KernelSpec, ...], settings: Settings, *, blank: Blank
 ) -> tuple[Report, Session]:
     """Verify random cases, or run cases under compute-sanitizer; `blank` returns the run without results."""
-    plan = partial(_plan, patterns, specs, settings)
-    planned = plan(["cuda"])  # a wrong selection is an error before anything starts
+    select = partial(_select, patterns, specs, settings)
+    selected = select(["cuda"])  # a wrong selection is an error before anything starts
     path = _find_sanitizer(settings) if settings["sanitize"] else ""
     unprofiled = replace(settings, values={**settings.values, "profile": "none"})
-    with open_session(unprofiled, root, partial(click.echo, err=True), planned) as session:
+    with open_session(unprofiled, root, partial(click.echo, err=True), selected) as session:
         if settings["sanitize"] and "cuda" not in session.kinds:
             hint = "`ci-perf doctor` lists what is missing"
             raise MachineError("--sanitize needs a GPU, and none was found", hint=hint)
-        jobs = plan(["cuda"] if settings["sanitize"] else session.kinds)
+        jobs = select(["cuda"] if settings["sanitize"] else session.kinds)
         run = blank(jobs, settings, session, root)
         run = replace(run, baselines=(), notes=(*(n for n in run.notes if n.code != "reference-timed"), *_notes(jobs)))
         session.begin()
@@ -60,7 +60,7 @@ def check(
     return report, session
 
 
-def _plan(
+def _select(
     patterns: Sequence[str], specs: Sequence[KernelSpec], settings: Settings, devices: Sequence[str]
 ) -> tuple[Job, ...]:
     if settings["fuzz"] and settings["sanitize"]:

@@ -17,11 +17,12 @@ from ci_perf.audit.rates import Seconds, Seen, build_audit
 from ci_perf.audit.render import render_audit_markdown
 from ci_perf.audit.session import AuditCase, AuditSession, judge_session, replay
 from ci_perf.cli import program
+from ci_perf.cli.audit import parse_step
 from ci_perf.judge.paired import log_ratio
 from ci_perf.judge.stats import upper_bound
 from ci_perf.judge.verdict import judge
 from ci_perf.judge.versus import control_trouble
-from ci_perf.values.errors import FormatError
+from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.measurement import Pair
 from ci_perf.values.run import Against, Policy
 from ci_perf.values.verdict import Verdict
@@ -436,6 +437,22 @@ def test_the_hash_of_a_card_differs_from_others_and_hides_its_uuid():
     assert "7a5b5ea" not in one
     assert card_hash(None) == ""
     assert dump_session(an_audit_session(1, card=one))
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    ("text", "step"), [("0", 0.0), ("0%", 0.0), ("1%", 0.01), ("0.01", 0.01), ("3.5%", 0.035), ("150%", 1.5)]
+)
+def test_a_step_of_the_ladder_is_a_percentage_or_a_fraction(text, step):
+    assert parse_step(text) == step
+
+
+@pytest.mark.parametrize("text", ["0.99%", "0.0099", "-1%", "1", "nan", "many"])
+def test_a_step_that_cannot_be_planted_is_a_usage_error(text):
+    with pytest.raises(ConfigError, match="--ladder"):
+        parse_step(text)
 
 
 # What people see
