@@ -100,6 +100,7 @@ def test_a_value_that_the_format_forbids_is_refused_before_it_is_written(tmp_pat
     assert not (tmp_path / "a.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_line_cut_off_anywhere_costs_only_its_own_session():
     first, second, third = (an_audit_session(n) for n in (1, 2, 3))
     whole, cut, after = (dump_session(s) for s in (first, second, third))
@@ -241,6 +242,7 @@ def test_the_duration_class_is_that_of_the_median_sample_of_the_base(seconds, na
     assert an_audit_case(base=(0.0, seconds, 99.0), head=(1.0,)).duration_class == name
 
 
+@pytest.mark.slow
 def test_more_cases_in_a_session_need_more_certainty():
     near = an_audit_case(ratios=(0.031, 0.039, 0.035, 0.032, 0.038))
 

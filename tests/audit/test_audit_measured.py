@@ -10,6 +10,8 @@ from ci_perf.cli import program
 from ci_perf.measure import turns
 from tests.measure.test_against import NAP, TOML
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch, bare_python):

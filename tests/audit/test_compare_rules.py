@@ -196,6 +196,7 @@ def drawn(*sessions):
     return render_plot(build_audit(sessions, Policy()), judge_by_rules(sessions))
 
 
+@pytest.mark.slow
 def test_the_picture_is_the_same_each_time_and_legible_on_any_background(audit_file, tmp_path):  # noqa: F811
     picture = tmp_path / "one.svg"
     assert compare(audit_file, "--plot", picture).returncode == 0
@@ -207,6 +208,7 @@ def test_the_picture_is_the_same_each_time_and_legible_on_any_background(audit_f
     assert ET.fromstring(one).tag.endswith("svg")
 
 
+@pytest.mark.slow
 def test_another_audit_gives_another_picture():
     one, other = (drawn(*recorded_sessions(steps)) for steps in ((0.0, 0.02), (0.0, 0.05)))
 

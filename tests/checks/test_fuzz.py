@@ -228,6 +228,7 @@ def reference(values):
 TOML = 'entry = "kernel.py"\ndevices = ["cpu"]\n[cases.a]\nn = 5\n[fuzz]\nn = { min = 0, max = 600 }\n'
 
 
+@pytest.mark.slow
 def test_fuzz_finds_the_sizes_that_a_kernel_forgets_and_runs_one_again_by_name(tmp_path):
     folder = tmp_path / "kernels/sum"
     folder.mkdir(parents=True)
@@ -265,6 +266,7 @@ def reference(inputs):
 REFUSES = "if not x.is_contiguous(): raise ValueError('x must be contiguous')"
 
 
+@pytest.mark.slow
 def test_fuzz_finds_a_kernel_that_ignores_strides_and_accepts_one_that_may_refuse(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setenv("CI_PERF_PYTHON", sys.executable)

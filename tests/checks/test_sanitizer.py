@@ -13,6 +13,8 @@ from tests.cli.test_run import SPIN
 from tests.guard.test_canary import FAKES, ci_perf, machine  # noqa: F401 # a fixture
 from tests.measure.test_external import H200, fake_nsys
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parents[1] / "data/sanitizer"
 
 

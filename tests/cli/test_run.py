@@ -21,6 +21,8 @@ from ci_perf.values.settings import SETTINGS, variable
 from tests.measure.test_against import NAP
 from tests.measure.test_worker import is_alive, wait_for
 
+pytestmark = pytest.mark.slow
+
 # Turns on the clock of the measurement, so that its time is the same however busy the machine is.
 SPIN = """
 from time import perf_counter

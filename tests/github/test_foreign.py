@@ -249,6 +249,7 @@ def test_a_link_in_a_folder_is_not_followed(root, github, given):
     refused(ci_perf("publish", given, "--from-workflow-run"), github, "is a link or a device")
 
 
+@pytest.mark.slow
 def test_a_bomb_of_one_gigabyte_is_not_unpacked(root, github):
     file = root / "artifact.zip"
     with (

@@ -233,6 +233,7 @@ NASTY = "<" * 150 + "{:04}"
 CRASH = {"replicates": (), "failure": Failure("time", "crashed", "@&<>" * 200, "\u6f22" * 2000)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "shown"),
     [

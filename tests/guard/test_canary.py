@@ -16,6 +16,8 @@ import pytest
 from ci_perf import store
 from tests.cli.test_run import SPIN
 
+pytestmark = pytest.mark.slow
+
 FAKES = Path(__file__).parents[1] / "data/fakes"
 SECRETS = {
     "GITHUB_TOKEN": "ghp_0123456789abcdefghij",

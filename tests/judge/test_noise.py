@@ -203,6 +203,7 @@ def verdicts(number, **gpu):
     return Counter(row.finding.code for report in reports for row in report.rows), reports
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "gpu",
     [
@@ -221,6 +222,7 @@ def test_a_gpu_that_misbehaves_makes_no_unchanged_code_red(gpu):
     assert all(report.exit_status == 0 for report in reports)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("true", "code"), [(1.05, "slower"), (1.035, "slower"), (0.85, "faster"), (1.02, "within-noise")]
 )
@@ -230,6 +232,7 @@ def test_planted_changes_are_told_on_a_quiet_gpu(true, code):
     assert codes[code] == 48
 
 
+@pytest.mark.slow
 def test_processes_that_are_off_from_start_to_end_never_make_unchanged_code_red_or_green():
     codes, _ = verdicts(40, wild=25)
 
@@ -237,6 +240,7 @@ def test_processes_that_are_off_from_start_to_end_never_make_unchanged_code_red_
     assert codes["within-noise"] >= 216  # of 240
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wild", "flagged"),
     [pytest.param(80, 0.98, id="one-pair-in-40-as-on-an-h100"), pytest.param(25, 0.8, id="one-pair-in-13")],
@@ -257,6 +261,7 @@ def test_rates_and_pairs_that_lack_rounds_are_judged_like_times(true, code, gpu)
     assert {report.exit_status for report in reports} == {1 if code == "slower" else 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [{"halving": 30}, *({"recorded": kernel} for kernel in sorted(RECORDED["unchanged"]))])
 def test_planted_slowdowns_are_told_on_a_gpu_that_throttles_and_in_recorded_noise(gpu):
     codes, _ = verdicts(8, true=1.05, **gpu)
@@ -303,6 +308,7 @@ def test_a_clock_that_explains_the_change_is_no_change_of_the_code():
     assert codes == {"slower-clock": 24}
 
 
+@pytest.mark.slow
 def test_errors_of_a_whole_session_lie_on_both_sides():
     """The self-check: swap nothing, plant nothing, and half of the estimates must be above 1."""
     _, reports = verdicts(40)

@@ -167,6 +167,7 @@ def session(noise, ratio, sd, comparisons=12):
     raise AssertionError("the last look decides")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.001, 0.0035, 0.01, 0.02])
 def test_unchanged_code_is_never_red_or_green(sd):
     noise = random.Random(7)

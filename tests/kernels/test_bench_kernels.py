@@ -13,6 +13,8 @@ from kernel_bench import goals, table
 
 from tests.project.test_project import ROOT
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 
 GOALS = tomllib.loads(goals.FILE.read_text())

@@ -29,6 +29,8 @@ from ci_perf.userside import compilers
 from ci_perf.userside.strides import VIEWS, rearranged
 from ci_perf.userside.verify import leaves
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 TorchDispatchMode = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
 

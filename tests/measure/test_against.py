@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from ci_perf.cli import program
 from ci_perf.measure import base
 
+pytestmark = pytest.mark.slow
+
 TOML = """
 entry = "kernel.py"
 devices = ["cpu"]

@@ -32,6 +32,8 @@ from tests import corpus
 from tests.builders import a_device, a_spec
 from tests.cli.test_run import ci_perf, settle, verdicts
 
+pytestmark = pytest.mark.slow
+
 SPIN_C = """
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,6 +15,8 @@ from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Pair
 from tests.builders import a_spec
 
+pytestmark = pytest.mark.slow
+
 NOTES = """
 import os
 def make_inputs(rng, device, name="", fails=False):

@@ -27,6 +27,8 @@ from ci_perf.values.measurement import Failure, Measurement
 from tests.builders import a_cpu, a_run, a_spec
 from tests.project.test_project import ROOT
 
+pytestmark = pytest.mark.slow
+
 SOUND = """
 def make_inputs(rng, device, **case):
     return [1.0, 2.0]

@@ -33,6 +33,8 @@ from tests.github.test_publish import slower
 from tests.measure.test_against import NAP, TOML
 from tests.project.test_project import ROOT
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1"
 ACT = Path(sys.executable).with_name("act")
 UV = Path(sys.executable).with_name("uv")

@@ -14,6 +14,8 @@ from ci_perf.values.errors import EXIT_BUG
 from ci_perf.values.settings import SETTINGS
 from tests.project.test_project import ROOT
 
+pytestmark = pytest.mark.slow
+
 OF_OTHERS = {
     *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards"),
     *("check", "ephemeral"),

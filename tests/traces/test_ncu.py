@@ -438,6 +438,7 @@ shift
 """
 
 
+@pytest.mark.slow
 def test_bench_ncu_times_the_program_alone_then_the_default_then_all_counters(tmp_path, bare_python):
     """On a machine without a GPU: torch is a stand-in, and ncu runs the program and plays a recorded report."""
     (tmp_path / "ncu").write_text(
