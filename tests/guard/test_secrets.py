@@ -452,7 +452,7 @@ def test_in_reports_without_secrets_none_is_recognised(path):
 
 def an_export(path):
     """Write a database with a secret in every place in which nsys keeps environments, and in freed pages."""
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.executescript(
             """
             CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
@@ -477,7 +477,6 @@ def an_export(path):
         database.execute("INSERT INTO Freed VALUES (?)", (SECRET * 2000,))
         database.commit()
         database.execute("DELETE FROM Freed")
-    database.close()
     return path
 
 
@@ -582,9 +581,8 @@ def test_scrub_writes_a_clean_copy_beside_a_database(here):
 
 
 def test_scrub_deletes_a_copy_whose_trace_itself_holds_a_secret(here):
-    with sqlite3.connect(an_export(here / "a.sqlite")) as database:
+    with closing(sqlite3.connect(an_export(here / "a.sqlite"))) as database, database:
         database.execute("UPDATE StringIds SET value = ? WHERE id = 1", (SECRET,))
-    database.close()
     done = scrub("a.sqlite", "-o", "b.sqlite")
 
     assert done.exit_code == 1

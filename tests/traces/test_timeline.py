@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,7 @@ def test_a_recorded_trace_tells_each_range_apart():
 
 
 def test_a_range_of_all_threads_counts_calls_of_others(tmp_path):
-    with sqlite3.connect(tmp_path / "t.sqlite") as database:
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database, database:
         database.executescript(
             """
             CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT);
