@@ -9,7 +9,7 @@ from ci_perf.measure import proc, tools
 from ci_perf.traces import chrome, document, filetype, ncu, nsys
 from ci_perf.traces.benchmarks import reader as benchmarks
 from ci_perf.traces.document import Document
-from ci_perf.traces.ncu import csv_table as ncu_csv
+from ci_perf.traces.ncu.table import has_table
 from ci_perf.values.errors import ProfileError
 
 _EXPORT_TIMEOUT_S = 600.0
@@ -113,7 +113,7 @@ def _text(path: Path, head: bytes) -> Document:
     """Describe a table of ncu or a benchmark's results; ncu's own complaints come before what a benchmark lacks."""
     encoding = ncu.text_encoding(head)
     text = path.read_text(encoding=encoding or "utf-8", errors="replace")
-    if path.suffix == ".ncu-rep" or ncu_csv.has_table(text) or _NCU_SPEECH.search(text):
+    if path.suffix == ".ncu-rep" or has_table(text) or _NCU_SPEECH.search(text):
         return _counters(path)
     for pattern, look, hint in _PRINTED:
         if re.search(pattern, text, re.MULTILINE):
@@ -134,8 +134,8 @@ def _text(path: Path, head: bytes) -> Document:
 
 def _counters(path: Path) -> Document:
     counters = ncu.read(path)
-    readings = [reading for launch in counters.launches for reading in launch.metrics.values()]
-    if all(reading.value is None for reading in readings):
+    if all(reading.value is None for launch in counters.launches for reading in launch.metrics.values()):
+        readings = [reading for launch in counters.launches for reading in launch.metrics.values()]
         why = ", ".join(dict.fromkeys(reading.reason for reading in readings if reading.reason)) or "no metrics"
         empty = f"none of its {len(counters.launches)} launches has a value: {why}"
         raise ProfileError(

@@ -15,7 +15,7 @@ import pytest
 from ci_perf.traces import ncu
 from ci_perf.traces.ncu import printed, units
 from ci_perf.traces.ncu.counters import Counters, Kind, Launch
-from ci_perf.traces.ncu.printed import Number
+from ci_perf.traces.ncu.printed import Evidence
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
 from tests import corpus
@@ -191,6 +191,13 @@ def test_unknown_units_are_refused_by_name():
     assert units.parse_unscaled("furlong").base == "furlong"
 
 
+def mark_of(numbers):
+    evidence = Evidence()
+    for number in numbers:
+        evidence.add(number)
+    return evidence.mark()
+
+
 @pytest.mark.parametrize(
     ("numbers", "mark"),
     [
@@ -208,13 +215,15 @@ def test_unknown_units_are_refused_by_name():
     ],
 )
 def test_the_decimal_mark_follows_from_the_whole_file(numbers, mark):
-    assert printed.decimal_mark(map(Number, numbers)) == mark
+    assert mark_of(numbers) == mark
 
 
-@pytest.mark.parametrize("numbers", [["117.344"], ["1,234", "5.678"], ["65,77", "65.77"]])
+@pytest.mark.parametrize(
+    "numbers", [["117.344"], ["1,234", "5.678"], ["65,77", "65.77"], ["65.77", "117.344", "0,123"]]
+)
 def test_an_undecidable_decimal_mark_is_refused(numbers):
     with pytest.raises(ProfileError, match="cannot tell whether") as refused:
-        printed.decimal_mark(map(Number, numbers))
+        mark_of(numbers)
     assert "LC_ALL=C" in refused.value.hint
 
 
@@ -319,6 +328,15 @@ def test_one_name_with_two_meanings_is_ambiguous_and_each_meaning_has_its_own_ke
     assert metrics["Memory Throughput [Section]"] == Reading(27.5, "%")
     assert metrics["Memory Throughput [Memory]"] == Reading(1.5e9, "byte/s")
     assert metrics["Same"] == Reading(1.0)
+
+
+def test_a_launch_of_a_raw_page_is_read_whenever_someone_looks():
+    launch = only(ncu.parse(raw({"a.sum": ("1,234",), "b": ("0.5",)}, {"a.sum": "Kbyte", "b": "%"})))
+
+    assert launch.metrics == {"a.sum": Reading(1234000.0, "byte"), "b": Reading(0.5, "%")}
+    assert (list(launch.metrics.values()), len(launch.metrics)) == ([launch.metrics["a.sum"], launch.metrics["b"]], 2)
+    assert ("b" in launch.metrics, launch.metrics.get("c")) == (True, None)
+    assert "c" not in launch.metrics
 
 
 def test_nvtx_ranges_are_named_from_the_outside_in():

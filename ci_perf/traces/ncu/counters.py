@@ -1,6 +1,6 @@
 """What an ncu report holds: hardware counters for each launch of a GPU kernel."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -49,7 +49,7 @@ def range_name(domain: str, name: str) -> str:
     return name if domain in {"", "<default domain>"} else f"{domain}@{name}"
 
 
-def failed_launches(launches: Sequence[Launch]) -> Iterator[str]:
+def failed_launches(launches: Iterable[Launch]) -> Iterator[str]:
     """Warn of each launch with counters that are NaN: ncu could not finish it.
 
     Only names with `__` are counters; ncu's own intermediate values (`derived_tempMetric4`) may well be NaN.

@@ -1,84 +1,101 @@
 """Numbers as ncu prints them: grouped by the locale of the host, so `117.344` may be 117 344 or 117.344.
 
-Which of the two holds is decided once per file from all of its numbers, and refused where they do not tell.
+The decimal mark is decided once per file from all of its numbers; a file whose numbers do not tell is refused.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from ci_perf.values.errors import ProfileError
 
 _SPACES = " \u00a0\u2009\u202f'\u2019\ufffd"
-"""Separators that only ever group; the last is what a Windows code page's blank becomes when read as UTF-8."""
+"""Separators that only ever group; the last is the blank of a Windows code page when read as UTF-8."""
 _NUMBER = re.compile(rf"[+-]?\d[\d.,{_SPACES}]*(?:[eE][+-]?\d+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
-    """One printed number and how much its form says about the locale."""
-
-    text: str
-    whole: bool = False
-    """What it counts can have no fraction."""
-    bare: bool = False
-    """It has no unit, so it may be no number at all but a list (`0,1`)."""
+def _other(mark: str) -> str:
+    return "," if mark == "." else "."
 
 
-def looks_numeric(text: str) -> bool:
-    """Tell whether `text` is built like a number in some locale."""
-    return _NUMBER.fullmatch(text) is not None
+def _further(group: str) -> str:
+    """Return the pattern of the groups after the first; India groups by two above the thousands."""
+    return rf"(?:{group}\d{{2,3}})*{group}\d{{3}}"
 
 
-def decimal_mark(printed: Iterable[Number]) -> str:
-    """Return the decimal mark of the file that holds these numbers, `.` or `,`.
+def _numbers(mark: str, *, first: str) -> re.Pattern[str]:
+    """Return the pattern of the numbers with this decimal mark; `first` is that of the first group's digits."""
+    group = f"[{_SPACES}{_other(mark)}]"
+    # NOTE: an exponent of more digits would be computed for hours
+    return re.compile(rf"[+-]?(?:\d+|{first}{_further(group)})(?:{re.escape(mark)}\d*)?(?:[eE][+-]?\d{{1,3}})?")
 
-    >>> decimal_mark([Number("117.344", whole=True), Number("65,77")])
-    ','
-    """
-    proven: dict[str, str] = {}
-    bare: dict[str, str] = {}
-    counted: dict[str, str] = {}
-    unclear: dict[str, str] = {}
-    has_plain_thousands = False
-    for number in printed:
-        mark, certain = _mark(number.text)
-        if mark is None:
-            has_plain_thousands = has_plain_thousands or re.fullmatch(r"\d{4,}", number.text) is not None
-        elif certain:
-            (bare if number.bare else proven).setdefault(mark, number.text)
-        elif number.whole:
-            counted.setdefault(_other(mark), number.text)
-        else:
-            unclear.setdefault(mark, number.text)
-    marks = proven or bare or counted
-    if not marks and has_plain_thousands:
-        marks = unclear  # a host that does not group: every mark is a decimal mark
-    if len(marks) == 1:
-        return next(iter(marks))
-    if not marks and not unclear:
-        return "."
-    seen = " and ".join(repr(text) for text in (marks or unclear).values())
-    raise ProfileError(
-        f"cannot tell whether {seen} hold a decimal mark or group thousands",
-        hint="run ncu with LC_ALL=C, or keep the report and read the .ncu-rep file itself",
-    )
+
+_NUMBERS = {mark: _numbers(mark, first=r"\d{1,3}") for mark in ".,"}
+_AGREEING = {mark: _numbers(mark, first=r"[1-9]\d{0,2}") for mark in ".,"}
+"""By decimal mark: the numbers that do not prove the other one."""
+_NO_DIGIT = {mark: re.compile(f"[{_SPACES}{_other(mark)}]") for mark in ".,"}
 
 
 def parse(text: str, mark: str) -> Decimal | None:
-    """Return the number, or None if `text` is none under this decimal mark."""
-    group = rf"[{_SPACES}{re.escape(_other(mark))}]"
-    # NOTE: an exponent of more digits would be computed for hours
-    shape = rf"[+-]?(?:\d+|{_grouped(group)})(?:{re.escape(mark)}\d*)?(?:[eE][+-]?\d{{1,3}})?"
-    if not re.fullmatch(shape, text):
+    """Return the number, or None if `text` is not a number with this decimal mark."""
+    if not _NUMBERS[mark].fullmatch(text):
         return None
-    return Decimal(re.sub(group, "", text).replace(mark, "."))
+    return Decimal(_NO_DIGIT[mark].sub("", text).replace(mark, "."))
 
 
-def _grouped(group: str) -> str:
-    """Return the pattern of a grouped number; India groups by two above the thousands."""
-    return rf"\d{{1,3}}(?:{group}\d{{2,3}})*{group}\d{{3}}"
+@dataclass(slots=True)
+class Evidence:
+    """What the numbers of a file say about its decimal mark: the first number that speaks for each mark.
+
+    >>> evidence = Evidence()
+    >>> evidence.add("117.344", whole=True), evidence.add("65,77"), evidence.mark()
+    (None, None, ',')
+    """
+
+    _proven: dict[str, str] = field(default_factory=dict)
+    _bare: dict[str, str] = field(default_factory=dict)
+    _whole: dict[str, str] = field(default_factory=dict)
+    _unclear: dict[str, str] = field(default_factory=dict)
+    _agreeing: re.Pattern[str] | None = None
+    _plain_thousands: bool = False
+    """A number above 999 is not grouped, so this host does not group."""
+
+    def add(self, text: str, *, whole: bool = False, bare: bool = False) -> None:
+        """Add a printed number; other texts are ignored.
+
+        `whole`: what it counts can have no fraction. `bare`: it has no unit, so it may be a list (`0,1`).
+        """
+        if self._agreeing and self._agreeing.fullmatch(text):
+            return  # this is most numbers of a file: they say nothing new
+        if not _NUMBER.fullmatch(text):
+            return
+        mark, certain = _mark(text)
+        if mark is None:
+            self._plain_thousands = self._plain_thousands or re.fullmatch(r"\d{4,}", text) is not None
+        elif certain and bare:
+            self._bare.setdefault(mark, text)
+        elif certain:
+            self._proven.setdefault(mark, text)
+            self._agreeing = _AGREEING[mark]
+        elif whole:
+            self._whole.setdefault(_other(mark), text)
+        else:
+            self._unclear.setdefault(mark, text)
+
+    def mark(self) -> str:
+        """Return the decimal mark, `.` or `,`; a file that does not tell is a ProfileError."""
+        marks = self._proven or self._bare or self._whole
+        if not marks and self._plain_thousands:
+            marks = self._unclear  # a host that does not group: every mark is a decimal mark
+        if len(marks) == 1:
+            return next(iter(marks))
+        if not marks and not self._unclear:
+            return "."
+        seen = " and ".join(repr(text) for text in (marks or self._unclear).values())
+        raise ProfileError(
+            f"cannot tell whether {seen} hold a decimal mark or group thousands",
+            hint="run ncu with LC_ALL=C, or keep the report and read the .ncu-rep file itself",
+        )
 
 
 def _mark(text: str) -> tuple[str | None, bool]:
@@ -90,12 +107,8 @@ def _mark(text: str) -> tuple[str | None, bool]:
     last = marks[-1]
     whole, _, fraction = mantissa.rpartition(last)
     if marks.count(last) > 1:
-        grouped = len(set(marks)) == 1 and re.fullmatch(_grouped(re.escape(last)), mantissa)
+        grouped = len(set(marks)) == 1 and re.fullmatch(rf"\d{{1,3}}{_further(re.escape(last))}", mantissa)
         return (_other(last), True) if grouped else (None, False)
     if len(marks) > 1 or len(fraction) != 3 or not re.fullmatch(r"[1-9]\d{0,2}", whole):
         return last, True
     return last, False
-
-
-def _other(mark: str) -> str:
-    return "," if mark == "." else "."

@@ -8,9 +8,10 @@ from pathlib import Path, PurePath
 
 from ci_perf.traces import diagnosis, filetype
 from ci_perf.traces.diagnosis import Diagnosis, Symptom
-from ci_perf.traces.ncu import csv_table as ncu_csv
+from ci_perf.traces.ncu import csv_table
 from ci_perf.traces.ncu import report_file as ncu_report_file
 from ci_perf.traces.ncu.counters import Counters
+from ci_perf.traces.ncu.table import has_table
 from ci_perf.values.errors import ProfileError
 
 
@@ -85,7 +86,7 @@ def read(path: Path) -> Counters:
         raise filetype.refusal(path, "an ncu report", head)
     encoding = text_encoding(head)
     text = path.read_text(encoding=encoding or "utf-8-sig", errors="replace")
-    if (encoding is None or filetype.find_look(head)) and not ncu_csv.has_table(text):  # programs may print anything
+    if (encoding is None or filetype.find_look(head)) and not has_table(text):  # programs may print anything
         raise filetype.refusal(path, "an ncu report", head)
     try:
         return parse(text)
@@ -95,8 +96,8 @@ def read(path: Path) -> Counters:
 
 def parse(text: str) -> Counters:
     """Read the counters out of what `ncu --csv` printed."""
-    if ncu_csv.has_table(text):
-        return ncu_csv.parse(text)
+    if has_table(text):
+        return csv_table.parse(text)
     if problem := diagnose(text):
         raise ProfileError(f"no counters: {problem.message}", hint=problem.hint)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
