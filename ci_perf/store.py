@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ci_perf.values.artifact import FILES
 from ci_perf.values.baseline import Baseline, path_of
 from ci_perf.values.codec import dump_baseline, dump_run, load_baseline, load_plan, load_run
 from ci_perf.values.errors import ConfigError, FormatError
@@ -108,20 +109,8 @@ def _unzip(file: Path) -> str:
     return content.decode("utf-8")
 
 
-OWN_FILES = (
-    *(
-        "index.md",
-        "run.json",
-        "report.md",
-        "key_metrics.csv",
-        "smoke.txt",
-        "env.txt",
-        "nsys_summary.txt",
-        "baseline.patch",
-    ),
-    *("timeline.*", "kernels.*", "explain.*", "traces/*", "counters/*", "benchmarks/*"),
-    *("logs/n*", "logs/t*", "logs/program*", "logs/sanitizer-*"),
-)
+_OF_A_SESSION = ("logs/worker*", "logs/setup-*")
+"""Logs that a session begins before it clears what an earlier run left."""
 
 
 def claim_run_folder(folder: Path) -> None:
@@ -131,7 +120,7 @@ def claim_run_folder(folder: Path) -> None:
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         (folder / "run.json").touch()
-        for pattern in ("logs/worker*", "logs/setup-*"):
+        for pattern in _OF_A_SESSION:
             for log in folder.glob(pattern):
                 log.unlink()
     except OSError as error:
@@ -140,8 +129,9 @@ def claim_run_folder(folder: Path) -> None:
 
 def clear_run_folder(folder: Path) -> None:
     """Remove what an earlier run left in its folder; files of other names stay."""
-    for pattern in OWN_FILES:
-        for file in folder.glob(pattern):
+    begun = {log for pattern in _OF_A_SESSION for log in folder.glob(pattern)}
+    for listed in FILES:
+        for file in set(folder.glob(f"{listed}*" if listed.endswith("/") else listed)) - begun:
             if file.is_dir() and not file.is_symlink():  # the samples of an nvbench
                 shutil.rmtree(file)
             else:

@@ -1,4 +1,4 @@
-"""The door of the artifact folder: what holds a secret does not get in, and does not stay."""
+"""Keeps files that hold a secret out of the artifact folder, and moves them out of it."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from pathlib import Path
 from ci_perf.guard import unpack
 from ci_perf.guard.secrets import secrets_of, variables_in
 from ci_perf.guard.spellings import Needle, names_in, needles_of, redact_text
+from ci_perf.values.artifact import is_listed
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.run import Note
 
@@ -16,7 +17,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Searches files for secrets, and keeps those that hold any in a folder beside the artifact folder."""
+    """Searches files for secrets, and keeps those that hold one in a folder beside the artifact folder."""
 
     folder: Path
     """The artifact folder."""
@@ -29,11 +30,11 @@ class Guard:
 
     @property
     def outside(self) -> Path:
-        """Where files wait that were not searched yet, and stay that hold secrets; never to be uploaded."""
+        """The folder of files that were not searched yet, and of those that hold secrets; never to be uploaded."""
         return self.folder.with_name(f"{self.folder.name}.withheld")
 
     def open(self) -> None:
-        """Make the folder outside anew, for this user alone and invisible to git."""
+        """Make an empty folder outside, which this user alone can read and git ignores."""
         try:
             shutil.rmtree(self.outside, ignore_errors=True)
             self.outside.mkdir(mode=0o700, parents=True)
@@ -42,13 +43,15 @@ class Guard:
             raise ConfigError(f"{self.outside}: cannot be used: {error}", hint="name another --output") from None
 
     def close(self) -> None:
-        """Remove the folder outside where nothing had to stay in it."""
+        """Remove the folder outside if it is empty."""
         if self.outside.is_dir() and {path.name for path in self.outside.iterdir()} <= {".gitignore"}:
             shutil.rmtree(self.outside, ignore_errors=True)
 
     def admit(self, file: Path, folder: str = "") -> tuple[Note, ...]:
-        """Let a file from outside in, into a folder of the artifact folder; or leave it there and say why."""
-        if why := self._why_withheld(file, file.name):
+        """Move a listed file from outside into a folder of the artifact folder; or leave it there and say why."""
+        listed = is_listed(f"{folder}/{file.name}" if folder else file.name)
+        why = self._why_withheld(file, file.name) if listed else "ci-perf writes no file of this name"
+        if why:
             return (self._withheld(file.name, why),)
         inside = self.folder / folder
         inside.mkdir(parents=True, exist_ok=True)
@@ -56,7 +59,7 @@ class Guard:
         return ()
 
     def sweep(self) -> tuple[Note, ...]:
-        """Search every file of the folder; move out what holds a secret, and say so."""
+        """Search every file of the folder, move out those that hold a secret, and return a note for each."""
         notes = []
         for link in sorted(path for path in self.folder.rglob("*") if path.is_symlink()):
             link.unlink()
@@ -72,10 +75,10 @@ class Guard:
         return tuple(notes)
 
     def _why_withheld(self, file: Path, name: str) -> str:
-        """Return what a file holds that keeps it outside; empty where nothing does. Its folders' names count too."""
+        """Return why a file must stay outside, or nothing; `name`, its path in the folder, is searched too."""
         try:
             names = {*names_in_file(file, self.needles), *_names_in_text(name, self.needles)}
-        except FileNotFoundError:  # its writer took it away
+        except FileNotFoundError:  # its writer removed it
             return ""
         except unpack.Unsearchable as error:
             return f"it cannot be searched: it {str(error).removeprefix(f'{file}: ')}"

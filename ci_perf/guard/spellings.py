@@ -1,37 +1,23 @@
-"""How the value of a secret looks in a file, whoever wrote it there; finds it, and takes it out of a document.
+"""How the value of a secret looks in a file: finds it there, and removes it from a document.
 
-Text and value are squeezed before they are compared: without what escapes and wrapping put between characters. That
-alone finds JSON in JSON, a shell's quotes, UTF-16 and base64 in lines, at the cost of one pass. Escapes that stand in
-place of a character are undone, where there are any, in a second look at the text.
+Searched for are the value itself, the value URL-encoded by any rule, as a string of JSON, and in base64, which may be
+cut into lines.
 """
 
 import base64
-import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from urllib.parse import unquote_to_bytes
 
 SHORTEST = 6
-"""Characters of a value that is searched for: a shorter one stands in files by chance."""
+"""Characters of a value that is searched for: a shorter one occurs in files by chance."""
 
 _SHORTEST_REST = 8
 """Characters of a value that count where a text was cut inside it."""
-
-_LONGEST_ESCAPE = 10
-"""Bytes in which one byte of a value may be written, as `&#x00002f;`."""
-
-_BETWEEN_CHARACTERS = b"\0\r\n\"'\\"
-"""What escapes and line ends put between the characters of a value, and UTF-16."""
-_NOT_IN_CORE = bytes(byte for byte in range(256) if byte >= 128 or not chr(byte).isalnum() or byte in b"nr")
-"""All but letters and digits; and what is left of an escaped line end."""
-_SHORTEST_CORE = 4
-_PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*")
-_BACKSLASH = re.compile(
-    rb"\\\\*(?:(u[0-9A-Fa-f]{4}(?:\\+u[0-9A-Fa-f]{4})*)|x([0-9A-Fa-f]{2})|([0-3][0-7]{2}))"  # as \u002b, \x2b, \053
-)
-_ENTITY = re.compile(rb"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8});")
+_LONGEST_ESCAPE = 4
+"""Bytes in which a file may write one byte of a needle: `%2F` takes three, lines of base64 a little more than one."""
 _LINE_OF_A_KEY = re.compile(r"[A-Za-z0-9+/=_-]{32,}")
 
 
@@ -42,12 +28,12 @@ class Needle:
     name: str
     """The variable."""
     text: bytes
-    is_value: bool = True
-    """Whether it is the value itself, so that its characters may be escaped; base64 is not."""
+    in_lines: bool = False
+    """Whether it may be cut into lines, as base64 is."""
 
 
 def needles_of(secrets: Mapping[str, str]) -> tuple[Needle, ...]:
-    """Return what to search for, each once, so that a search reads a file as few times as possible.
+    """Return what to search for, given the value of each variable; the longest first.
 
     >>> [needle.text for needle in needles_of({"KEY": "s3cr=t"})]
     [b'czNjcj10', b'MzY3I9d', b'zM2NyPX', b's3cr=t']
@@ -61,33 +47,14 @@ def needles_of(secrets: Mapping[str, str]) -> tuple[Needle, ...]:
 
 def _needles(name: str, value: str) -> Iterator[Needle]:
     raw = value.encode("utf-8", "surrogateescape")
-    yield Needle(name, raw)
-    yield Needle(name, raw.replace(b" ", b"+"))  # as in the query of a URL
-    yield from (Needle(name, text) for text in _other_lines(value))
-    if not value.isascii() or _only_exact(raw):  # of others, UTF-16 is the value again once it is squeezed
-        for encoding in ("utf-16-le", "utf-16-be"):
-            yield Needle(name, raw.decode("utf-8", "replace").encode(encoding), is_value=False)
-        yield Needle(name, json.dumps(value, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass"))
     for shift in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            yield Needle(name, _inside_base64(raw, shift, encode(bytes(shift) + raw)), is_value=False)
-
-
-def _other_lines(value: str) -> Iterator[bytes]:
-    r"""Yield how a value of several lines, or with `\n` in it, looks where these were changed or a program read them.
-
-    A private key is known by two of its lines; not by its first, which keys have in common.
-    """
-    lines = [line.strip() for line in value.replace("\\n", "\n").splitlines()]
-    if len(lines) < 2:
-        return
-    for joint in (" ", "n", ""):  # `n` is what squeezing leaves of `\n`
-        yield joint.join(lines).encode("utf-8", "surrogateescape")
-    of_key = [line for line in lines if _LINE_OF_A_KEY.fullmatch(line)]
-    of_key = of_key[1:] or of_key
-    if of_key:
-        yield of_key[len(of_key) // 2].encode()
-        yield of_key[-1].encode()
+            yield Needle(name, _inside_base64(raw, shift, encode(bytes(shift) + raw)), in_lines=True)
+    yield Needle(name, raw)
+    yield Needle(name, raw.replace(b" ", b"+"))  # what a URL's query is once its escapes are undone
+    for only_ascii in (True, False):
+        yield Needle(name, json.dumps(value, ensure_ascii=only_ascii)[1:-1].encode("utf-8", "surrogatepass"))
+    yield from (Needle(name, line.encode()) for line in _lines_of_a_key(value))
 
 
 def _inside_base64(raw: bytes, shift: int, encoded: bytes) -> bytes:
@@ -96,114 +63,34 @@ def _inside_base64(raw: bytes, shift: int, encoded: bytes) -> bytes:
     return encoded[first : 8 * (shift + len(raw)) // 6]
 
 
+def _lines_of_a_key(value: str) -> list[str]:
+    """Return two lines of a private key, by which it is found whatever became of its line ends.
+
+    Not its first line: keys of one kind have it in common.
+    """
+    lines = [line.strip() for line in value.replace("\\n", "\n").splitlines()]
+    lines = [line for line in lines if _LINE_OF_A_KEY.fullmatch(line)]
+    return [lines[len(lines) // 2], lines[-1]] if len(lines) > 1 else []
+
+
 def names_in(blocks: Iterable[bytes], needles: Sequence[Needle]) -> frozenset[str]:
-    """Return the variables whose value stands in a stream of bytes, however it is cut into blocks.
+    """Return the variables whose value occurs in a stream of bytes, however it is cut into blocks.
 
     >>> sorted(names_in([b"..hun", b"ter%32.."], needles_of({"PASSWORD": "hunter2"})))
     ['PASSWORD']
     """
-    search = _search_for(tuple(needles))
+    overlap = _LONGEST_ESCAPE * max((len(needle.text) for needle in needles), default=1)
     found: set[str] = set()
     tail = b""
     for block in blocks:
         text = tail + block
-        found |= search.names_in(text, found)
-        tail = text[-search.reach :]
+        plain = (text, unquote_to_bytes(text)) if b"%" in text else (text,)
+        joined = [view.translate(None, b"\r\n") for view in plain]
+        for needle in needles:
+            if needle.name not in found and any(needle.text in v for v in (joined if needle.in_lines else plain)):
+                found.add(needle.name)
+        tail = text[-overlap:]
     return frozenset(found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Needles made ready: letters and digits alone tell fast which secrets may be there, then these are looked at."""
-
-    cores: tuple[tuple[str, bytes, bool], ...]
-    """Of each needle: its variable, its letters and digits, and whether it is the value."""
-    uncertain: frozenset[str]
-    """Variables of which a needle has too few of them to tell."""
-    needles: Mapping[str, tuple[Needle, ...]]
-    reach: int
-    """Bytes of text that the longest spelling takes."""
-
-    def names_in(self, text: bytes, known: Iterable[str] = ()) -> set[str]:
-        found = set(known)
-        names = (self.uncertain | self._candidates(text)) - found
-        if names:
-            views = (text, *_unescaped(text))
-            found.update(name for name in names if any(_stands_in(needle, views) for needle in self.needles[name]))
-        return found
-
-    def _candidates(self, text: bytes) -> set[str]:
-        core = _core(text)
-        found = {name for name, needle, _ in self.cores if needle in core}
-        if (plain := _all_unescaped(text)) != text:
-            core = _core(plain)
-            found.update(name for name, needle, is_value in self.cores if is_value and needle in core)
-        return found
-
-
-@lru_cache(maxsize=16)
-def _search_for(needles: tuple[Needle, ...]) -> _Search:
-    cores = sorted({(n.name, _core(n.text), n.is_value) for n in needles})
-    least = [c for c in cores if not any(c[0] == o[0] and c[1] != o[1] and o[1] in c[1] for o in cores)]
-    uncertain = frozenset(name for name, core, _ in least if len(core) < _SHORTEST_CORE)
-    return _Search(
-        tuple(core for core in least if core[0] not in uncertain),
-        uncertain,
-        {name: tuple(n for n in needles if n.name == name) for name in {n.name for n in needles}},
-        _LONGEST_ESCAPE * max((len(needle.text) for needle in needles), default=1),
-    )
-
-
-def _stands_in(needle: Needle, views: Sequence[bytes]) -> bool:
-    if _only_exact(needle.text):
-        return any(needle.text in view for view in views)
-    dropped = _BETWEEN_CHARACTERS if needle.is_value else _BETWEEN_CHARACTERS + b" \t"
-    squeezed = needle.text.translate(None, dropped)
-    return any(squeezed in view.translate(None, dropped) for view in views)
-
-
-def _only_exact(text: bytes) -> bool:
-    """Say whether a table or a program may hold a text by chance, if only its lines are taken together."""
-    squeezed = text.translate(None, _BETWEEN_CHARACTERS)
-    return len(squeezed) < SHORTEST or squeezed.isdigit()
-
-
-def _core(text: bytes) -> bytes:
-    return text.translate(None, _NOT_IN_CORE)
-
-
-def _all_unescaped(text: bytes) -> bytes:
-    if b"\\" in text:
-        text = _BACKSLASH.sub(_of_backslash, text)
-    while b"%25" in text:  # a URL within a URL
-        text = text.replace(b"%25", b"%")
-    if b"%" in text:
-        text = _PERCENT.sub(_of_percent, text)
-    return _ENTITY.sub(_of_entity, text) if b"&" in text else text
-
-
-def _unescaped(text: bytes) -> Iterator[bytes]:
-    """Yield a text without escapes in place of characters, for each kind of escape alone."""
-    yield _BACKSLASH.sub(_of_backslash, text.replace(b"\\n", b"\n"))
-    yield (once := _PERCENT.sub(_of_percent, text))
-    yield _PERCENT.sub(_of_percent, once)
-    yield _ENTITY.sub(_of_entity, text)
-
-
-def _of_percent(found: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(found[0].translate(None, b"%").decode())
-
-
-def _of_entity(found: re.Match[bytes]) -> bytes:
-    return html.unescape(found[0].decode()).encode()
-
-
-def _of_backslash(found: re.Match[bytes]) -> bytes:
-    units, byte, octal = found.groups()
-    if units:
-        digits = units.translate(None, b"\\u").decode()
-        return bytes.fromhex(digits).decode("utf-16-be", "replace").encode()
-    return bytes([int(byte, 16) if byte else int(octal, 8)])
 
 
 _IDENTIFIERS = frozenset(
@@ -216,7 +103,7 @@ _IDENTIFIERS = frozenset(
 
 
 def redact(value: object, needles: Sequence[Needle]) -> object:
-    """Return a JSON document with every spelling of every secret replaced by its variable's name.
+    """Return a JSON document in which each spelling of a secret is replaced by the name of its variable.
 
     >>> redact({"message": "cannot log in with hunter2", "n": 1}, needles_of({"PASSWORD": "hunter2"}))
     {'message': 'cannot log in with [PASSWORD withheld]', 'n': 1}
@@ -231,35 +118,37 @@ def redact(value: object, needles: Sequence[Needle]) -> object:
 
 
 def redact_text(text: str, needles: Sequence[Needle]) -> str:
-    """Return a text without secrets: also without the rest of one in the middle of which the text was cut.
+    """Return a text without secrets, also without the rest of one at which the text was cut.
 
-    Of an escaped spelling the whole word goes, or the whole text where words do not hold it.
+    Where a value is URL-encoded the whole word is replaced, and the whole text where base64 takes several lines.
     """
     raw = text.encode("utf-8", "surrogatepass")
     for needle in needles:
-        if needle.text in raw:
-            raw = raw.replace(needle.text, _withheld(needle.name))
-        elif needle.is_value:
+        raw = raw.replace(needle.text, _withheld(needle.name))
+        if not needle.in_lines:
             raw = _without_rest(raw, needle)
-    search = _search_for(tuple(needles))
-    if search.names_in(raw):
-        raw = b"".join(_redact_word(word, search) for word in re.split(rb"(\s+)", raw))
-    return _redact_word(raw, search).decode("utf-8", "surrogatepass")
+    if names_in([raw], needles):
+        raw = b"".join(_redact_word(word, needles) for word in re.split(rb"(\s+)", raw))
+        raw = _redact_word(raw, needles)
+    return raw.decode("utf-8", "surrogatepass")
 
 
 def _without_rest(raw: bytes, needle: Needle) -> bytes:
+    """Replace the end of a value with which a text begins, and the beginning of one with which it ends."""
+    if len(raw) < _SHORTEST_REST:
+        return raw
     start = needle.text.find(raw[:_SHORTEST_REST])
-    if start > 0 and len(raw) >= _SHORTEST_REST and raw.startswith(needle.text[start:]):
+    if start > 0 and raw.startswith(needle.text[start:]):
         raw = _withheld(needle.name) + raw[len(needle.text) - start :]
-    last = raw.rstrip(b"'\"`)].")
-    end = needle.text.rfind(last[-_SHORTEST_REST:]) + _SHORTEST_REST
-    if end >= _SHORTEST_REST and len(last) >= _SHORTEST_REST and last.endswith(needle.text[:end]):
-        raw = last[:-end] + _withheld(needle.name) + raw[len(last) :]
+    whole = raw.rstrip(b"'\"`)].")
+    end = needle.text.rfind(whole[-_SHORTEST_REST:]) + _SHORTEST_REST
+    if len(whole) >= _SHORTEST_REST <= end and whole.endswith(needle.text[:end]):
+        raw = whole[:-end] + _withheld(needle.name) + raw[len(whole) :]
     return raw
 
 
-def _redact_word(word: bytes, search: _Search) -> bytes:
-    names = search.names_in(word)
+def _redact_word(word: bytes, needles: Sequence[Needle]) -> bytes:
+    names = names_in([word], needles)
     return b", ".join(_withheld(name) for name in sorted(names)) if names else word
 
 

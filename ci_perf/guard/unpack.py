@@ -1,10 +1,10 @@
-"""What a file holds at every depth: its bytes, and those of what is packed in it, in archives within archives too.
+"""The contents of a file at every depth: its bytes, and those of what is packed in it, in archives within archives too.
 
-What is damaged gives what can be had of it. What is packed so that nobody here can unpack it is an error: to a reader
-elsewhere it may hold anything.
+Of a damaged file everything is read that can be. What cannot be unpacked here is an error: elsewhere it may be.
 """
 
 import bz2
+import gzip
 import lzma
 import sqlite3
 import tarfile
@@ -28,10 +28,10 @@ _IN_MEMORY = 1 << 26
 _HEAD = 512
 _DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError)
 
-_UNPACKERS: dict[bytes, Callable[[], Any]] = {
-    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
-    b"BZh": bz2.BZ2Decompressor,
-    b"\xfd7zXZ\0": lzma.LZMADecompressor,
+_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
 }
 _CLOSED = {
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -39,8 +39,8 @@ _CLOSED = {
     b"7z\xbc\xaf\x27\x1c": "7-Zip",
     b"Rar!\x1a\x07": "RAR",
 }
-_NUMBERS = (b"INTEGER", b"INT", b"REAL")
 _ZIP = b"PK\x03\x04"
+_NUMBERS = (b"INTEGER", b"INT", b"REAL")
 
 
 class Unsearchable(ProfileError):
@@ -50,7 +50,7 @@ class Unsearchable(ProfileError):
 def contents(file: Path) -> Iterator[Iterator[bytes]]:
     """Yield each content of a file as blocks of bytes, to be read before the next is asked for; Unsearchable."""
     with file.open("rb") as stream:
-        yield from _Unpacking(file).layers(stream, 0)
+        yield from _Unpacking(file).contents(stream, 0)
         stream.seek(0)
         head = stream.read(100)
     if head.startswith(_SQLITE_MAGIC):
@@ -64,17 +64,17 @@ class _Unpacking:
         self.file = file
         self.left = _MOST_UNPACKED
 
-    def layers(self, stream: IO[bytes], depth: int) -> Iterator[Iterator[bytes]]:
-        """Yield what a file that can be read anywhere holds: itself, and what is packed in it."""
+    def contents(self, stream: IO[bytes], depth: int) -> Iterator[Iterator[bytes]]:
+        """Yield a file itself, and what is packed in it."""
         yield _blocks(stream)
         stream.seek(0)
         head = stream.read(_HEAD)
         if depth == _DEEPEST and _is_packed(head):
             raise self._error(f"is packed more than {_DEEPEST} times")
-        for blocks in _as_far_as_it_goes(self._packed(stream, head)):
-            yield from self._layers_of(_as_far_as_it_goes(self._counted(blocks)), depth + 1)
+        for blocks in _as_far_as_it_goes(self._members(stream, head)):
+            yield from self._contents_of_member(_as_far_as_it_goes(self._counted(blocks)), depth + 1)
 
-    def _layers_of(self, blocks: Iterator[bytes], depth: int) -> Iterator[Iterator[bytes]]:
+    def _contents_of_member(self, blocks: Iterator[bytes], depth: int) -> Iterator[Iterator[bytes]]:
         head = b""
         while len(head) < _HEAD and (block := next(blocks, None)) is not None:
             head += block
@@ -84,24 +84,24 @@ class _Unpacking:
         with SpooledTemporaryFile(_IN_MEMORY) as copy:
             copy.writelines(chain((head,), blocks))
             copy.seek(0)
-            yield from self.layers(copy, depth)
+            yield from self.contents(copy, depth)
 
-    def _packed(self, stream: IO[bytes], head: bytes) -> Iterator[Iterator[bytes]]:
+    def _members(self, stream: IO[bytes], head: bytes) -> Iterator[Iterator[bytes]]:
         for magic, name in _CLOSED.items():
             if head.startswith(magic):
                 raise self._error(f"is packed by {name}")
-        for magic, unpacker in _UNPACKERS.items():
+        for magic, opener in _OPENERS.items():
             if head.startswith(magic):
-                yield _decompressed(stream, unpacker)
-        if zipfile.is_zipfile(stream):  # one that begins with something else too, as a program that unpacks itself
+                stream.seek(0)
+                with opener(stream) as unpacked:
+                    yield iter(lambda: unpacked.read1(_BLOCK), b"")  # `read` has nothing of a file that was cut off
+        if zipfile.is_zipfile(stream):  # also one that begins with something else, as a program that unpacks itself
             yield from self._in_zip(stream)
         elif _is_tar(head):
             stream.seek(0)
             with tarfile.open(fileobj=stream, mode="r:") as archive:
-                for member in archive:
-                    content = archive.extractfile(member) if member.isfile() else None
-                    if content is not None and _is_packed(content.read(_HEAD)):  # others were searched as they lie here
-                        yield _blocks(content)
+                for content in filter(None, (archive.extractfile(member) for member in archive)):
+                    yield _blocks(content)
 
     def _in_zip(self, stream: IO[bytes]) -> Iterator[Iterator[bytes]]:
         with zipfile.ZipFile(stream) as archive:
@@ -125,11 +125,11 @@ class _Unpacking:
             yield block
 
     def _error(self, what: str) -> Unsearchable:
-        return Unsearchable(f"{self.file}: {what}", hint="unpack it, and search what it holds")
+        return Unsearchable(f"{self.file}: {what}", hint="unpack it, and search its contents")
 
 
 def _is_packed(head: bytes) -> bool:
-    return head.startswith((*_CLOSED, *_UNPACKERS, _ZIP)) or _is_tar(head)
+    return head.startswith((*_CLOSED, *_OPENERS, _ZIP)) or _is_tar(head)
 
 
 def _is_tar(head: bytes) -> bool:
@@ -137,7 +137,7 @@ def _is_tar(head: bytes) -> bool:
 
 
 def _as_far_as_it_goes(items: Iterator[Any]) -> Iterator[Any]:
-    """Yield until one cannot be read: what came before counts, and the rest was searched as it is."""
+    """Yield up to the first item that cannot be read: the bytes of the rest are searched as they are."""
     try:
         yield from items
     except Unsearchable:
@@ -152,22 +152,11 @@ def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
         yield block
 
 
-def _decompressed(stream: IO[bytes], new: Callable[[], Any]) -> Iterator[bytes]:
-    """Unpack as far as it goes: what was cut off shows what it has, unlike the modules that open such files."""
-    stream.seek(0)
-    unpacker, packed = new(), b""
-    while packed or not getattr(unpacker, "needs_input", True) or (packed := stream.read(_BLOCK)):
-        yield unpacker.decompress(packed, _BLOCK)
-        packed = getattr(unpacker, "unconsumed_tail", b"")
-        if unpacker.eof:  # another member may follow
-            packed = unpacker.unused_data or stream.read(_BLOCK)
-            unpacker = new()
-    if hasattr(unpacker, "flush"):
-        yield unpacker.flush()
-
-
 def _long_texts(file: Path, page: int) -> Iterator[bytes]:
-    """Yield the texts of a database that may lie over several pages, where its bytes hold them only in pieces."""
+    """Yield the texts of a database that may lie on several pages, so that its bytes hold them only in pieces.
+
+    A row that fits its page is in one piece, and no table here has more than 20 texts in a row.
+    """
     uri = f"{file.resolve().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(uri, uri=True)) as database:
         database.text_factory = bytes

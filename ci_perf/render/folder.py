@@ -6,30 +6,10 @@ from tabulate import tabulate
 
 from ci_perf.judge.report import Report
 from ci_perf.render import cells
+from ci_perf.values.artifact import FILES
 from ci_perf.values.escape import clean, prose
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.quantity import duration, percent
-
-FILES: Mapping[str, str] = {
-    "index.md": "this page",
-    "report.md": "**open this first**: verdicts, what changed and why",
-    "key_metrics.csv": "every number of the report, counters and timeline among them, in base units, for a spreadsheet",
-    "run.json": "everything that was measured; `ci-perf replay` makes the report from it anywhere",
-    "baseline.patch": "what `ci-perf baseline accept` would change, for `git apply`; from `ci-perf publish`",
-    "nsys_summary.txt": "the timeline in words: GPU kernels, and what the host cost",
-    "timeline.nsys-rep": "the timeline for Nsight Systems (`nsys-ui timeline.nsys-rep`)",
-    "timeline.sqlite": "the same as a database, without the environments that nsys records",
-    "traces/": "the same of programs, the last run of each case; `@base` is the base's, where both take turns",
-    "timeline.trace.json": "the timeline of torch's profiler; https://ui.perfetto.dev opens it",
-    "kernels.ncu-rep": "the counters for Nsight Compute (`ncu-ui kernels.ncu-rep`)",
-    "explain.ncu-rep": "ncu's full set of the cases that became slower or faster",
-    "counters/": "the counters of programs for Nsight Compute, a report for each case",
-    "smoke.txt": "how far each output was from its reference",
-    "env.txt": "devices and versions; no environment variable",
-    "benchmarks/": "the last file that each benchmark program wrote",
-    "logs/": "what kernels and profilers printed, by stage",
-}
-"""The names are a promise: scripts may rely on them. Files of a tool that did not run are not there."""
 
 
 def render_index(report: Report, sizes: Mapping[str, int]) -> str:

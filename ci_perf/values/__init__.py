@@ -21,6 +21,7 @@ report       findings and statistics, ready to be rendered
 
 Units are SI base units (seconds, bytes, hertz, watts); a percentage keeps `_pct` in its name, a trace's time `_ns`.
 
+artifact          the files of the artifact folder
 base_unit         units as people write them
 baseline          a baseline
 check_outcome     what random cases and compute-sanitizer found

@@ -1,17 +1,15 @@
-"""Secrets: recognised by their variables, found in every spelling, removed from exports, kept out of the folder."""
+"""Secrets: recognised by their variables, found in each spelling, removed from exports, kept out of the folder."""
 
 import base64
 import bz2
 import errno
 import functools
 import gzip
-import html
 import io
 import json
 import lzma
 import os
 import re
-import shlex
 import sqlite3
 import subprocess
 import sys
@@ -49,39 +47,48 @@ def lower_hex(text):
     return re.sub("%..", lambda found: found[0].lower(), text)
 
 
-@given(value=PRINTABLE, before=st.binary(max_size=5), after=st.binary(max_size=5))
-def test_a_value_is_found_in_every_spelling(value, before, after):
-    needles = needles_of({"KEY": value})
-    raw = before + value.encode() + after
-    spelled = (
-        raw,
-        quote(value, safe="").encode(),
-        quote(value).encode(),
-        quote_plus(value).encode(),
-        quote(value, safe="!'()*~").encode(),  # encodeURIComponent
-        lower_hex(quote(value, safe="")).encode(),
-        "".join(f"%{byte:02X}" for byte in value.encode()).encode(),
-        quote(quote(value, safe=""), safe="").encode(),
-        base64.b64encode(raw),
-        base64.urlsafe_b64encode(raw),
-        json.dumps({"a": value}).encode(),
-        json.dumps({"a": value}, ensure_ascii=False).encode(),
-        json.dumps({"a": value}).replace("/", "\\/").replace("+", "\\u002b").encode(),
-        html.escape(value).encode(),
-        value.encode("utf-16-le"),
-        value.encode("utf-16-be"),
-        value.encode("utf-16"),
-    )
+SPELLINGS = {
+    "plain": str,
+    "URL-encoded, as a path": quote,
+    "URL-encoded, all but letters and digits": lambda value: quote(value, safe=""),
+    "URL-encoded, as JavaScript does": lambda value: quote(value, safe="!'()*~"),
+    "URL-encoded, as Go does": lambda value: quote(value, safe="$&+,/:;=@"),
+    "URL-encoded, in lower case": lambda value: lower_hex(quote(value, safe="")),
+    "URL-encoded, each byte": lambda value: "".join(f"%{byte:02X}" for byte in value.encode()),
+    "as a URL's query": quote_plus,
+    "JSON": json.dumps,
+    "JSON with all of Unicode": lambda value: json.dumps(value, ensure_ascii=False),
+}
 
-    assert [names_in([text], needles) for text in spelled] == [frozenset({"KEY"})] * len(spelled)
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@given(value=PRINTABLE | st.sampled_from(["000%00", "a%2525b", "100%25sure", "it's me & you"]))
+def test_a_value_is_found_in_every_spelling(spelling, value):
+    spelled = SPELLINGS[spelling](value)
+    needles = needles_of({"KEY": value})
+    redacted = redact(f"no login: {spelled} !", needles)
+
+    assert names_in([f"..{spelled}..".encode()], needles) == {"KEY"}
+    assert "[KEY withheld]" in redacted
+    assert names_in([redacted.encode()], needles) == frozenset()
+
+
+@given(value=PRINTABLE, before=st.binary(max_size=5), after=st.binary(max_size=5))
+def test_a_value_is_found_in_base64_whatever_stands_before_and_after_it(value, before, after):
+    raw = before + value.encode() + after
+
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        assert names_in([encode(raw)], needles_of({"KEY": value})) == {"KEY"}
 
 
 @given(value=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=20), before=st.binary(max_size=90))
 def test_a_value_is_found_where_base64_is_cut_into_lines(value, before):
     wrapped = base64.encodebytes(before + value.encode() + b"\n" * 9)
+    needles = needles_of({"KEY": value})
 
-    assert names_in([wrapped], needles_of({"KEY": value})) == {"KEY"}
-    assert names_in([wrapped.replace(b"\n", b"\r\n")], needles_of({"KEY": value})) == {"KEY"}
+    assert names_in([wrapped], needles) == {"KEY"}
+    assert names_in([wrapped.replace(b"\n", b"\r\n")], needles) == {"KEY"}
+    assert names_in([redact(wrapped.decode(), needles).encode()], needles) == frozenset()
 
 
 PEM = (
@@ -89,36 +96,6 @@ PEM = (
     + "\n".join(letter * 30 + "+/9x" for letter in "ABCDE")
     + "\n-----END PRIVATE KEY-----"
 )
-
-
-@pytest.mark.parametrize(
-    "spelled",
-    [
-        json.dumps({"log": json.dumps({"key": SECRET})}),
-        "hunter2/\\x22x\\x22+y\\u0026z=",
-        "hunter2/\\042x\\042+y&z=",
-        shlex.quote(SECRET.replace("y", "'")).replace("'\"'\"'", "y"),
-        "hunter2&#x2f;&#34;x&quot;&#43;y&amp;z&#61;",
-        'hunter2/\\"x\\"+y\\&z=',
-        json.dumps(base64.encodebytes(b"-" * 50 + SECRET.encode() + b"-" * 50).decode()),
-    ],
-)
-def test_a_value_is_found_as_other_programs_escape_it(spelled):
-    assert names_in([spelled.encode()], NEEDLES) == {"PASSWORD"}
-    assert "[PASSWORD withheld]" in redact(f"no login: {spelled} !", NEEDLES)
-    assert names_in([redact(f"no login: {spelled} !", NEEDLES).encode()], NEEDLES) == frozenset()
-
-
-def test_a_quote_inside_a_value_is_found_as_shells_and_tables_write_it():
-    needles = needles_of({"KEY": 'it\'s "me" & you'})
-
-    for spelled in (
-        shlex.quote('it\'s "me" & you'),
-        "it''s \"me\" & you",
-        'it\'s ""me"" & you',
-        "it's+%22me%22+%26+you",
-    ):
-        assert names_in([spelled.encode()], needles) == {"KEY"}
 
 
 @pytest.mark.parametrize("joint", ["\n", "\r\n", "\n  ", "\\n", "\\\\n", " ", "", "%0A", "\n2026-01-01 log: "])
@@ -165,7 +142,7 @@ def test_a_value_is_found_wherever_blocks_are_cut(cut):
 
     assert names_in([text[:cut], text[cut:]], NEEDLES) == {"PASSWORD"}
     assert names_in((bytes([byte]) for byte in text), NEEDLES) == {"PASSWORD"}
-    assert names_in((bytes([byte]) for byte in quote(quote(SECRET)).encode()), NEEDLES) == {"PASSWORD"}
+    assert names_in((bytes([byte]) for byte in quote(SECRET).encode()), NEEDLES) == {"PASSWORD"}
 
 
 def test_secrets_go_by_many_names_and_the_folder_of_a_shell_by_none():
@@ -412,7 +389,15 @@ def test_a_file_that_cannot_be_read_and_one_with_a_long_name_are_withheld_too(gu
     assert [path for path in guard.folder.rglob("*") if path.is_file()] == []
 
 
-def test_a_clean_file_gets_in_and_the_folder_outside_goes(guard):
+def test_only_a_file_that_ci_perf_writes_is_admitted(guard):
+    (guard.outside / "notes.txt").write_text("clean")
+    (note,) = guard.admit(guard.outside / "notes.txt")
+
+    assert note.message.startswith("notes.txt was withheld: ci-perf writes no file of this name;")
+    assert list(guard.folder.rglob("*.txt")) == []
+
+
+def test_a_clean_file_is_admitted_and_the_empty_folder_outside_removed(guard):
     (guard.outside / "timeline.sqlite").write_text("clean")
 
     assert guard.admit(guard.outside / "timeline.sqlite") == ()

@@ -22,6 +22,7 @@ from ruamel.yaml import YAML
 
 from ci_perf import __version__, store
 from ci_perf.judge.report import build_report
+from ci_perf.values.artifact import FILES
 from ci_perf.values.codec import dump_run
 from ci_perf.values.comment import State, marker, read_marker
 from ci_perf.values.settings import BY_NAME, variable
@@ -100,7 +101,7 @@ SCRIPT = (ROOT / "scripts/action").read_text(encoding="utf-8")
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 
 
-FILES = [
+YAML_FILES = [
     "action.yml",
     ".github/actions/publish/action.yml",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / ".github/workflows").glob("*.yml")),
@@ -342,7 +343,7 @@ def test_each_output_is_in_the_readme_and_has_a_writer(name):
 
 
 def test_every_variable_of_the_yaml_is_a_setting_or_read_by_the_script():
-    for path in FILES:
+    for path in YAML_FILES:
         for step in steps_of(loaded(path)):
             for key in step.get("env", {}):
                 if key.startswith("CI_PERF_"):
@@ -385,7 +386,7 @@ def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(t
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("path", YAML_FILES)
 def test_yaml_installs_and_calls_and_does_not_think(path):
     for step in steps_of(loaded(path)):
         if "run" in step:
@@ -393,6 +394,15 @@ def test_yaml_installs_and_calls_and_does_not_think(path):
             assert "${{" not in step["run"], step
         if "uses" in step and not step["uses"].startswith("./"):
             assert re.search(r"@[0-9a-f]{40}$", step["uses"]), step
+
+
+@pytest.mark.parametrize("path", ["action.yml", CALLED])
+def test_of_the_artifact_folder_only_listed_files_are_uploaded(path):
+    uploaded = {step["with"]["path"] for step in steps_of(loaded(path)) if step.get("uses", "").startswith(UPLOAD)}
+
+    folder = {path for path in uploaded if "steps.prepare" in path}
+    assert folder == {"${{ steps.prepare.outputs.files }}", "${{ steps.prepare.outputs.folder }}/run.json"}
+    assert uploaded - folder <= {"${{ runner.temp }}/plan.json"}
 
 
 def test_the_step_that_measures_gets_no_token():
@@ -417,7 +427,8 @@ def script(tmp_path, step, **environ):
         text=True,
         check=False,
     )
-    return ran, dict(line.split("=", 1) for line in out.read_text().splitlines())
+    set_ = re.findall(r"^(\w+)(?:=(.*)|<<END\n((?:.*\n)*?)END)$", out.read_text(), re.MULTILINE)
+    return ran, {name: value or lines for name, value, lines in set_}
 
 
 def install(runner_temp, program):
@@ -543,7 +554,8 @@ def test_uv_installs_where_there_is_one_and_pip_elsewhere(tmp_path, on_path, fro
 
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "log").read_text().splitlines() == calls
-    assert set(outputs) == {"folder", "artifact"}
+    assert outputs["artifact"] == "ci-perf-run-1"
+    assert outputs["files"].splitlines() == [f"{outputs['folder']}/{name}" for name in FILES]
     venv = tmp_path / "ci-perf-venv"
     assert "click >= " in (venv / "requirements.txt").read_text()
     assert (venv / "bin/ci-perf.pth").read_text() == f"{ROOT}\n"

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 import ci_perf
-from ci_perf.render.folder import FILES
+from ci_perf.values.artifact import FILES
 from ci_perf.values.timeline_metrics import TIMELINE
 
 ROOT = Path(__file__).parents[2]

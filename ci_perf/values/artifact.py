@@ -1,0 +1,39 @@
+"""The files of the artifact folder: the one list by which they are described, cleared, admitted and uploaded."""
+
+from collections.abc import Mapping
+
+FILES: Mapping[str, str] = {
+    "index.md": "this page",
+    "report.md": "**open this first**: verdicts, what changed and why",
+    "key_metrics.csv": "every number of the report, counters and timeline among them, in base units, for a spreadsheet",
+    "run.json": "everything that was measured; `ci-perf replay` makes the report from it anywhere",
+    "baseline.patch": "what `ci-perf baseline accept` would change, for `git apply`; from `ci-perf publish`",
+    "nsys_summary.txt": "the timeline in words: GPU kernels, and what the host cost",
+    "timeline.nsys-rep": "the timeline for Nsight Systems (`nsys-ui timeline.nsys-rep`)",
+    "timeline.sqlite": "the same as a database, without the environments that nsys records",
+    "traces/": "the same of programs, the last run of each case; `@base` is the base's, where both take turns",
+    "timeline.trace.json": "the timeline of torch's profiler; https://ui.perfetto.dev opens it",
+    "kernels.ncu-rep": "the counters for Nsight Compute (`ncu-ui kernels.ncu-rep`)",
+    "explain.ncu-rep": "ncu's full set of the cases that became slower or faster",
+    "counters/": "the counters of programs for Nsight Compute, a report for each case",
+    "smoke.txt": "how far each output was from its reference",
+    "env.txt": "devices and versions; no environment variable",
+    "benchmarks/": "the last file that each benchmark program wrote",
+    "logs/": "what kernels and profilers printed, by stage",
+}
+"""What each file is, and each folder of files. The names are a promise: scripts may rely on them. Files of a tool that
+did not run are not there."""
+
+
+def is_listed(name: str) -> bool:
+    """Say whether a file, by its path in the artifact folder, is one that ci-perf writes.
+
+    >>> is_listed("logs/nsys.log"), is_listed("nsys.log")
+    (True, False)
+    """
+    return any(name == listed or (listed.endswith("/") and name.startswith(listed)) for listed in FILES)
+
+
+def listed_paths(folder: str) -> tuple[str, ...]:
+    """Return where the listed files and folders of an artifact folder are, for an upload of these alone."""
+    return tuple(f"{folder}/{listed}" for listed in FILES)
