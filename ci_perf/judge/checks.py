@@ -12,6 +12,7 @@ from ci_perf.values.job import Job
 from ci_perf.values.kernel import Params
 from ci_perf.values.quantity import counted
 from ci_perf.values.run import Note, Run
+from ci_perf.values.sessions import MEMORY_ERRORS
 from ci_perf.values.verdict import Verdict
 
 UNCHECKED = "sanitizer-not-checked"
@@ -21,16 +22,29 @@ _MOST_SHOWN = 3
 
 
 def judge_checks(run: Run) -> Iterator[Finding]:
-    """Yield a finding for each random case that failed, and each case under a tool that failed or was not checked."""
+    """Yield a finding for each random case that failed, and each case under a tool that failed or was not checked.
+
+    Nothing that passed counts where the GPU's memory had errors meanwhile: then it has a finding, too.
+    """
     devices = {device.kind: device for device in run.devices}
     for fuzzed in run.fuzzed:
-        for failed in fuzzed.failures:
-            yield _fuzz_finding(fuzzed, failed, devices[fuzzed.device])
+        device = devices[fuzzed.device]
+        yield from (_fuzz_finding(fuzzed, failed, device) for failed in fuzzed.failures)
+        if fuzzed.cases > len(fuzzed.failures) and (broken := _memory_errors(run, fuzzed.device)):
+            yield Finding(fuzzed.kernel, "*", device.slug, Verdict.INCONCLUSIVE, MEMORY_ERRORS, broken)
     for found in run.sanitized:
-        if sentence := _sanitizer_sentence(found):
-            code = UNCHECKED if found.problem else f"sanitizer-{found.tool}"
-            verdict = Verdict.INCONCLUSIVE if found.problem else Verdict.FAILED
+        sentence = _sanitizer_sentence(found)
+        code = UNCHECKED if found.problem else f"sanitizer-{found.tool}"
+        verdict = Verdict.INCONCLUSIVE if found.problem or not sentence else Verdict.FAILED
+        if verdict is not Verdict.FAILED and (broken := _memory_errors(run, found.device)):
+            code, sentence = MEMORY_ERRORS, broken
+        if sentence:
             yield Finding(found.kernel, found.case, devices[found.device].slug, verdict, code, sentence)
+
+
+def _memory_errors(run: Run, device: str) -> str:
+    """Return why nothing that passed on a device can be trusted; empty where it can."""
+    return next((note.message for note in run.notes if note.code == MEMORY_ERRORS and device == "cuda"), "")
 
 
 def _fuzz_finding(fuzzed: Fuzzed, failed: FuzzFailure, device: Device) -> Finding:
@@ -86,13 +100,15 @@ def summary_of_checks(run: Run) -> list[str]:
     ['20 random cases passed (seed 7), 2 of them refused']
     """
     words = []
-    if run.fuzzed:
-        passed = sum(fuzzed.cases - len(fuzzed.failures) for fuzzed in run.fuzzed)
-        seeds = ", ".join(str(seed) for seed in dict.fromkeys(fuzzed.seed for fuzzed in run.fuzzed))
-        refused = sum(fuzzed.refused for fuzzed in run.fuzzed)
+    trusted = [fuzzed for fuzzed in run.fuzzed if not _memory_errors(run, fuzzed.device)]
+    if trusted:
+        passed = sum(fuzzed.cases - len(fuzzed.failures) for fuzzed in trusted)
+        seeds = ", ".join(str(seed) for seed in dict.fromkeys(fuzzed.seed for fuzzed in trusted))
+        refused = sum(fuzzed.refused for fuzzed in trusted)
         which = f", {refused} of them refused" if refused else ""
         words.append(f"{counted(passed, 'random case')} passed (seed {seeds}){which}")
-    clean = Counter(found.tool for found in run.sanitized if not _sanitizer_sentence(found))
+    checked = [found for found in run.sanitized if not _memory_errors(run, found.device)]
+    clean = Counter(found.tool for found in checked if not _sanitizer_sentence(found))
     words += [f"{tool}: {counted(count, 'case')} clean" for tool, count in clean.items()]
     return words
 
