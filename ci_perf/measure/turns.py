@@ -100,26 +100,14 @@ class TurnTaking:
             return alone
         return found
 
-    def _resident_pair(self, job: Job, number: int, *, fresh: bool, timer: str = "") -> Pair | SideFailure:
-        """Make both sides alike and let them take turns; where one cannot be captured, CUPTI times both."""
-        timeout_s = self._conditions.timeout_of(job)
-        same = {} if fresh else {"same": True}
-        wishes = {
-            "op": "ready",
-            "placements": ROUNDS,
-            "least_s": SAMPLE_S[job.device],
-            "identify": self._identify,
-            **same,
-        }
-        requests = [
-            side.request(job, **wishes, planted=planted)
-            for side, planted in zip(self._sides, (None, self._conditions.planted), strict=True)
-        ]
-        ready = self._both(requests, number, timeout_s)
+    def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SideFailure:
+        """Make both sides alike and let them take turns."""
+        ready = self._make_ready(job, number, fresh=fresh)
+        if not isinstance(ready, SideFailure) and _mixed_methods(ready):
+            fresh = True
+            ready = self._make_ready(job, number, fresh=fresh, timer="cupti")  # one side cannot be captured
         if isinstance(ready, SideFailure):
             return ready
-        if _mixed_methods(ready) and not timer:
-            return self._resident_pair(job, number, fresh=True, timer="cupti")
         mixed = _mixed_methods(ready) or _same_code(self._sides, ready)
         if mixed:
             return SideFailure("base", mixed)
@@ -128,6 +116,7 @@ class TurnTaking:
             "launches": -(-max(answer["launches"] for answer in ready) // step) * step,
             "placements": min(answer["placements"] for answer in ready),
         }
+        timeout_s = self._conditions.timeout_of(job)
         alike = self._both([{"op": "alike", "same": True, **shape}] * 2, number, timeout_s)
         if isinstance(alike, SideFailure):
             return alike
@@ -138,6 +127,20 @@ class TurnTaking:
             return rounds
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
         return _pair(rounds, facts, shape, watch)
+
+    def _make_ready(self, job: Job, number: int, *, fresh: bool, **more: str) -> list[dict[str, Any]] | SideFailure:
+        """Let both sides make the inputs of a case and choose a timer; `more` goes into both requests."""
+        wishes = {
+            "op": "ready",
+            "placements": ROUNDS,
+            "least_s": SAMPLE_S[job.device],
+            "identify": self._identify,
+            **({} if fresh else {"same": True}),
+            **more,
+        }
+        plans = (None, self._conditions.planted)
+        requests = [side.request(job, **wishes, planted=plan) for side, plan in zip(self._sides, plans, strict=True)]
+        return self._both(requests, number, self._conditions.timeout_of(job))
 
     def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
         """Time the sides one after the other, each alone on the device, which does not take both together."""

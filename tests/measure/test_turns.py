@@ -137,6 +137,45 @@ def test_sides_that_the_device_does_not_take_together_alternate_and_the_next_pai
     assert [side for side, op in told if op == "time"] == ["head", "base"]
 
 
+class Uncapturable:
+    """A worker on a GPU; where `captured` is False, no graph of its kernel can be captured."""
+
+    def __init__(self, *, captured):
+        self.captured, self.asked = captured, []
+
+    def send(self, request):
+        self.asked.append(request)
+
+    def receive(self, timeout_s):
+        del timeout_s
+        request = self.asked[-1]
+        if request["op"] == "turn":
+            return {"seconds": [1e-5], "window": [0.0, 0.0]}
+        if request["op"] == "alike":
+            return {}
+        graph = self.captured and request.get("timer") != "cupti"
+        facts = {"launches": 100, "step": 1, "placements": 1, "pid": 7, "code": None, "inputs": None, "shapes": ""}
+        return {**facts, "planted": 0.0, "files": [], "installed": {}, "method": "cuda-graph" if graph else "cupti"}
+
+    def ask(self, request, timeout_s):
+        self.send(request)
+        return self.receive(timeout_s)
+
+    def rest(self):
+        pass
+
+
+def test_where_one_side_cannot_be_captured_cupti_times_both(monkeypatch, tmp_path):
+    monkeypatch.setattr(turns, "WARM_UP_S", {"cuda": 0.0})
+    spec = a_spec("sdpa")
+    sides = [Side(name, tmp_path, {"sdpa": spec}, Uncapturable(captured=name == "base")) for name in ("base", "head")]
+    job = select_jobs((spec,), [], ["cuda"])[0]
+    ((_, pair),) = TurnTaking(tuple(sides), Conditions("python3", tmp_path, {}, 30, 60.0)).pairs([job], 0)
+
+    assert pair.method == "cupti"
+    assert [request.get("timer") for request in sides[0].worker.asked if request["op"] == "ready"] == [None, "cupti"]
+
+
 @pytest.mark.parametrize("source", [FAST, ALONE.replace("{error}", "MemoryError")], ids=["resident", "alternating"])
 def test_a_pair_knows_who_was_idle_on_the_gpu_and_worked_meanwhile(table, monkeypatch, source):
     asked = []
