@@ -43,10 +43,14 @@ def code_of(error: BaseException) -> str:
     return "device-taken" if _DEVICE_TAKEN.search(str(error)) else "raised"
 
 
-def load_entry(path: str, cache: dict[str, Any] = {}) -> Any:  # noqa: B006 # one module for each file
+_ENTRIES: dict[str, Any] = {}
+"""The modules of the kernel.py files that were imported, by path."""
+
+
+def load_entry(path: str) -> Any:
     """Import a kernel.py once; its folder is importable while it loads."""
-    if path not in cache:
-        spec = importlib.util.spec_from_file_location(f"ci_perf_entry_{len(cache)}", path)
+    if path not in _ENTRIES:
+        spec = importlib.util.spec_from_file_location(f"ci_perf_entry_{len(_ENTRIES)}", path)
         sys.path.insert(0, os.path.dirname(path))
         try:
             module = run_module(spec)
@@ -55,8 +59,8 @@ def load_entry(path: str, cache: dict[str, Any] = {}) -> Any:  # noqa: B006 # on
         for name in ("make_inputs", "reference"):
             if not callable(getattr(module, name, None)):
                 raise Wrong("raised", f"{os.path.basename(path)} defines no function `{name}`")
-        cache[path] = module
-    return cache[path]
+        _ENTRIES[path] = module
+    return _ENTRIES[path]
 
 
 def run_module(spec: Any) -> Any:
