@@ -485,7 +485,8 @@ def test_bench_ncu_times_the_program_alone_then_the_default_then_all_counters(tm
 
     assert done.stdout.startswith("12 cases, 2 launches each; ncu 2025.3.1")
     assert (alone["launches"], default["launches"], full["launches"], full["passes"]) == (0, 10, 10, 10)
-    assert full["seconds"] > max(alone["seconds"], default["seconds"])
+    assert min(alone["seconds"], default["seconds"]) > 0
+    assert full["seconds"] >= 0.3
 
     (tmp_path / "ncu").write_text(BENCHED_NCU.replace('"$@" &&', '"$@"; exit 9;'))
     without = bench()
