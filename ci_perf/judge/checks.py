@@ -72,7 +72,7 @@ def _sanitizer_sentence(found: Sanitized) -> str:
     if not found.errors and not found.defects:
         return f"{found.tool}: {found.failure.message}" if found.failure else ""
     shown = [defect_line(defect) for defect in found.defects[:_MOST_SHOWN]]
-    more = [f"{len(found.defects) - _MOST_SHOWN} other places"] if len(found.defects) > _MOST_SHOWN else []
+    more = [counted(len(found.defects) - _MOST_SHOWN, "other place")] if len(found.defects) > _MOST_SHOWN else []
     count = counted(found.errors, "error")
     return f"{found.tool}: {count}: {'; '.join([*shown, *more]) or 'none of them was printed'}"
 

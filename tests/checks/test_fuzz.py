@@ -176,6 +176,23 @@ def test_the_search_for_a_smaller_case_is_bounded_and_a_hang_is_not_repeated():
     assert len(hangs.asked) == 12
 
 
+class FailsOtherwiseBelow(WrongFrom):
+    """Verifies; every case fails, and below a size in another way."""
+
+    def verify(self, jobs):
+        for job in jobs:
+            self.asked.append(job.params["n"])
+            yield job, Failure("verify", "wrong-output" if job.params["n"] >= self.size else "raised", "far off")
+
+
+def test_a_smaller_case_that_fails_with_another_code_is_not_taken():
+    (of,) = fuzzed(FailsOtherwiseBelow(100)).fuzzed
+    smallest = {failure.failure.code: failure.smallest for failure in of.failures if failure.params["n"] > 200}
+
+    assert {failure.failure.code for failure in of.failures} == {"wrong-output", "raised"}
+    assert smallest["wrong-output"]["n"] >= 100
+
+
 def test_patterns_choose_kernels_or_name_one_case():
     specs = [ranged(n=FuzzRange(min=1, max=9)), a_spec("other")]
     ids = [job.id for job in fuzz_jobs(specs, ["k"], ["cpu"], seed=1, count=2)]
