@@ -1,4 +1,4 @@
-"""`ci-perf doctor`: what this machine lacks, and what mends each thing."""
+"""`ci-perf doctor`: what this machine lacks, and how to fix it."""
 
 import json
 import os
@@ -12,15 +12,15 @@ from rich.text import Text
 
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.doctor.diagnosis import diagnose
-from ci_perf.doctor.facts import Check, CheckState
+from ci_perf.doctor.facts import Diagnosis, DiagnosisState
 from ci_perf.doctor.machine import gather_facts
 from ci_perf.values.errors import EXIT_ENVIRONMENT
 
 _STYLE = {
-    CheckState.OK: "green",
-    CheckState.WARN: "yellow",
-    CheckState.MISSING: "yellow",
-    CheckState.BROKEN: "bold red",
+    DiagnosisState.OK: "green",
+    DiagnosisState.WARN: "yellow",
+    DiagnosisState.MISSING: "yellow",
+    DiagnosisState.BROKEN: "bold red",
 }
 
 
@@ -29,28 +29,28 @@ _STYLE = {
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 @click.pass_context
 def doctor(ctx: click.Context, /, as_json: bool, **flags: object) -> None:
-    """Look at Python, torch, GPU, driver, CUDA, nsys, ncu and counter permission; say what mends each problem.
+    """Diagnose Python, torch, GPU, driver, CUDA, nsys, ncu and counter permission; print a fix for each problem.
 
-    Exit status 3 where something is broken; what is only missing is left out of a run, which says so.
+    Exit status 3 if something is broken. What is only missing is skipped by a run, and the report says so.
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)
-    checks = diagnose(gather_facts(os.environ, python=settings["python"] or None, folder=root))
+    diagnoses = diagnose(gather_facts(os.environ, python=settings["python"] or None, folder=root))
     if as_json:
-        click.echo(json.dumps([asdict(check) for check in checks], indent=2))
+        click.echo(json.dumps([asdict(diagnosis) for diagnosis in diagnoses], indent=2))
     else:
-        Console(highlight=False).print(_table(checks))
-    ctx.exit(EXIT_ENVIRONMENT if any(check.state is CheckState.BROKEN for check in checks) else 0)
+        Console(highlight=False).print(_table(diagnoses))
+    ctx.exit(EXIT_ENVIRONMENT if any(diagnosis.state is DiagnosisState.BROKEN for diagnosis in diagnoses) else 0)
 
 
-def _table(checks: tuple[Check, ...]) -> Table:
+def _table(diagnoses: tuple[Diagnosis, ...]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for check in checks:
-        words = Text(check.sentence)
-        if check.fix:
-            words.append(f"\nfix: {check.fix}", style="bold")
-        table.add_row(Text(str(check.state), style=_STYLE[check.state]), check.name, words)
+    for diagnosis in diagnoses:
+        words = Text(diagnosis.sentence)
+        if diagnosis.fix:
+            words.append(f"\nfix: {diagnosis.fix}", style="bold")
+        table.add_row(Text(str(diagnosis.state), style=_STYLE[diagnosis.state]), diagnosis.name, words)
     return table

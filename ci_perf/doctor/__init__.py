@@ -1,10 +1,10 @@
-"""What a machine lacks before it can measure, as pure functions: facts in, checks out.
+"""Finds what a machine lacks for measuring. The diagnosis is pure: facts in, diagnoses out.
 
-diagnosis  all checks of a machine
-facts      what was found, and what is said of it
-hardware   the driver and its GPUs
-machine    the facts that `doctor` judges; the CPU as a device
-software   the Python of the kernels
+diagnosis  the diagnoses of a machine
+facts      the facts about a machine, and the type of a diagnosis
+hardware   driver and GPUs
+machine    gathers the facts from this machine
+software   the Python of the kernels, torch and cuda-core
 tools      NVIDIA's tools, and the permission to read counters
-versions   which versions belong together
+versions   which versions of CUDA, torch and NVIDIA's tools work together
 """

@@ -1,4 +1,4 @@
-"""What was found on a machine, and what is said of it."""
+"""The facts about a machine, and the type of a diagnosis."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,31 +7,51 @@ from ci_perf.values.device import Device
 from ci_perf.values.tool import Python, Tool
 
 
-class CheckState(StrEnum):
-    """How bad it is."""
+class DiagnosisState(StrEnum):
+    """The severity of a diagnosis."""
 
     OK = "OK"
     WARN = "WARN"
-    """Measuring works, but the numbers or a part of the report suffer."""
+    """Measuring works, but times are less precise or a part of the report is missing."""
     MISSING = "MISSING"
-    """Not there; what needs it is left out."""
+    """Not installed; a run skips what needs it."""
     BROKEN = "BROKEN"
-    """There, and does not work."""
+    """Installed, but does not work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at, in one sentence; `fix` is empty where nothing is wrong."""
+class Diagnosis:
+    """The state of one part of the machine, in one sentence; `fix` is empty if nothing is wrong."""
 
     name: str
-    state: CheckState
+    state: DiagnosisState
     sentence: str
     fix: str = ""
 
 
+def ok(name: str, sentence: str) -> Diagnosis:
+    """Return a diagnosis without a problem."""
+    return Diagnosis(name, DiagnosisState.OK, sentence)
+
+
+def warn(name: str, sentence: str, fix: str) -> Diagnosis:
+    """Return a problem that does not prevent measuring."""
+    return Diagnosis(name, DiagnosisState.WARN, sentence, fix)
+
+
+def missing(name: str, sentence: str, fix: str) -> Diagnosis:
+    """Return a part that is not installed."""
+    return Diagnosis(name, DiagnosisState.MISSING, sentence, fix)
+
+
+def broken(name: str, sentence: str, fix: str) -> Diagnosis:
+    """Return a part that is installed but does not work."""
+    return Diagnosis(name, DiagnosisState.BROKEN, sentence, fix)
+
+
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """One GPU as it was found; None is not known."""
+    """One GPU; None means not known."""
 
     index: int
     device: Device
@@ -40,22 +60,22 @@ class GpuFacts:
     repair_pending: bool | None = None
     throttle_reasons: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
-    """Other programs on it: `python (pid 123)`."""
+    """Other programs that use it, such as `python (pid 123)`."""
     memory_used_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that the diagnosis rests on; None is not installed or not known."""
+    """The facts about a machine; None means not installed or not known."""
 
     python: str
-    """The version that runs ci-perf itself."""
+    """The version of the Python that runs ci-perf."""
     interpreter: Python | None = None
     interpreter_problem: str = ""
     interpreter_hint: str = ""
     torch: str | None = None
     torch_cuda: str | None = None
-    """The CUDA that torch was built with; None: torch was built without."""
+    """The CUDA version that torch was built with; None if it was built without CUDA."""
     cuda_core: str | None = None
     driver: str | None = None
     driver_cuda: str | None = None
@@ -64,17 +84,16 @@ class Facts:
     nsys: tuple[Tool, ...] = ()
     ncu: tuple[Tool, ...] = ()
     sanitizer: tuple[Tool, ...] = ()
-    """Every compute-sanitizer."""
     counters_admin_only: bool | None = None
-    """RmProfilingAdminOnly of the driver."""
+    """The driver parameter RmProfilingAdminOnly."""
     cap_sys_admin: bool = False
     cap_perfmon: bool = False
     dcgm: str | None = None
-    """The DCGM program that runs here."""
+    """The DCGM program that is running."""
     container: bool = False
     wsl: bool = False
     disk_folder: str = "."
     disk_free_bytes: int | None = None
     git: str | None = None
     kernels: int = 0
-    """How many `kernel.toml` there are."""
+    """The number of `kernel.toml` files."""

@@ -1,110 +1,92 @@
-"""The driver and its GPUs."""
+"""Diagnoses of the driver and its GPUs."""
 
 from collections.abc import Iterator
 
-from ci_perf.doctor.facts import Check, CheckState, Facts, GpuFacts
+from ci_perf.doctor.facts import Diagnosis, Facts, GpuFacts, broken, missing, ok, warn
 
-_DRIVER_TROUBLE = (
-    (
-        "mismatch",
-        "the driver was updated while its old kernel module still runs: NVML and the module do not match",
-        "sudo reboot",
-    ),
+_DRIVER_PROBLEMS = (
+    ("mismatch", "the driver was updated, but its old kernel module is still loaded: versions differ", "sudo reboot"),
     ("not loaded", "the driver is installed, but its kernel module is not loaded", "sudo modprobe nvidia"),
 )
-"""What NVML says, what it means, and what to do."""
+"""Part of NVML's error message, what it means, and the fix."""
 _GIB = 1024**3
-_STRANGERS_MEMORY_BYTES = _GIB // 2
-_SLOWED_BY_HARDWARE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
+_HIDDEN_PROGRAM_BYTES = _GIB // 2
+_HARDWARE_SLOWDOWNS = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake")
 
 
-def driver(facts: Facts) -> Iterator[Check]:
-    """Judge the driver, or say why no GPU is seen."""
+def driver(facts: Facts) -> Iterator[Diagnosis]:
+    """Diagnose the driver; without a GPU, say why none is visible."""
     if facts.gpus:
         supports = f", supports CUDA {facts.driver_cuda}" if facts.driver_cuda else ""
-        yield Check("driver", CheckState.OK, f"NVIDIA driver {facts.driver}{supports}")
+        yield ok("driver", f"NVIDIA driver {facts.driver}{supports}")
         return
-    for trouble, sentence, fix in _DRIVER_TROUBLE:
-        if trouble in facts.driver_problem.lower():
-            yield Check("driver", CheckState.BROKEN, sentence, fix)
+    for problem, sentence, fix in _DRIVER_PROBLEMS:
+        if problem in facts.driver_problem.lower():
+            yield broken("driver", sentence, fix)
             return
     why = facts.driver_problem or "the driver shows no GPU"
-    yield Check(
-        "gpu",
-        CheckState.MISSING,
-        f"no GPU ({why}): `ci-perf run` checks and times the reference implementations on the CPU; "
-        "list, replay, report and baseline work in full",
-        _bring_gpu(facts),
+    sentence = (
+        f"no GPU ({why}): `ci-perf run` verifies and times the reference implementations on the CPU; "
+        "list, replay, report and baseline work as usual"
     )
+    yield missing("gpu", sentence, _fix_no_gpu(facts))
 
 
-def _bring_gpu(facts: Facts) -> str:
+def _fix_no_gpu(facts: Facts) -> str:
     if "nvidia-ml-py" in facts.driver_problem:
         return "pip install nvidia-ml-py"
     if facts.wsl:
-        return "install the NVIDIA driver on Windows, none inside WSL, then `wsl --shutdown`"
+        return "install the NVIDIA driver on Windows, not inside WSL, then run `wsl --shutdown`"
     if facts.container:
         return "start the container with `docker run --gpus all ...`; the host needs nvidia-container-toolkit"
-    return "on a machine with an NVIDIA GPU: install its driver, then check `nvidia-smi`"
+    return "on a machine with an NVIDIA GPU: install its driver, then run `nvidia-smi` to check it"
 
 
-def gpu(gpu: GpuFacts, facts: Facts) -> Iterator[Check]:
-    """Judge one GPU: who else uses it, its memory, clocks and settings."""
+def gpu(gpu: GpuFacts, facts: Facts) -> Iterator[Diagnosis]:
+    """Diagnose one GPU: other programs on it, its memory, clocks and settings."""
     name = f"gpu {gpu.index}"
     memory = f", {gpu.device.memory_bytes / _GIB:.0f} GiB" if gpu.device.memory_bytes else ""
-    yield Check(name, CheckState.OK, f"{gpu.device.name}{memory}")
+    yield ok(name, f"{gpu.device.name}{memory}")
     if gpu.others:
-        yield Check(
+        yield warn(
             f"{name} users",
-            CheckState.WARN,
-            f"other programs use this GPU and will move every time: {', '.join(gpu.others)}",
-            "stop them, or measure when they are done",
+            f"other programs use this GPU, so times will vary: {', '.join(gpu.others)}",
+            "stop them, or measure when they have ended",
         )
-    elif (gpu.memory_used_bytes or 0) > _STRANGERS_MEMORY_BYTES:
-        yield Check(
+    elif (gpu.memory_used_bytes or 0) > _HIDDEN_PROGRAM_BYTES:
+        yield warn(
             f"{name} users",
-            CheckState.WARN,
-            f"{(gpu.memory_used_bytes or 0) / _GIB:.1f} GiB of its memory are in use by a program that is not visible"
+            f"{(gpu.memory_used_bytes or 0) / _GIB:.1f} GiB of its memory are used by a program that is not visible"
             f" from {'this container' if facts.container else 'here'}",
-            "run `nvidia-smi` on the host and stop what it lists",
+            "run `nvidia-smi` on the host and stop the programs that it lists",
         )
     yield from _gpu_health(gpu, name)
     if gpu.device.mig:
-        yield Check(
+        yield warn(
             f"{name} mig",
-            CheckState.WARN,
-            "the GPU is split (MIG): its instances share clocks and power, clocks cannot be locked, and ncu reads "
-            "shared units not at all",
-            f"sudo nvidia-smi -i {gpu.index} -mig 0; or keep it: an instance has its own name, so its own baselines",
+            "the GPU is partitioned (MIG): its instances share clocks and power, clocks cannot be locked, and ncu "
+            "cannot read the counters of shared units",
+            f"sudo nvidia-smi -i {gpu.index} -mig 0; or keep it: each kind of instance has baselines of its own",
         )
 
 
-def _gpu_health(gpu: GpuFacts, name: str) -> Iterator[Check]:
+def _gpu_health(gpu: GpuFacts, name: str) -> Iterator[Diagnosis]:
+    reset = f"sudo nvidia-smi -i {gpu.index} --gpu-reset"
     if gpu.uncorrected_errors:
-        yield Check(
-            f"{name} memory",
-            CheckState.BROKEN,
-            f"{gpu.uncorrected_errors} uncorrected ECC errors since the driver was loaded",
-            f"sudo nvidia-smi -i {gpu.index} --gpu-reset; replace the GPU if they come back",
-        )
+        sentence = f"{gpu.uncorrected_errors} uncorrected ECC errors since the driver was loaded"
+        yield broken(f"{name} memory", sentence, f"{reset}; replace the GPU if they occur again")
     elif gpu.repair_pending:
-        yield Check(
-            f"{name} memory",
-            CheckState.WARN,
-            "broken rows of memory wait to be replaced by spare ones",
-            f"sudo nvidia-smi -i {gpu.index} --gpu-reset; replace the GPU if the warning stays",
-        )
-    if slowed := [reason for reason in gpu.throttle_reasons if reason in _SLOWED_BY_HARDWARE]:
-        yield Check(
+        sentence = "remapping of faulty memory rows is pending"
+        yield warn(f"{name} memory", sentence, f"{reset}; replace the GPU if the warning stays")
+    if slowed := [reason for reason in gpu.throttle_reasons if reason in _HARDWARE_SLOWDOWNS]:
+        yield warn(
             f"{name} clocks",
-            CheckState.WARN,
-            f"the clocks are held down just now: {', '.join(slowed)}",
-            f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER; mend the cooling or the power supply",
+            f"the clocks are throttled now: {', '.join(slowed)}",
+            f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER; repair the cooling or the power supply",
         )
     if gpu.persistence is False:
-        yield Check(
+        yield warn(
             f"{name} persistence",
-            CheckState.WARN,
-            "persistence mode is off: the driver unloads its state between processes, which start slowly and cold",
+            "persistence mode is off: the driver unloads its state between processes, so each process starts slowly",
             f"sudo nvidia-smi -i {gpu.index} -pm 1",
         )

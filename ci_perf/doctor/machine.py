@@ -1,4 +1,4 @@
-"""What this machine is and has: gathers the facts that `doctor` judges, and describes the CPU."""
+"""Gathers the facts about this machine."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ from ci_perf.values.tool import Python
 _CAP_SYS_ADMIN = 21
 _CAP_PERFMON = 38
 
-# torch/version.py is run by itself, because importing torch takes seconds.
+# torch/version.py runs alone, because importing torch takes seconds.
 _VERSIONS_PROBE = """
 import importlib.metadata, importlib.util, os, runpy, sys
 sys.path = [folder for folder in sys.path if folder]
@@ -37,7 +37,7 @@ if spec and spec.origin:
 def gather_facts(
     environ: Mapping[str, str], *, python: str | None = None, folder: Path = Path(), root: Path = Path("/")
 ) -> Facts:
-    """Look at everything that measuring needs; `root` is where /proc and the well-known folders begin."""
+    """Return the facts about this machine; `root` is the parent of /proc and the well-known folders."""
     interpreter, problem, hint = _interpreter(python, environ)
     versions = _versions(interpreter, environ) if interpreter else {}
     driver = gpu.query_driver()
@@ -78,7 +78,7 @@ def _interpreter(requested: str | None, environ: Mapping[str, str]) -> tuple[Pyt
 
 
 def _versions(python: Python, environ: Mapping[str, str]) -> dict[str, str]:
-    """Ask the kernels' interpreter which packages it has; what it does not answer is not there."""
+    """Return the versions of torch, its CUDA and cuda-core; what is not installed has no key."""
     _, output = tools.probe([python.path, "-c", _VERSIONS_PROBE], environ)
     return dict(re.findall(r"^ci-perf: (\S+) (.*)$", output, re.MULTILINE))
 
@@ -103,8 +103,8 @@ def _counters_admin_only(root: Path) -> bool | None:
 
 
 def _capabilities(root: Path) -> int:
-    """Return the effective capabilities that the kernel's drivers heed: none inside a user namespace of its own."""
-    # The first namespace maps all ids to themselves; in any other (rootless docker) root is root of the container only.
+    """Return the effective capabilities that count for drivers: none inside a user namespace."""
+    # The initial namespace maps all ids to themselves; in others (rootless docker), root is root of the container only.
     if read_file(root / "proc/self/uid_map").split() != ["0", "0", "4294967295"]:
         return 0
     found = re.search(r"^CapEff:\s*([0-9a-f]+)", read_file(root / "proc/self/status"), re.MULTILINE)
@@ -119,7 +119,7 @@ def _in_container(root: Path) -> bool:
 
 
 def _dcgm(root: Path) -> str | None:
-    """Return the DCGM service that runs here; one on the host is not visible from a container."""
+    """Return the name of the running DCGM service; one on the host is not visible from a container."""
     for name in root.glob("proc/[0-9]*/comm"):
         if (program := read_file(name).strip()) in {"nv-hostengine", "dcgm-exporter"}:
             return program
