@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ci_perf.judge.versus import NOT_IN_BASE
@@ -19,6 +20,9 @@ from ci_perf.values.run import Note
 
 _OTHER_PARAMETERS = "make_inputs() got an unexpected keyword argument"
 """What Python says where a function does not know a parameter."""
+
+MOST_PRELOADED = 8
+"""Kernels that each worker imports before they are asked for: each import takes a core and memory."""
 
 
 class PythonKernels:
@@ -54,6 +58,7 @@ class PythonKernels:
 
         The job after a failure has a fresh process.
         """
+        self._preload(jobs)
         resident: str | None = None
         for job in jobs:
             kernel = f"{job.spec.name} on {job.device}"
@@ -97,6 +102,16 @@ class PythonKernels:
             self._base.side.worker.close()
             self._base.twin.worker.close()
 
+    def _preload(self, jobs: Sequence[Job]) -> None:
+        """Let all workers import the first kernels at the same time: it can take seconds for each."""
+        specs = list({job.spec.name: job.spec for job in jobs}.values())[:MOST_PRELOADED]
+        self._worker.preload(_entry(self._conditions.root, spec) for spec in specs)
+        if self._base is not None:
+            side, known = self._base.side, self._base.side.kernels
+            entries = [_entry(side.root, known[spec.name]) for spec in specs if spec.name in known]
+            side.worker.preload(entries)
+            self._base.twin.worker.preload(entries)
+
     def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
         whole = {**job_request(job, self._conditions.root), **request}
         return self._worker.ask(whole, self._conditions.timeout_of(job))
@@ -105,6 +120,10 @@ class PythonKernels:
         """Say why the base has no time: it may have no such case, and not know its parameters."""
         cases = self._base.cases.get(job.spec.name, (job.case,)) if self._base else ()
         return NOT_IN_BASE if job.case not in cases and _OTHER_PARAMETERS in failure.message else failure.message
+
+
+def _entry(root: Path, spec: KernelSpec) -> str:
+    return str(root / spec.folder / spec.entry)
 
 
 def _strides_request(job: Job) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -75,6 +75,14 @@ class Worker:
         """Start the process without waiting for it: importing torch takes seconds, and several can do it at once."""
         if self._process is None:
             self._launch()
+
+    def preload(self, entries: Iterable[str]) -> None:
+        """Let the process import the files of kernels while it has nothing else to do; waits for nothing."""
+        self.begin()
+        if self._process is not None:
+            lines = (json.dumps({"op": "preload", "entry": entry}).encode() + b"\n" for entry in entries)
+            with contextlib.suppress(BrokenPipeError):
+                _pipe(self._process.stdin).write(b"".join(lines))
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting; `receive` must follow before the next one."""

@@ -99,8 +99,14 @@ class Template(Fork):
 
     def __init__(self, entry: str, inherited: tuple[int, ...]) -> None:
         super().__init__(inherited, lambda requests, answers: serve_template(entry, requests, answers))
-        self.usable = self._answers.readline() == _USABLE
-        """Whether its forks can use CUDA."""
+        self._usable: bool | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether its forks can use CUDA; waits until it has imported the entry."""
+        if self._usable is None:
+            self._usable = self._answers.readline() == _USABLE
+        return self._usable
 
     def rest(self) -> None:
         """End the process that it forked last."""
@@ -168,44 +174,73 @@ def cause_of_death(status: int) -> Answer:
     return {"code": "crashed", "message": f"the process ended with {names.get(number, f'signal {number}')}"}
 
 
-def serve(requests: Any, answers: Any, printed: str) -> None:
-    """Answer each request from a new process, or from the last one if the request says `same`."""
-    torch = torch_or_none()
-    used_cuda = torch is not None and torch.cuda.is_initialized()
-    own_streams = (requests.fileno(), answers.fileno())
-    templates: dict[str, Template] = {}
+class Templates:
+    """The templates of a worker, by entry."""
 
-    def template_of(entry: str) -> Template:
-        if entry not in templates:
-            if len(templates) == MOST_TEMPLATES:
-                templates.pop(next(iter(templates))).release()
-            streams = [stream for template in templates.values() for stream in template.streams]
-            templates[entry] = Template(entry, (*own_streams, *streams))
-        return templates[entry]
+    def __init__(self, own_streams: tuple[int, ...], printed: str) -> None:
+        """Templates close the file descriptors `own_streams`; `printed` is the path of the log of stdout."""
+        torch = torch_or_none()
+        self._used_cuda = torch is not None and torch.cuda.is_initialized()
+        self._own_streams = own_streams
+        self._printed = printed
+        self._templates: dict[str, Template] = {}
 
-    def start(request: Request) -> Fork:
+    def start(self, request: Request) -> Fork:
+        """Return a process that answers a request."""
         entry = request.get("entry")
-        if used_cuda:
-            return Spawned(printed)
+        if self._used_cuda:
+            return Spawned(self._printed)
         if entry is None:
-            return Fork(own_streams)
-        template = template_of(entry)
+            return Fork(self._own_streams)
+        template = self._template_of(entry)
         if template.usable and template.alive:
             return template
         template.release()
-        return Fork(own_streams) if template.usable else Spawned(printed)
+        return Fork(self._own_streams) if template.usable else Spawned(self._printed)
 
-    answer_from_processes(requests, answers, start)
-    for template in templates.values():
-        template.release()
+    def preload(self, entry: str) -> None:
+        """Begin to import an entry, without waiting for it."""
+        if not self._used_cuda and len(self._templates) < MOST_TEMPLATES:
+            self._template_of(entry)
+
+    def release(self) -> None:
+        """Let all of them end."""
+        for template in self._templates.values():
+            template.release()
+
+    def _template_of(self, entry: str) -> Template:
+        if entry not in self._templates:
+            if len(self._templates) == MOST_TEMPLATES:
+                self._templates.pop(next(iter(self._templates))).release()
+            streams = [stream for template in self._templates.values() for stream in template.streams]
+            self._templates[entry] = Template(entry, (*self._own_streams, *streams))
+        return self._templates[entry]
 
 
-def answer_from_processes(requests: Any, answers: Any, start: Callable[[Request], Fork]) -> None:
-    """Answer each request from the process that `start` returns for it, or from the last one if it says `same`."""
+def serve(requests: Any, answers: Any, printed: str) -> None:
+    """Answer each request from a new process, or from the last one if the request says `same`."""
+    templates = Templates((requests.fileno(), answers.fileno()), printed)
+    answer_from_processes(requests, answers, templates.start, templates.preload)
+    templates.release()
+
+
+def answer_from_processes(
+    requests: Any,
+    answers: Any,
+    start: Callable[[Request], Fork],
+    preload: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Answer each request from the process that `start` returns for it, or from the last one if it says `same`.
+
+    A request to preload an entry has no answer.
+    """
     gc.freeze()  # the garbage collector of a fork need not visit what existed before
     process: Fork | None = None
     for line in requests:
         request = json.loads(line)
+        if request["op"] == "preload":
+            preload(request["entry"])
+            continue
         if process is None or not process.alive or not request.get("same"):
             if process is not None:
                 process.rest()

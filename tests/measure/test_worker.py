@@ -229,6 +229,18 @@ def test_the_cases_of_a_kernel_import_it_once(worker, kernel, tmp_path):
     assert (tmp_path / "imports").read_text().split() == ["imported"]
 
 
+def test_a_kernel_is_imported_before_it_is_asked_for(worker, kernel, tmp_path):
+    entry = kernel(f"""
+        with open({str(tmp_path / "imports")!r}, "a") as file:
+            print("imported", file=file)
+    """)
+    worker.preload([entry, str(tmp_path / "missing.py")])
+
+    assert works(worker, kernel)
+    assert ask(worker, entry)["checked"] == "launch"
+    assert (tmp_path / "imports").read_text().split() == ["imported"]
+
+
 @pytest.mark.parametrize(
     "at_import",
     ["raise ValueError('no')", "exit(3)", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 11)"],
