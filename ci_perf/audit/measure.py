@@ -10,7 +10,7 @@ from dataclasses import replace
 from ci_perf.audit.session import AuditCase, AuditSession
 from ci_perf.judge.paired import log_ratio, usable_ratios
 from ci_perf.measure import gpu
-from ci_perf.measure.backend import Profiled, Progress
+from ci_perf.measure.backend import Profiled, Progress, Verified
 from ci_perf.measure.base import Base
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
@@ -21,19 +21,17 @@ from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import MachineError
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Cost, Failure, Measurement, Verification
+from ci_perf.values.measurement import Failure, Measurement
 from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Against, Run
 
 PRECISION = 6
 """Significant digits of a recorded number."""
 
-Verified = dict[str, tuple[Verification, Cost | None]]
 
-
-def verify_once(session: Session, jobs: Sequence[Job]) -> Verified:
+def verify_once(session: Session, jobs: Sequence[Job]) -> dict[str, Verified]:
     """Compare each case's output with its reference; a kernel that fails is a MachineError."""
-    verified: Verified = {}
+    verified: dict[str, Verified] = {}
     for job, answer in session.machine(jobs).verify(jobs):
         if isinstance(answer, Failure):
             raise MachineError(f"{job.id}: {answer.message}", hint="an audit needs kernels that work")
@@ -48,13 +46,15 @@ class _AuditMachine(Machine):
     Machine code is not identified: it is the same on both sides, and the times alone are to decide.
     """
 
-    def __init__(self, session: Session, planted: float, base: Base, worker: Worker, verified: Verified) -> None:
+    def __init__(
+        self, session: Session, planted: float, base: Base, worker: Worker, verified: dict[str, Verified]
+    ) -> None:
         conditions = replace(session.conditions, planted=planted or None)
         kernels = PythonKernels(conditions, worker, base=base, identify=False)
         super().__init__(kernels, session.programs(()), base)
         self.verified = verified
 
-    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, tuple[Verification, Cost | None] | Failure]]:
+    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
         """Return the results of the verification at the start."""
         yield from ((job, self.verified[job.id]) for job in jobs)
 
@@ -68,7 +68,7 @@ def measure_session(
     session: Session,
     jobs: Sequence[Job],
     blank: Run,
-    verified: Verified,
+    verified: dict[str, Verified],
     planted: float,
     progress: Progress,
 ) -> AuditSession:

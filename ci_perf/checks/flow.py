@@ -5,23 +5,22 @@ from dataclasses import replace
 from typing import Protocol
 
 from ci_perf.checks.random_cases import named_case, recorded_params, smaller
-from ci_perf.measure.backend import Progress
+from ci_perf.measure.backend import Progress, Verified
 from ci_perf.values.check_outcome import Fuzzed, FuzzFailure, Sanitized
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Cost, Failure, Verification
+from ci_perf.values.measurement import Failure
 from ci_perf.values.run import Note, Run
 
 MOST_TRIES = 24
 """How many smaller cases are tried at most in place of one that failed."""
 
-Verified = tuple[Job, tuple[Verification, Cost | None] | Failure]
 Save = Callable[[Run], object]
 
 
 class Verifier(Protocol):
     """Compares outputs with references."""
 
-    def verify(self, jobs: Sequence[Job]) -> Iterator[Verified]:
+    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
         """Compare each job's output with its reference."""
 
     def seconds_used(self) -> float:
@@ -38,12 +37,12 @@ class Sanitizer(Protocol):
         """Return how long the GPU was held so far, in seconds."""
 
 
-def fuzz(run: Run, jobs: Sequence[Job], lab: Verifier, *, save: Save, progress: Progress) -> Run:
+def fuzz(run: Run, jobs: Sequence[Job], verifier: Verifier, *, save: Save, progress: Progress) -> Run:
     """Verify random cases, then look for a smaller case in place of each that failed."""
     progress.begin("fuzz", len(jobs))
     found: dict[tuple[str, str, int], Fuzzed] = {}
     failed: list[tuple[Job, Failure]] = []
-    for job, answer in lab.verify(jobs):
+    for job, answer in verifier.verify(jobs):
         key = _key(job)
         of_kernel = found.get(key, Fuzzed(job.spec.name, job.device, job.target, seed=key[2], cases=0))
         of_kernel = replace(of_kernel, cases=of_kernel.cases + 1)
@@ -55,14 +54,14 @@ def fuzz(run: Run, jobs: Sequence[Job], lab: Verifier, *, save: Save, progress: 
         elif answer[0].checked == "refused":
             of_kernel = replace(of_kernel, refused=of_kernel.refused + 1)
         found[key] = of_kernel
-        run = _saved(run, lab, save, fuzzed=tuple(found.values()))
+        run = _saved(run, verifier, save, fuzzed=tuple(found.values()))
         progress.step(job.id)
     progress.begin("shrink", len(failed))
     for job, failure in failed:
-        found[_key(job)] = _with_smallest(found[_key(job)], job, _smallest(job, failure, lab))
-        run = _saved(run, lab, save, fuzzed=tuple(found.values()))
+        found[_key(job)] = _with_smallest(found[_key(job)], job, _smallest(job, failure, verifier))
+        run = _saved(run, verifier, save, fuzzed=tuple(found.values()))
         progress.step(job.id)
-    return _saved(run, lab, save, finished=True)
+    return _saved(run, verifier, save, finished=True)
 
 
 def _key(job: Job) -> tuple[str, str, int]:
@@ -73,7 +72,7 @@ def _key(job: Job) -> tuple[str, str, int]:
     return job.spec.name, job.device, named[1]
 
 
-def _smallest(job: Job, failure: Failure, lab: Verifier) -> Job | None:
+def _smallest(job: Job, failure: Failure, verifier: Verifier) -> Job | None:
     """Return the smallest case found that fails with the same code; None where there is none, and after a hang."""
     if failure.code == "timeout":
         return None
@@ -82,7 +81,7 @@ def _smallest(job: Job, failure: Failure, lab: Verifier) -> Job | None:
         candidate = next(candidates, None)
         if candidate is None:
             break
-        ((_, answer),) = lab.verify([candidate])
+        ((_, answer),) = verifier.verify([candidate])
         if isinstance(answer, Failure) and answer.code == failure.code:
             best, candidates = candidate, smaller(candidate)
     return None if best is job else best

@@ -56,7 +56,7 @@ class Activities:
         spans, self._spans = self._spans, []
         dropped, self._dropped = self._dropped, 0
         if dropped:
-            raise CuptiError(f"CUPTI dropped {dropped} records: it had no room for them")
+            raise CuptiError(f"CUPTI dropped {dropped} records: it had no buffer space for them")
         return spans
 
     def _hand_out(self, buffer: Any, size: Any, most: Any) -> None:

@@ -97,7 +97,7 @@ def offset(blank: Blank, shape: tuple[int, ...]) -> Any:
 
 
 def padded(blank: Blank, shape: tuple[int, ...]) -> Any:
-    """Leave room after each row."""
+    """Leave PADDING elements after each row."""
     return blank((*shape[:-1], shape[-1] + PADDING))[..., : shape[-1]]
 
 

@@ -193,16 +193,6 @@ def test_kernel_toml_can_exclude_a_tool_and_the_report_says_so(sanitized, machin
     assert "no case can run under --sanitize: spin: not run under racecheck" in refused.stderr
 
 
-def test_kernel_toml_can_exclude_a_tool_for_some_cases(sanitized, machine):  # noqa: F811
-    toml = machine[0] / "kernels/spin/kernel.toml"
-    toml.write_text('sanitize = ["memcheck", "racecheck/b*"]\n' + toml.read_text())
-    done = sanitized("--sanitize", "memcheck,racecheck")
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["headline"] == "memcheck: 2 cases clean, racecheck: 1 case clean"
-    assert "spin/a: not run under racecheck, which" in (machine[0] / "ci-perf-run/report.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
