@@ -2,17 +2,18 @@
 
 import json
 import os
+from itertools import islice
 from pathlib import Path
 
 import click
 from tabulate import tabulate
 
-from ci_perf.cli.inspection import inspect as inspect_file
-from ci_perf.traces.document import table
+from ci_perf.cli import inspection
+from ci_perf.traces.document import describe, table
 from ci_perf.values.escape import clean
 
 ROWS = 200
-"""More than these are for programs."""
+"""Of the table that people see; `--json` has all."""
 
 
 @click.command("inspect")
@@ -23,17 +24,17 @@ def inspect(file: Path, as_json: bool) -> None:
 
     A file that is none of these, or holds nothing, is refused with exit status 2 and what it looks like.
     """
-    document = inspect_file(file, os.environ)
+    found = inspection.read(file, os.environ)
     if as_json:
-        click.echo(json.dumps(document, indent=2, allow_nan=False))
+        click.echo(json.dumps(describe(found), indent=2, allow_nan=False))
         return
-    lines, (headings, rows) = table(document)
-    for line in lines:
+    shown = table(found)
+    for line in shown.above:
         click.echo(clean(line, 600))
-    cells = [[clean(cell, 100) for cell in row] for row in rows[:ROWS]]
+    cells = [[clean(cell, 100) for cell in row] for row in islice(shown.rows, ROWS)]
     if cells:
-        click.echo(tabulate(cells, headers=headings, tablefmt="simple", disable_numparse=True))
-    if len(rows) > ROWS:
-        click.echo(f"and {len(rows) - ROWS:,} more; --json prints them all")
-    for warning in document["warnings"]:
+        click.echo(tabulate(cells, headers=shown.headings, tablefmt="simple", disable_numparse=True))
+    if shown.count > ROWS:
+        click.echo(f"and {shown.count - ROWS:,} more; --json prints them all")
+    for warning in found.warnings:
         click.echo(f"warning: {clean(warning, 600)}", err=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ci_perf.measure import proc, tools
-from ci_perf.traces import chrome, document, filetype, ncu, nsys
+from ci_perf.traces import chrome, filetype, ncu, nsys
 from ci_perf.traces.benchmarks import reader as benchmarks
-from ci_perf.traces.document import Document
+from ci_perf.traces.document import Found
 from ci_perf.traces.ncu.table import has_table
 from ci_perf.values.errors import ProfileError
 
@@ -55,8 +55,8 @@ _CONSOLE = (
 """What benchmarks print for people; their files may come after it."""
 
 
-def inspect(path: Path, environ: Mapping[str, str]) -> Document:
-    """Describe what a file holds; one that holds nothing known is a ProfileError."""
+def read(path: Path, environ: Mapping[str, str]) -> Found:
+    """Read a file of any known kind; one that holds nothing is a ProfileError that says what it looks like."""
     head = filetype.read_head(path)
     if head.startswith(filetype.SQLITE_MAGIC):
         return _trace(path)
@@ -69,28 +69,28 @@ def inspect(path: Path, environ: Mapping[str, str]) -> Document:
     return _text(path, head)
 
 
-def _trace(path: Path) -> Document:
+def _trace(path: Path) -> Found:
     timeline = nsys.read_timeline(path)
-    if document.holds_nothing(timeline):
+    if timeline.holds_nothing:
         raise ProfileError(
             f"{path}: it looks like an nsys export, but holds no kernel, no call, no range and no device",
             hint="did the capture range begin, and did the program use CUDA? record it again",
         )
-    return document.of_timeline(timeline)
+    return timeline
 
 
-def _chrome_trace(path: Path) -> Document:
+def _chrome_trace(path: Path) -> Found:
     timeline = chrome.read(path)[0].timeline
     if not (timeline.kernel_count or timeline.api or timeline.copies or timeline.memset_count):
         raise ProfileError(
             f"{path}: it looks like a Chrome trace, but holds no kernel and no CUDA call",
             hint="torch's profiler records them with ProfilerActivity.CUDA, where no other profiler holds CUPTI",
         )
-    return document.of_timeline(timeline, "torch-profiler")
+    return timeline
 
 
-def _report(path: Path, environ: Mapping[str, str]) -> Document:
-    """Export the report to a folder of its own, where there is an nsys; the document is that of the export."""
+def _report(path: Path, environ: Mapping[str, str]) -> Found:
+    """Export the report to a temporary folder, where there is an nsys, and read the export."""
     found = [tool for tool in tools.find_nsys(environ) if tool.version]
     if not found:
         raise ProfileError(
@@ -109,8 +109,8 @@ def _report(path: Path, environ: Mapping[str, str]) -> Document:
         return _trace(exported)
 
 
-def _text(path: Path, head: bytes) -> Document:
-    """Describe a table of ncu or a benchmark's results; ncu's own complaints come before what a benchmark lacks."""
+def _text(path: Path, head: bytes) -> Found:
+    """Read a table of ncu or a benchmark's results; ncu's own complaints come before what a benchmark lacks."""
     encoding = ncu.text_encoding(head)
     text = path.read_text(encoding=encoding or "utf-8", errors="replace")
     if path.suffix == ".ncu-rep" or has_table(text) or _NCU_SPEECH.search(text):
@@ -132,7 +132,7 @@ def _text(path: Path, head: bytes) -> Document:
         raise
 
 
-def _counters(path: Path) -> Document:
+def _counters(path: Path) -> Found:
     counters = ncu.read(path)
     if all(reading.value is None for launch in counters.launches for reading in launch.metrics.values()):
         readings = [reading for launch in counters.launches for reading in launch.metrics.values()]
@@ -142,10 +142,10 @@ def _counters(path: Path) -> Document:
             f"{path}: it looks like what ncu wrote, but {empty}",
             hint="were the counters permitted, and the metrics known to this ncu and GPU? `ci-perf doctor` looks",
         )
-    return document.of_counters(counters)
+    return counters
 
 
-def _benchmark(path: Path) -> Document:
+def _benchmark(path: Path) -> Found:
     found = benchmarks.read(path)
     if all(case.skipped for case in found.cases):
         first = found.cases[0]
@@ -154,4 +154,4 @@ def _benchmark(path: Path) -> Document:
             f"{first}: {first.skipped}",
             hint="did the benchmarks run? their own output says why they failed or were skipped",
         )
-    return document.of_benchmark(found)
+    return found

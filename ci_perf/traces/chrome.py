@@ -98,6 +98,7 @@ def parse(document: Mapping[str, Any]) -> ChromeTrace:
         inside=inside,
         launches=sum(bool(_LAUNCH.match(call.name)) for call in calls),
         warnings=() if kernels else (_NO_KERNEL,),
+        kind="torch-profiler",
     )
     return ChromeTrace(timeline, metrics, activity.whole(calls, work))
 

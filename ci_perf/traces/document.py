@@ -2,9 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ci_perf.traces.benchmarks.results import BenchmarkFile
 from ci_perf.traces.ncu.counters import Counters
 from ci_perf.traces.timeline import Timeline
 from ci_perf.values.metrics import METRICS
@@ -12,26 +14,26 @@ from ci_perf.values.quantity import number
 from ci_perf.values.trace import Reading
 
 Document = dict[str, Any]
+Found = Timeline | Counters | BenchmarkFile
+"""What the readers of this package return."""
+
+_KNOWN = frozenset(metric.ncu for metric in METRICS)
 
 
-def holds_nothing(timeline: Timeline) -> bool:
-    """Say whether a trace has no event and not even a device."""
-    counts = (timeline.kernel_count, timeline.graph_count, timeline.memset_count, timeline.nvtx_count)
-    return not (any(counts) or timeline.copies or timeline.api or timeline.devices)
+def describe(found: Found) -> Document:
+    """Describe what a file holds; the values are those that JSON has."""
+    if isinstance(found, Timeline):
+        return _of_timeline(found)
+    return _of_counters(found) if isinstance(found, Counters) else _of_benchmark(found)
 
 
-def of_timeline(timeline: Timeline, kind: str = "nsys") -> Document:
-    """Describe a trace of nsys or `torch-profiler`; kernels of one name are one, whatever their launch parameters.
+def _of_timeline(timeline: Timeline) -> Document:
+    """Describe a trace; its kernels are grouped by name, whatever their launch parameters.
 
-    The total is None where no kernel was traced and nothing says that none ran: nothing measured that it is 0.
+    The total is None where no kernel was traced and nothing says that none ran: a zero would look like a measurement.
     """
-    kernels: dict[str, list[int]] = {}
-    for kernel in timeline.kernels:
-        sums = kernels.setdefault(kernel.name, [0, 0])
-        sums[0] += kernel.count
-        sums[1] += kernel.total_ns
     return {
-        "kind": kind,
+        "kind": timeline.kind,
         "tool_version": timeline.tool_version,
         "schema_version": timeline.schema_version,
         "devices": [
@@ -55,15 +57,22 @@ def of_timeline(timeline: Timeline, kind: str = "nsys") -> Document:
             for process in timeline.processes
         ],
         "kernels": [
-            {"name": name, "count": count, "total_ns": total}
-            for name, (count, total) in sorted(kernels.items(), key=lambda item: (-item[1][1], item[0]))
+            {"name": name, "count": count, "total_ns": total} for name, count, total in _kernels_by_name(timeline)
         ],
         "warnings": list(timeline.warnings),
     }
 
 
-def of_counters(counters: Counters) -> Document:
-    """Describe a report of counters, launch by launch."""
+def _kernels_by_name(timeline: Timeline) -> list[tuple[str, int, int]]:
+    """Return name, count and total ns of the kernels of each name, the longest total first."""
+    sums: dict[str, tuple[int, int]] = {}
+    for kernel in timeline.kernels:
+        count, total = sums.get(kernel.name, (0, 0))
+        sums[kernel.name] = count + kernel.count, total + kernel.total_ns
+    return sorted(((name, *both) for name, both in sums.items()), key=lambda row: (-row[2], row[0]))
+
+
+def _of_counters(counters: Counters) -> Document:
     return {
         "kind": "ncu",
         "launches": [
@@ -81,17 +90,13 @@ def _metric(reading: Reading) -> Document:
     return {"value": reading.value, "unit": reading.unit, "state": "value" if reading.value else "zero"}
 
 
-def of_benchmark(found: Any) -> Document:  # noqa: ANN401 - the module that reads these is loaded by name
-    """Describe a benchmark's results case by case."""
+def _of_benchmark(found: BenchmarkFile) -> Document:
+    keys = ("name", "params", "metric", "unit", "better", "values", "skipped")
     return {
-        "kind": str(found.kind),
-        "cases": [{key: _plain(getattr(case, key)) for key in _CASE if hasattr(case, key)} for case in found.cases],
+        "kind": found.kind,
+        "cases": [{key: _plain(getattr(case, key)) for key in keys} for case in found.cases],
         "warnings": list(found.warnings),
     }
-
-
-_KNOWN = frozenset(metric.ncu for metric in METRICS)
-_CASE = ("name", "params", "metric", "unit", "better", "values", "skipped")
 
 
 def _plain(value: object) -> object:
@@ -104,71 +109,76 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | float | str | None) else str(value)
 
 
-Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Headings, and the cells below them."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a file holds, for people."""
+
+    above: Sequence[str]
+    """The lines above the table."""
+    headings: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    """Made one at a time: a report may hold millions, and only the first are shown."""
+    count: int
+    """Of the rows."""
 
 
-def table(document: Document) -> tuple[Sequence[str], Rows]:
-    """Return the lines above a document's table, and the table."""
-    if document["kind"] in ("nsys", "torch-profiler"):
-        return _trace_lines(document), _trace_rows(document)
-    if document["kind"] == "ncu":
-        most = max(len(launch["metrics"]) for launch in document["launches"])
-        counted = f"{len(document['launches'])} launches profiled by ncu, up to {most} metrics each"
-        return [f"{counted}; --json prints them all"], _launch_rows(document)
-    return [f"{len(document['cases'])} results of {document['kind']}"], _case_rows(document)
+def table(found: Found) -> Table:
+    """Return the table of what a file holds."""
+    if isinstance(found, Timeline):
+        kernels = _kernels_by_name(found)
+        whole = found.kernel_total_ns or 1
+        rows = ((f"{100 * total / whole:.1f}", f"{count:,}", f"{total:,}", name) for name, count, total in kernels)
+        return Table(_trace_lines(found), ("time %", "count", "total ns", "kernel"), rows, len(kernels))
+    if isinstance(found, Counters):
+        most = max(len(launch.metrics) for launch in found.launches)
+        counted = f"{len(found.launches)} launches profiled by ncu, up to {most} metrics each"
+        above = [f"{counted}; --json prints them all"]
+        count = sum(len(_shown(launch.metrics)) for launch in found.launches)
+        return Table(above, ("launch", "kernel", "metric", "value", "unit"), _launch_rows(found), count)
+    headings = ("benchmark", "parameters", "metric", "median", "unit", "better", "samples")
+    return Table([f"{len(found.cases)} results of {found.kind}"], headings, _case_rows(found), len(found.cases))
 
 
-def _trace_lines(document: Document) -> list[str]:
-    devices = ", ".join(f"{gpu['name']} (device {gpu['index']})" for gpu in document["devices"]) or "not named"
-    busy = ", ".join(f"{ns:,} ns on device {device}" for device, ns in document["kernel_busy_ns"].items())
-    version, schema = document["tool_version"] or "?", document["schema_version"] or "?"
+def _trace_lines(timeline: Timeline) -> list[str]:
+    devices = ", ".join(f"{gpu.name} (device {gpu.index})" for gpu in timeline.devices) or "not named"
+    busy = ", ".join(f"{ns:,} ns on device {device}" for device, ns in timeline.kernel_busy_ns.items())
+    version, schema = timeline.tool_version or "?", timeline.schema_version or "?"
     written = f"nsys trace, written by nsys {version}, schema {schema}"
-    if document["kind"] != "nsys":
+    if timeline.kind != "nsys":
         written = f"trace of torch's profiler, schema {schema}"
-    total = document["kernel_total_ns"]
-    together = "their time is not available" if total is None else f"{total:,} ns together; busy {busy or 'never'}"
+    together = f"{timeline.kernel_total_ns:,} ns together; busy {busy or 'never'}"
+    if not timeline.tells_kernel_time:
+        together = "their time is not available"
     lines = [
         written,
         f"devices: {devices}",
-        f"kernels: {document['kernel_count']:,}, {together}",
-        f"memory copies: {document['memcpy_count']:,}; NVTX events: {document['nvtx_count']:,}",
+        f"kernels: {timeline.kernel_count:,}, {together}",
+        f"memory copies: {sum(copy.count for copy in timeline.copies):,}; NVTX events: {timeline.nvtx_count:,}",
     ]
-    if len(document["processes"]) > 1:
-        counts = ", ".join(f"{p['kernel_count']:,} in process {p['pid']}" for p in document["processes"])
+    if len(timeline.processes) > 1:
+        counts = ", ".join(f"{p.kernel_count:,} in process {p.pid}" for p in timeline.processes)
         lines.append(f"kernels by process: {counts}")
-    if document["graph_count"]:
-        whole = f"{document['graph_count']:,}, {document['graph_total_ns']:,} ns"
+    if timeline.graph_count:
+        whole = f"{timeline.graph_count:,}, {timeline.graph_total_ns:,} ns"
         lines.append(f"graphs traced as a whole, their kernels in no other number: {whole}")
     return lines
 
 
-def _trace_rows(document: Document) -> Rows:
-    whole = document["kernel_total_ns"] or 1
-    rows = [
-        (f"{100 * k['total_ns'] / whole:.1f}", f"{k['count']:,}", f"{k['total_ns']:,}", k["name"])
-        for k in document["kernels"]
-    ]
-    return ("time %", "count", "total ns", "kernel"), rows
+def _shown(metrics: Mapping[str, Reading]) -> Collection[str]:
+    """Return the names of the metrics that ci-perf knows, or of all where it knows none."""
+    return _KNOWN.intersection(metrics) or metrics.keys()
 
 
-def _launch_rows(document: Document) -> Rows:
-    rows = []
-    for place, launch in enumerate(document["launches"]):
-        known = {name: metric for name, metric in launch["metrics"].items() if name in _KNOWN}
-        for name, metric in sorted((known or launch["metrics"]).items()):
-            missing = f"not available: {metric.get('reason', '')}"
-            value = missing if metric["value"] is None else number(metric["value"])
-            rows.append((str(place), launch["name"], name, value, metric["unit"]))
-    return ("launch", "kernel", "metric", "value", "unit"), rows
+def _launch_rows(counters: Counters) -> Iterator[Sequence[str]]:
+    for launch in counters.launches:
+        for name in sorted(_shown(launch.metrics)):
+            reading = launch.metrics[name]
+            value = f"not available: {reading.reason}" if reading.value is None else number(reading.value)
+            yield str(launch.index), launch.name, name, value, reading.unit
 
 
-def _case_rows(document: Document) -> Rows:
-    rows = []
-    for case in document["cases"]:
-        params = " ".join(f"{key}={value}" for key, value in case.get("params", {}).items())
-        values = [value for value in case["values"] if value is not None]
-        middle = number(statistics.median(values)) if values else f"skipped: {case['skipped']}"
-        better = case["better"] or "?"
-        rows.append((case["name"], params, case.get("metric", ""), middle, case["unit"], better, str(len(values))))
-    return ("benchmark", "parameters", "metric", "median", "unit", "better", "samples"), rows
+def _case_rows(found: BenchmarkFile) -> Iterator[Sequence[str]]:
+    for case in found.cases:
+        params = " ".join(f"{key}={value}" for key, value in case.params.items())
+        middle = number(statistics.median(case.values)) if case.values else f"skipped: {case.skipped}"
+        yield case.name, params, case.metric, middle, case.unit, case.better or "?", str(len(case.values))

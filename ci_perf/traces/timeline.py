@@ -135,6 +135,14 @@ class Timeline:
     processes: tuple[ProcessStats, ...] = ()
     """Those that launched or ran a kernel; empty where the trace does not tell processes apart."""
     warnings: tuple[str, ...] = ()
+    kind: str = "nsys"
+    """The profiler: `nsys` or `torch-profiler`."""
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether the trace has no event and not even a device."""
+        counts = (self.kernel_count, self.graph_count, self.memset_count, self.nvtx_count)
+        return not (any(counts) or self.copies or self.api or self.devices)
 
     @property
     def has_kernel_data(self) -> bool:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from ci_perf.cli import inspection
 from ci_perf.cli.program import program
+from ci_perf.traces.document import describe
 from ci_perf.values.errors import CiPerfError
 from tests import corpus
 from tests.traces.test_nsys import call, write_trace
@@ -264,7 +265,7 @@ def test_damaged_files_are_read_or_refused_but_never_a_bug(tmp_path, source):
             content[place : place + draw.choice([0, 1, 8])] = draw.randbytes(draw.choice([0, 1, 8]))
         path.write_bytes(content)
         with contextlib.suppress(CiPerfError):
-            json.dumps(inspection.inspect(path, {}), allow_nan=False)
+            json.dumps(describe(inspection.read(path, {})), allow_nan=False)
 
 
 @pytest.mark.parametrize("value", [None, -1, 1 << 62, "text", b"\xff\0", 3.7, float("inf")])
@@ -293,4 +294,4 @@ def test_values_that_nsys_does_not_write(tmp_path, table, column, value):
     database.commit()
     database.close()
     with contextlib.suppress(CiPerfError):
-        json.dumps(inspection.inspect(path, {}), allow_nan=False)
+        json.dumps(describe(inspection.read(path, {})), allow_nan=False)
