@@ -45,9 +45,9 @@ from ci_perf.values.settings import Settings
 def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, as_json: bool, **flags: object) -> None:
     """Verify, time, profile and judge kernels; print the report and the comment that a pull request would get.
 
-    Each case is held against its reference, timed in fresh processes, run under nsys and ncu where there are any, and
-    judged against the baselines. A case beyond a threshold is measured a second time in fresh processes. Nothing leaves
-    this machine; all files of the run are in the output folder.
+    The output of each case is compared with its reference; the case is timed in fresh processes, run under nsys and ncu
+    where they are installed, and judged against the baselines. A case beyond a threshold is measured a second time in
+    fresh processes. Nothing leaves this machine; all files of the run are in the output folder.
 
     KERNEL and CASE may hold wildcards: `ci-perf run 'sdpa/s*'`. With --fuzz N, or where KERNEL/fuzz-SEED-N is named,
     random cases are verified instead; with --sanitize LIST, cases are run under compute-sanitizer instead.
@@ -98,7 +98,7 @@ def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: S
 
 def _refuse_missing_baselines(root: Path, settings: Settings) -> None:
     if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
-        raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is no folder")
+        raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is not a folder")
 
 
 def refuse_several_devices(settings: Settings, why: str) -> None:

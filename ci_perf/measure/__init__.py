@@ -1,29 +1,37 @@
-"""How it becomes known: sessions on a machine.
+"""Measures kernels: sessions on a machine.
 
-base              the base commit made ready: tree, build, kernels, worker
-build_inputs      what a build depends on beside its tree
-built             its tree as the setup command left it, kept from run to run
-cpu               the CPU as a device
-git               commit and user
-gpu               NVML: which GPUs, and how they are just now
-journal           the run as it grows
-lab               what a machine must be able to do
+Start with `session`, which every command opens, and `main_job`, which runs in it.
+
+Session
+session           one use of the machine: prepared, locked, idle, watched
+prepare           the interpreter, the devices and the profilers
+conditions        what all measurements of a session share
 lock              one run at a time on each GPU
-machine_lab       the machine as the flow sees it: verify, time, profile
+watch             what disturbs a measurement: other programs, sudden slowdowns
+gpu, cpu          what NVML and Linux report about the devices
+tools, proc       finds programs; starts them with a time limit
+
+Flow, pure
 main_job          verify, time, confirm, profile
 pair_loop         pairs until the verdict is clear, and the control
-proc              starts programs, with a time limit
-profile           one session of nsys or ncu for all cases
-program_counters  programs under ncu
-program_kernels   programs under nsys, timed through their kernels
-program_results   what benchmark programs wrote of themselves
-program_run       one run of a program
-program_traces    the traces of programs that are kept
-programs          programs: run anew for each replicate, timed through their kernels, by the clock, or by themselves
-session           what is settled before the first measurement: interpreter, devices, profilers
-tools             finds nsys, ncu and the Python with torch
-torch_trace       the timeline from torch's profiler, where there is no nsys
+journal           the run as it grows
+
+Backends
+backend           the protocol
+machine           sends each job to the backend of its kind
+python_kernels    kernels with a Python entry, in worker processes
+worker_process    the worker process from the outside
 turns             base and head in turns on one device
-watch             what happens on a GPU while something is measured: other programs, sudden slowdowns
-worker_process    a worker from outside: asks, waits, turns every death into a Failure
+profile           nsys and ncu over Python kernels
+torch_profiler    timelines where there is no nsys
+programs          programs in place of a Python entry
+program_run       one run of a program, and the results that it wrote
+program_trace     programs timed through the GPU kernels of an nsys trace
+program_counters  programs under ncu
+
+Base commit
+base              its tree, build, kernels and workers
+built             its tree as the setup command left it, kept from run to run
+build_inputs      what a build depends on besides its tree
+git               commits, checkouts, renamed files
 """

@@ -1,4 +1,4 @@
-"""One run at a time on each physical GPU, whoever starts it: a lock file that all users of the machine can take."""
+"""One run at a time on each physical GPU: a lock file that every user of the machine can lock."""
 
 import contextlib
 import fcntl
@@ -19,12 +19,11 @@ FOLDER = Path("/tmp")  # noqa: S108 # not $TMPDIR, which schedulers set for each
 def gpu_lock(
     uuid: str | None, wait_s: float, say: Callable[[str], object], folder: Path | None = None
 ) -> Iterator[None]:
-    """Hold the lock of a GPU, waiting for another run to end; without a GPU there is nothing to hold.
+    """Hold the lock of a GPU; wait up to `wait_s` seconds for another run to end, then raise MachineError.
 
-    The instances of a GPU that is split (MIG) share its lock, as they share its power and its clock. `say` is told once
-    for whom it waits.
-
-    The lock is the kernel's (flock): it ends with the process that holds it, however that ends. The file stays.
+    The instances of a split GPU (MIG) share its lock, as they share its power and its clock. `say` is told once which
+    process holds the lock. With `uuid` None nothing is locked. The lock (flock) ends with the process that holds it;
+    the file stays.
     """
     if uuid is None:
         yield
@@ -41,7 +40,7 @@ def gpu_lock(
 
 
 def _open(path: Path) -> int:
-    """Open the file; in a folder that all may write to, Linux lets only its owner open it as if to create it."""
+    """Open or create the file. In a folder that everyone may write to, only its owner may open it with O_CREAT."""
     try:
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:

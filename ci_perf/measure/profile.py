@@ -1,4 +1,4 @@
-"""nsys and ncu over Python kernels: one run of the profiler for all cases, on a worker; what it wrote is read."""
+"""nsys and ncu over Python kernels: one run of the profiler for all cases, on a worker process."""
 
 import json
 from abc import ABC, abstractmethod
@@ -29,12 +29,12 @@ from ci_perf.values.trace import CaseTimeline, Reading
 
 NSYS_LAUNCHES = 10
 NCU_LAUNCHES = 2
-"""Two, so that a counter said to be exact is seen to repeat."""
+"""Two, to check that exact counters repeat."""
 WAITING = (
     "kernels that wait for each other or for another process (NCCL) do not end where a profiler runs them one by one; "
     "`--profile nsys` leaves out ncu, `--timeout` gives more time"
 )
-"""What to do about a profiler that did not end."""
+"""A hint for a profiler that did not end."""
 _EXPORT_TIMEOUT_S = 300.0
 
 _Counters = Mapping[str, tuple[Mapping[str, Reading], ...]]
@@ -77,11 +77,11 @@ class NvidiaProfiler(ABC):
     @property
     @abstractmethod
     def _files(self) -> tuple[Path, ...]:
-        """What belongs into the artifact folder."""
+        """The files for the artifact folder."""
 
     @property
     def _stem(self) -> str:
-        """What the names of its logs begin with."""
+        """The beginning of the names of its logs."""
         return self.tool
 
     def _target(self, jobs: Sequence[Job], launches: int) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class NvidiaProfiler(ABC):
         write_text(self.guard.folder / "logs" / f"{name}.log", completed.log)
 
     def _nothing(self, completed: proc.Completed, trouble: Diagnosis | None) -> Profiled:
-        """Say why there is no report."""
+        """Return a note on why there is no report."""
         if trouble is not None:
             note = Note(f"{self.tool}-{trouble.code}", f"{self.tool}: {trouble.message}", trouble.hint)
             return Profiled(notes=(note,))
@@ -116,13 +116,13 @@ class NvidiaProfiler(ABC):
     def _partial(self, completed: proc.Completed) -> list[Note]:
         if not completed.timed_out:
             return []
-        message = f"{self.tool} ran into its time limit and was killed: what it wrote is not all"
+        message = f"{self.tool} exceeded its time limit and was killed: its report is incomplete"
         return [Note(f"{self.tool}-time-limit", message, WAITING)]
 
     def _unseen(self, jobs: Sequence[Job], seen: Collection[str], ran: Mapping[str, Sequence[str]]) -> list[Note]:
-        """Name the cases that ran and of which the tool saw nothing.
+        """Return notes on the cases that ran and of which the tool saw no kernel that counts.
 
-        `ran` are the GPU kernels of each range: those of a case that no pattern matches are named.
+        `ran` are the GPU kernels of each range, `seen` the labels of the cases with kernels that count.
         """
         unseen = [job for job in jobs if job.label not in seen]
         notes = [_unmatched(self.tool, job, ran[job.label]) for job in unseen if ran.get(job.label)]
@@ -133,9 +133,9 @@ class NvidiaProfiler(ABC):
         return [*notes, Note(f"{self.tool}-no-range", message, "does `launch` start any, on torch's current stream?")]
 
     def _ended(self, jobs: Sequence[Job]) -> tuple[list[Job], list[Note]]:
-        """Return the cases that the worker ran to their end, and why not the others: their ranges hold a part.
+        """Return the cases that the worker finished, and notes on the others, whose ranges are incomplete.
 
-        Its answers come in the order of the jobs. A worker that left no file of them did not run at all.
+        Its answers are in the order of the jobs. Without a file of answers all count as finished.
         """
         try:
             file = self.guard.folder / "logs" / f"{self._stem}-answers.jsonl"
@@ -150,7 +150,7 @@ class NvidiaProfiler(ABC):
             if not answer.get("ok", True)
         ]
         if cut_off := [job.id for job in jobs[len(answered) :]]:
-            message = f"{self.tool}: the session ended early, and nothing is known of {_named(cut_off)}"
+            message = f"{self.tool}: its run ended early, without results for {_named(cut_off)}"
             notes.append(Note(f"{self.tool}-cut-off", message, f"see logs/{self._stem}.log in the run's folder"))
         return [job for job, answer in answered if answer.get("ok", True)], notes
 
@@ -162,7 +162,7 @@ class NsysProfiler(NvidiaProfiler):
     tool = "nsys"
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Trace all jobs; those that `changed` have no more to tell."""
+        """Trace all jobs once; `changed` makes no difference."""
         del changed
         yield self.run(jobs)
 
@@ -202,7 +202,7 @@ class NcuProfiler(NvidiaProfiler):
 
     tool = "ncu"
     full: bool = False
-    """Whether ncu is asked for all that it knows, not only for what is compared and gated."""
+    """Whether ncu collects every counter, not only those that are compared and gated."""
     report: str = "kernels"
     """What its report is called."""
 
@@ -259,7 +259,7 @@ def _unmatched(tool: str, job: Job, ran: Sequence[str]) -> Note:
 
 
 def _with_more(known: _Counters, more: _Counters) -> _Counters:
-    """Add to the counters of each launch those that only a second report has: what was judged stays as it was."""
+    """Add to each launch the counters that only the second report has; those that were judged keep their values."""
     return {
         label: tuple({**further, **first} for first, further in zip(known[label], launches, strict=True))
         for label, launches in more.items()
@@ -270,7 +270,7 @@ def _with_more(known: _Counters, more: _Counters) -> _Counters:
 def timelines_found(
     found: Mapping[str, CaseTimeline | None], trace: Mapping[str, Reading], notes: Sequence[Note]
 ) -> Profiled:
-    """Return what a trace gives: timelines, and the counters that need no counter, which those of ncu replace."""
+    """Return the timelines, and the metrics of launches that a trace knows; those of ncu replace them."""
     timelines = {label: timeline for label, timeline in found.items() if timeline is not None}
     counters = {label: launch_counters(timeline) for label, timeline in timelines.items()}
     return Profiled(timelines, {k: v for k, v in counters.items() if v}, trace, tuple(notes))

@@ -25,7 +25,7 @@ from ci_perf.values.trace import Reading
 LAUNCHES = 20
 """Each is replayed a few times, and a program may have thousands."""
 RUNS = 2
-"""Two, so that a counter said to be exact is seen to repeat."""
+"""Two, to check that exact counters repeat."""
 FOLDER = "counters"
 """Where the reports lie in the artifact folder."""
 
@@ -48,7 +48,7 @@ class ProgramCounters:
     guard: Guard
     """ncu writes outside of the run's folder; a report that holds a secret stays there."""
     full: bool = False
-    """Whether ncu is asked for all that it knows, not only for what is compared and gated."""
+    """Whether ncu collects every counter, not only those that are compared and gated."""
 
     def run(self, job: Job, argv: Sequence[str], traced: Traced, *, full: bool = False) -> Profiled:
         """Count what a program does on the GPU; what cannot be had becomes a note, never an exception."""

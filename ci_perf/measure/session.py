@@ -33,12 +33,12 @@ from ci_perf.values.sessions import MEMORY_ERRORS
 from ci_perf.values.settings import Settings
 
 BUSY_PCT, BUSY_READINGS, BUSY_POLL_S = 5.0, 4, 0.5
-"""The GPU counts as busy where it is at least so busy in so many readings in a row, so many seconds apart."""
+"""The GPU is busy where its utilization is at least BUSY_PCT in BUSY_READINGS readings, BUSY_POLL_S seconds apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A machine that is ready: nothing else of ci-perf runs on its GPU, and what else runs there is known."""
+    """A machine that is ready to measure: its GPU is locked and idle, and the other programs on it are known."""
 
     conditions: Conditions
     worker: Worker
@@ -68,17 +68,17 @@ class Session:
         return self.conditions.gpu_uuid if "cuda" in self.kinds else None
 
     def begin(self) -> None:
-        """Clear the run's folder: no input can be wrong any more, so what an earlier run left there may go."""
+        """Clear the run's folder. Call it once every input is known to be valid: the files of the last run are lost."""
         store.clear_run_folder(self.folder)
         self.guard.open()
 
     def machine(self, jobs: Sequence[Job], base: Base | None = None) -> Machine:
-        """Return what runs these jobs, in turns with a base where there is one."""
+        """Return the machine that runs these jobs; with `base`, it can run them in turns with the base."""
         kernels = PythonKernels(self.conditions, self.worker, self.profilers.of_kernels, base)
         return Machine(kernels, self.programs(jobs, base), base)
 
     def programs(self, jobs: Sequence[Job], base: Base | None = None, *, keep_traces: bool = True) -> Programs:
-        """Return what runs the programs among the jobs; nsys times commands, whatever profilers were asked for."""
+        """Return the backend of the programs among the jobs; nsys times commands, whatever `--profile` says."""
         conditions, ncu = self.conditions, self.profilers.ncu
         commands = [job.spec.program for job in jobs if job.device == "cuda" and job.spec.program]
         traced = any(program.kind == "command" for program in commands)
@@ -92,7 +92,7 @@ class Session:
         )
 
     def memory_errors(self) -> tuple[Note, ...]:
-        """Say that the GPU's memory had errors in this session that ECC could not correct."""
+        """Return a note where the GPU's memory had errors in this session that ECC could not correct."""
         return new_memory_errors(self.gpu_uuid, self.health)
 
 
@@ -154,7 +154,7 @@ def _prepare(
 
 @contextmanager
 def _searched(guard: Guard, say: Callable[[str], object]) -> Iterator[None]:
-    """Search the folder a last time however the session ends, and name what was withheld only then."""
+    """Search the folder for secrets when the session ends, however it ends, and name each file withheld then."""
     try:
         yield
     finally:
@@ -164,34 +164,34 @@ def _searched(guard: Guard, say: Callable[[str], object]) -> Iterator[None]:
 
 
 def note_other_programs(uuid: str | None) -> tuple[Note, ...]:
-    """Say which other programs are on the GPU before anything of ours is, or that nobody knows.
+    """Return notes that name the other programs on the GPU, or say that they are not known.
 
-    They spoil every number. To be asked once the GPU is locked: until then another run may be measuring.
+    Call it while the GPU is locked, as another run may measure before, and while nothing of this session is on it.
     """
     others = gpu.query_state(uuid).others if uuid else ()
     notes = []
     if uuid and uuid.startswith("MIG-"):
-        message = "this is an instance of a GPU (MIG): others on it share power and clock, and nobody watches them"
+        message = "this is an instance of a GPU (MIG): its other instances share power and clock, and are not watched"
         notes.append(Note("mig-neighbours", message, "leave the other instances idle, or measure on a whole GPU"))
     if others is None:
-        message = "this GPU cannot be watched: NVML does not tell what else runs on it"
+        message = "this GPU cannot be watched: NVML does not report what else runs on it"
         hint = "in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility; see `ci-perf doctor`"
         notes.append(Note("gpu-unwatched", message, hint))
     if others:
         names = ", ".join(f"{other.name} ({other.pid})" for other in others[:5])
         message = f"other programs were on this GPU when the run began: {names}"
-        hint = "stop them and run again: they take turns with what is measured"
+        hint = "stop them and run again: they disturb what is measured"
         notes.append(Note("foreign-processes", message, hint))
     return tuple(notes)
 
 
 def other_pids(uuid: str | None) -> frozenset[int]:
-    """Return the pids of the programs on the GPU; to be asked while nothing of ours is there."""
+    """Return the pids of the programs on the GPU; call it while nothing of this session is on it."""
     return frozenset(process.pid for process in (gpu.query_state(uuid).others or () if uuid else ()))
 
 
 def new_memory_errors(uuid: str | None, before: gpu.Health | None) -> tuple[Note, ...]:
-    """Say that the GPU's memory has had errors since `before` that ECC could not correct: no output can be trusted."""
+    """Return a note where the GPU's memory had errors since `before` that ECC could not correct."""
     after = gpu.query_health(uuid) if uuid else None
     if before is None or after is None or None in (before.uncorrected_errors, after.uncorrected_errors):
         return ()
@@ -202,19 +202,21 @@ def new_memory_errors(uuid: str | None, before: gpu.Health | None) -> tuple[Note
 
 
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:
-    """Wait until no other program's kernels run on the GPU; `say` is told once.
+    """Wait until no other program's kernels run on the GPU; `say` is told once. MachineError after `wait_s` seconds.
 
-    To be asked while the GPU is locked and nothing of ours runs. A program that only holds memory is not waited for.
+    Call it while the GPU is locked and nothing of this session runs. A program that only holds memory does not count.
     """
     deadline = time.monotonic() + wait_s
     said = False
     while uuid and all(_is_busy(uuid) for _ in range(BUSY_READINGS)):
         others = ", ".join(f"{p.name} ({p.pid})" for p in gpu.query_state(uuid).others or ()) or "another program"
         if time.monotonic() >= deadline:
-            message = f"{others} has kept this GPU busy for {wait_s:.0f} s: what is measured beside it means nothing"
+            message = (
+                f"{others} has kept this GPU busy for {wait_s:.0f} s: a measurement beside it means nothing"
+            )
             raise MachineError(message, hint="stop it, or raise --wait")
         if not said:
-            say(f"waiting for {others} to leave the GPU alone ...")
+            say(f"waiting for {others} to stop using the GPU ...")
             said = True
 
 

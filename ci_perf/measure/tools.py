@@ -3,12 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ci_perf.measure import proc
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.tool import Importer, Python, Tool
 
@@ -17,14 +17,20 @@ OLDEST_PYTHON = (3, 9)
 # The first start from a cold network folder can take seconds; a tool that needs more hangs.
 _PROBE_TIMEOUT_S = 20.0
 
-_NSYS_PLACES = (
-    "opt/nvidia/nsight-systems*/*/bin/nsys",
-    "usr/local/cuda*/bin/nsys",
-    # Nsight Compute ships an nsys of its own, for its system timeline.
-    "opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
-)
-_NCU_PLACES = ("opt/nvidia/nsight-compute/*/ncu", "usr/local/cuda*/bin/ncu")
-_SANITIZER_PLACES = ("usr/local/cuda*/bin/compute-sanitizer", "usr/local/cuda*/compute-sanitizer/compute-sanitizer")
+_PLACES = {
+    "nsys": (
+        "opt/nvidia/nsight-systems*/*/bin/nsys",
+        "usr/local/cuda*/bin/nsys",
+        # Nsight Compute ships an nsys of its own, for its system timeline.
+        "opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
+    ),
+    "ncu": ("opt/nvidia/nsight-compute/*/ncu", "usr/local/cuda*/bin/ncu"),
+    "compute-sanitizer": (
+        "usr/local/cuda*/bin/compute-sanitizer",
+        "usr/local/cuda*/compute-sanitizer/compute-sanitizer",
+    ),
+}
+"""Where tools are installed, beside the PATH."""
 
 # The folder of the current file is not where the worker looks, and a folder `torch` without __init__ is not torch.
 _PYTHON_PROBE = """
@@ -38,19 +44,19 @@ print("ci-perf: %s" % bool(spec and spec.origin))
 
 
 def find_nsys(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
-    """Return every nsys of this machine in the order of preference; `root` is where the well-known folders begin."""
-    return tuple(_nsys(path, environ, source) for path, source in _candidates("nsys", _NSYS_PLACES, environ, root))
+    """Return every nsys of this machine in order of preference; `root` is the parent of `opt` and `usr`."""
+    found = _find("nsys", environ, root)
+    return tuple(tool if tool.version is None else replace(tool, importer=_importer(tool, environ)) for tool in found)
 
 
 def find_ncu(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
-    """Return every ncu of this machine in the order of preference; `root` is where the well-known folders begin."""
-    return tuple(_tool(path, environ, source) for path, source in _candidates("ncu", _NCU_PLACES, environ, root))
+    """Return every ncu of this machine in order of preference; `root` is the parent of `opt` and `usr`."""
+    return _find("ncu", environ, root)
 
 
 def find_sanitizer(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
-    """Return every compute-sanitizer of this machine in the order of preference; `root` as above."""
-    found = _candidates("compute-sanitizer", _SANITIZER_PLACES, environ, root)
-    return tuple(_tool(path, environ, source) for path, source in found)
+    """Return every compute-sanitizer of this machine in order of preference; `root` is the parent of `usr`."""
+    return _find("compute-sanitizer", environ, root)
 
 
 def find_python(requested: str | None, environ: Mapping[str, str]) -> Python:
@@ -74,53 +80,32 @@ def find_python(requested: str | None, environ: Mapping[str, str]) -> Python:
 def probe(command: Sequence[str], environ: Mapping[str, str], timeout_s: float = _PROBE_TIMEOUT_S) -> tuple[bool, str]:
     """Run a short command; return whether it ended well, and what it printed or why it did not start."""
     try:
-        done = subprocess.run(
-            command,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        done = proc.run(command, timeout_s=timeout_s, env=environ)
+    except MachineError as error:
+        return False, str(error).rpartition(": ")[2].lower()
+    if done.timed_out:
         return False, f"gave no answer within {timeout_s:g} s"
-    except OSError as error:
-        return False, (error.strerror or str(error)).lower()
-    return done.returncode == 0, done.stdout.decode(errors="replace").strip()
+    return done.status == 0, done.output.strip()
 
 
-def _candidates(name: str, places: Iterable[str], environ: Mapping[str, str], root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the paths where a tool may be and what led there, each file once."""
-    seen: set[Path] = set()
-    for path, source in _all_candidates(name, places, environ, root):
-        if (real := path.resolve()) not in seen:
-            seen.add(real)
-            yield path, source
-
-
-def _all_candidates(
-    name: str, places: Iterable[str], environ: Mapping[str, str], root: Path
-) -> Iterator[tuple[Path, str]]:
+def _find(name: str, environ: Mapping[str, str], root: Path) -> tuple[Tool, ...]:
+    """Return each file that may be the tool once, with what led there and its version or complaint."""
     variable = f"CI_PERF_{name.upper().replace('-', '_')}"
-    if pinned := environ.get(variable):
-        yield Path(pinned), variable
-    for path in _on_path(name, environ):
-        yield path, "PATH"
-    for place in places:
-        for path in sorted(root.glob(place), key=_by_version, reverse=True):
-            yield path, "/" + place.partition("*")[0]
+    candidates = [(Path(environ[variable]), variable)] if environ.get(variable) else []
+    on_path = (shutil.which(name, path=folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder)
+    candidates += [(Path(found), "PATH") for found in on_path if found]
+    for place in _PLACES[name]:
+        paths = sorted(root.glob(place), key=_by_version, reverse=True)
+        candidates += [(path, "/" + place.partition("*")[0]) for path in paths]
+    once: dict[Path, tuple[Path, str]] = {}
+    for path, source in candidates:
+        once.setdefault(path.resolve(), (path, source))
+    return tuple(_tool(path, environ, source) for path, source in once.values())
 
 
 def _by_version(path: Path) -> list[int]:
     """Order `.../2025.10.1/ncu` after `.../2025.9.0/ncu`."""
     return [int(digits) for digits in re.findall(r"\d+", str(path))]
-
-
-def _on_path(name: str, environ: Mapping[str, str]) -> Iterator[Path]:
-    for folder in environ.get("PATH", "").split(os.pathsep):
-        if folder and (found := shutil.which(name, path=folder)):
-            yield Path(found)
 
 
 def _tool(path: Path, environ: Mapping[str, str], source: str) -> Tool:
@@ -131,25 +116,15 @@ def _tool(path: Path, environ: Mapping[str, str], source: str) -> Tool:
     return Tool(str(path), version[1], source)
 
 
-def _nsys(path: Path, environ: Mapping[str, str], source: str) -> Tool:
-    tool = _tool(path, environ, source)
-    return tool if tool.version is None else replace(tool, importer=_importer(path.resolve(), environ))
-
-
-def _importer(nsys: Path, environ: Mapping[str, str]) -> Importer | None:
-    """Look for what turns an nsys recording into a report; None for a wrapper script, which alone knows its way."""
+def _importer(tool: Tool, environ: Mapping[str, str]) -> Importer | None:
+    """Find what turns an nsys recording into a report; None for a wrapper script, which alone knows its way."""
+    nsys = Path(tool.path).resolve()
     if not nsys.parent.name.startswith("target-linux-"):
         return None
     base = nsys.parent.parent
     expected = base / nsys.parent.name.replace("target-linux-", "host-linux-")
-    program = next(
-        (
-            folder / "QdstrmImporter"
-            for folder in (expected, *sorted(base.iterdir()))
-            if (folder / "QdstrmImporter").is_file()
-        ),
-        None,
-    )
+    programs = (folder / "QdstrmImporter" for folder in (expected, *sorted(base.iterdir())))
+    program = next((program for program in programs if program.is_file()), None)
     if program is None:
         return Importer(str(expected), None)
     _, output = probe([str(program), "--version"], environ)

@@ -32,7 +32,7 @@ class TorchProfiler:
     guard: Guard
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Trace all jobs; those that `changed` have no more to tell."""
+        """Trace all jobs once; `changed` makes no difference."""
         del changed
         yield self.run(jobs)
 
@@ -87,7 +87,7 @@ class NsysOrTorch:
     torch: TorchProfiler
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Trace with nsys, or else with torch; the notes say why nsys did not do."""
+        """Trace with nsys, or else with torch; the notes say what nsys lacked."""
         del changed
         found = self.nsys.run(jobs)
         if not any(timeline.kernels for timeline in found.timelines.values()):

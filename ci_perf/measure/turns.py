@@ -1,4 +1,4 @@
-"""Base and head in turns: two resident processes on one device, each measuring short bursts while the other waits."""
+"""Base and head in turns: two resident processes on one device that alternate in short bursts."""
 
 import math
 import statistics
@@ -22,15 +22,15 @@ SAMPLES = 2
 SAMPLE_S = {"cuda": 2e-3, "cpu": 2e-3}
 """A sample lasts at least this long: the resolution of an event is 0.5 us, 0.025 % of it."""
 WARM_UP_S = {"cuda": 0.25, "cpu": 0.05}
-"""For so long both sides take turns before a round counts: an idle GPU runs at a fraction of its clock."""
+"""Seconds of turns before a round counts: an idle GPU runs at a fraction of its clock."""
 STILL_WARM_S = {"cuda": 0.08, "cpu": 0.05}
-"""The same where another case was measured just before."""
+"""The same directly after another case."""
 NOT_BOTH = frozenset({"out-of-memory", "device-taken"})
-"""Reason codes of what one side may be spared where it has the device to itself."""
+"""Reason codes of failures that can vanish when one side runs alone."""
 ALONE_SAMPLES = 20
-"""Samples of a side that has the GPU to itself, where it does not take both."""
+"""Samples of a side that runs alone, where both do not fit on the GPU."""
 DIGITS = 12
-"""So much of the hash of the shapes of a side's inputs is kept."""
+"""Digits that are kept of the hash of the shapes of a side's inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class TurnTaking:
         self._conditions = conditions
         self._identify = identify and not conditions.planted
         self._alone: set[str] = set()
-        """Cases of which the device takes only one side at a time."""
+        """Cases of which only one side at a time fits on the device."""
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | SideFailure]]:
         """Measure a pair of each job, the jobs of one kernel in one fresh pair of processes.
 
-        A GPU context takes longer than a case. `number` counts the pairs of a run: it rotates the jobs, so that no case
-        always comes after the same one, and lets another side go first.
+        Jobs share processes because a GPU context takes longer than a case. `number` counts the pairs of a run: it
+        rotates the jobs, so that no case always follows the same one, and alternates which side goes first.
         """
         try:
             for group in _by_kernel(jobs):
@@ -143,7 +143,7 @@ class TurnTaking:
         return self._both(requests, number, self._conditions.timeout_of(job))
 
     def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
-        """Time the sides one after the other, each alone on the device, which does not take both together."""
+        """Time the sides one after the other, each alone on the device."""
         timeout_s = self._conditions.timeout_of(job)
         answers: dict[int, dict[str, Any]] = {}
         with self._conditions.watch(job) as watch:
@@ -167,7 +167,7 @@ class TurnTaking:
     def _both(
         self, requests: Sequence[Mapping[str, Any]], number: int, timeout_s: float
     ) -> list[dict[str, Any]] | SideFailure:
-        """Ask both sides at once, in turns the one or the other a moment earlier."""
+        """Send both requests at once, to base or head first depending on `number`, and return both answers."""
         for index in _order(number):
             self._sides[index].worker.send(requests[index])
         answers = [(side, side.worker.receive(timeout_s)) for side in self._sides]
@@ -177,7 +177,7 @@ class TurnTaking:
         return [answer for _, answer in answers if not isinstance(answer, Failure)]
 
     def _take_turns(self, number: int, warm_up_s: float, timeout_s: float) -> "list[_Round] | SideFailure":
-        """Alternate base head, head base; the rounds before the device is warm are dropped."""
+        """Alternate base head, head base; rounds before the device is warm are dropped."""
         rounds: list[_Round] = []
         started = time.monotonic()
         turn = 0
@@ -219,7 +219,7 @@ def _mixed_methods(answers: Sequence[Mapping[str, Any]]) -> Failure | None:
 
 
 def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> Failure | None:
-    """Say what both processes imported from one place: then both would measure the same code."""
+    """Return a Failure where one side imported a file of the other: both would measure the same code."""
     if sides[0].root == sides[1].root:
         return None
     for index, answer in enumerate(ready):
@@ -239,7 +239,7 @@ def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> 
 
 
 def _is_source_of(root: Path, package: str) -> bool:
-    """Say whether a tree holds a package: at its top, or below `src` or `python`."""
+    """Return whether a tree holds the source of a package: at its top, or below `src` or `python`."""
     places = (root, root / "src", root / "python")
     return any((place / package / "__init__.py").is_file() or (place / f"{package}.py").is_file() for place in places)
 

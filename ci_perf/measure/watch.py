@@ -1,4 +1,4 @@
-"""What happens on a GPU while something is measured, and what of it spoils the measurement."""
+"""Watches a GPU while something is measured, and names what disturbed the measurement."""
 
 import statistics
 import threading
@@ -11,16 +11,16 @@ from ci_perf.measure import gpu
 from ci_perf.values.quantity import counted
 
 LOOK_BACK_US = 1_000_000
-"""NVML samples who worked once in up to so long, and a shorter watch may hold none of the samples.
+"""NVML samples which programs used the GPU up to once per second, so a shorter watch may see no sample.
 
-So what another program did in the second before a watch counts as well: a burst can mark the pairs right after it, too.
+What another program did in the second before a watch counts as well. A burst can therefore mark the next pairs, too.
 """
 HARDWARE_SLOWDOWNS = frozenset({"hw-slowdown", "hw-thermal", "hw-power-brake"})
-"""Reasons that halve the clock or worse, from one moment to the next: turns do not cancel them."""
+"""Reasons that at least halve the clock within a moment, so that turns do not cancel them."""
 
 
 def slowdowns(states: Sequence[gpu.State]) -> tuple[str, ...]:
-    """Say why the hardware slowed down suddenly."""
+    """Return the reasons of sudden slowdowns of the hardware, each once."""
     found = {reason for state in states for reason in state.throttle_reasons or () if reason in HARDWARE_SLOWDOWNS}
     return tuple(sorted(found))
 
@@ -32,11 +32,11 @@ def disturbances(
     *,
     at_once: int | None = None,
 ) -> tuple[str, ...]:
-    """Say what spoilt a measurement of the processes `ours`: another program on the GPU, a sudden slowdown.
+    """Return what disturbed a measurement of the processes `ours`: other programs on the GPU, sudden slowdowns.
 
-    `known` are the programs that were there, and idle, before anything was measured. In a container NVML may give the
-    pids of another namespace, or of no process at all: then it is their number that tells, as `at_once` of ours are on
-    the GPU at a time, all unless it is given.
+    `known` are the programs that were there, and idle, before anything was measured. In a container NVML may report
+    pids of another namespace, or of no process. Then programs are counted: `at_once` of ours are on the GPU at a time,
+    by default all of them.
     """
     found = set(slowdowns(states))
     expected = len(ours) if at_once is None else at_once
@@ -80,17 +80,17 @@ def rounded(value: float | None) -> float | None:
 
 
 class Watch:
-    """Reads a GPU's state over and over while something else runs; a thread that costs a per cent of one core."""
+    """Reads a GPU's state at an interval while something else runs, in a thread that takes 1 % of a core."""
 
     def __init__(
         self, uuid: str | None, other_programs: frozenset[int] = frozenset(), interval_s: float = 0.01
     ) -> None:
-        """`other_programs` are the pids of programs that were there, and idle, before anything was measured."""
+        """`other_programs` are the pids of programs that were on the GPU, and idle, before anything was measured."""
         self._uuid = uuid
         self._other_programs = other_programs
         self._began_us = 0
         self.woken: tuple[str, ...] = ()
-        """The other programs that worked meanwhile, or just before; known when the watch has ended."""
+        """The other programs that used the GPU meanwhile or just before; known when the watch has ended."""
         self._interval_s = interval_s
         self._states: list[tuple[float, gpu.State]] = []
         self._stop = threading.Event()
@@ -119,11 +119,11 @@ class Watch:
     def disturbances(
         self, states: Sequence[gpu.State], ours: frozenset[int], *, at_once: int | None = None
     ) -> tuple[str, ...]:
-        """Say what spoilt a measurement of the processes `ours`, and which other programs worked meanwhile."""
+        """Return what disturbed a measurement of the processes `ours`; see the function of this name."""
         return (*disturbances(states, ours, self._other_programs, at_once=at_once), *self.woken)
 
     def between(self, start: float, end: float) -> tuple[gpu.State, ...]:
-        """Return the states read in this stretch of time.monotonic(), which is the same clock in all processes."""
+        """Return the states read between two times of time.monotonic(), which all processes share."""
         return tuple(state for when, state in self._states if start <= when <= end)
 
     def _read(self) -> None:

@@ -462,7 +462,7 @@ def test_a_busy_gpu_is_waited_for_and_that_is_said_once(seen_on_gpu):
     said = []
     session.wait_until_idle("GPU-1", 60.0, said.append)
 
-    assert said == ["waiting for python (77) to leave the GPU alone ..."]
+    assert said == ["waiting for python (77) to stop using the GPU ..."]
 
 
 @pytest.mark.parametrize(
