@@ -1,5 +1,6 @@
 """Files: kernels, settings, runs and baselines. Every error names the file; every write is whole or not at all."""
 
+import os
 import shutil
 import tempfile
 import tomllib
@@ -16,9 +17,12 @@ from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_toml import parse_kernel
 from ci_perf.values.run import Run
 from ci_perf.values.shard import Plan
+from ci_perf.values.steps import Step, dump_step, load_steps
 
+JOURNAL = "run.jsonl"
+"""A run as it grows: a line for each step. run.json replaces it when the run ends."""
 LARGEST_RUN = 256 << 20
-"""Bytes of a run.json that are read from an archive; a larger one is no run but a bomb."""
+"""Bytes of a run.json that are read from an archive: a larger one may be a decompression bomb."""
 
 
 def read_kernels(folder: Path, root: Path) -> tuple[KernelSpec, ...]:
@@ -72,10 +76,15 @@ def read_settings_file(root: Path, name: str | None = None) -> tuple[str, Mappin
 
 
 def read_run(path: Path) -> Run:
-    """Read a run from a `run.json`, the folder that holds one, or a zip that does."""
-    file = path / "run.json" if path.is_dir() else path
+    """Read a run from a `run.json`, or from a folder or a zip with one.
+
+    In place of run.json, a run that was killed has left its journal, `run.jsonl`.
+    """
+    file = _run_file(path) if path.is_dir() else path
     try:
-        text = _unzip(file) if zipfile.is_zipfile(file) else file.read_text(encoding="utf-8")
+        name, content = _unzip(file) if zipfile.is_zipfile(file) else (file.name, file.read_bytes())
+        is_journal = name == JOURNAL
+        text = (content[: content.rfind(b"\n") + 1] if is_journal else content).decode("utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no run", hint="`ci-perf run` writes one") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -83,7 +92,16 @@ def read_run(path: Path) -> Run:
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         # The last two: packed in a way that Python cannot unpack, or encrypted.
         raise FormatError(f"{path}: the archive cannot be unpacked: {error}") from None
-    return load_run(text, str(path))
+    return load_steps(text, str(path)) if is_journal else load_run(text, str(path))
+
+
+def _run_file(folder: Path) -> Path:
+    run, journal = folder / "run.json", folder / JOURNAL
+    return journal if journal.is_file() and not _holds_text(run) else run
+
+
+def _holds_text(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0
 
 
 def read_plan(path: Path) -> Plan:
@@ -96,17 +114,21 @@ def read_plan(path: Path) -> Plan:
         raise FormatError(f"{path}: cannot be read: {error}") from None
 
 
-def _unzip(file: Path) -> str:
-    """Read the only run.json of an archive, in memory: nothing is unpacked."""
+def _unzip(file: Path) -> tuple[str, bytes]:
+    """Read the only run.json of an archive, or else its only journal, in memory; return its name and content."""
     with zipfile.ZipFile(file) as archive:
-        members = [m for m in archive.infolist() if m.filename.split("/")[-1] == "run.json"]
-        if len(members) != 1:
+        named = [(member.filename.rpartition("/")[2], member) for member in archive.infolist()]
+        members = [member for name, member in named if name == "run.json"]
+        journals = [member for name, member in named if name == JOURNAL]
+        found = members or journals
+        if len(found) != 1:
             raise FormatError(f"{file}: holds {len(members)} files called run.json, expected one")
-        with archive.open(members[0]) as member:
+        with archive.open(found[0]) as member:
             content = member.read(LARGEST_RUN + 1)
+    name = found[0].filename.rpartition("/")[2]
     if len(content) > LARGEST_RUN:
-        raise FormatError(f"{file}: its run.json is larger than {LARGEST_RUN >> 20} MiB")
-    return content.decode("utf-8")
+        raise FormatError(f"{file}: its {name} is larger than {LARGEST_RUN >> 20} MiB")
+    return name, content
 
 
 _OF_A_SESSION = ("logs/worker*", "logs/setup-*")
@@ -114,8 +136,9 @@ _OF_A_SESSION = ("logs/worker*", "logs/setup-*")
 
 
 def claim_run_folder(folder: Path) -> None:
-    """Make the folder of a run; one that holds files and no run.json is somebody else's."""
-    if folder.is_dir() and {path.name for path in folder.iterdir()} - {"logs"} and not (folder / "run.json").is_file():
+    """Make the folder of a run; refuse one with files but neither a run.json nor a journal."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names - {"logs"} and not names & {"run.json", JOURNAL}:
         raise ConfigError(f"{folder}: holds files that are no run", hint="name a new folder with --output")
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -138,9 +161,34 @@ def clear_run_folder(folder: Path) -> None:
                 file.unlink()
 
 
+def append_step(step: Step, folder: Path) -> None:
+    """Add a step to the journal of the run in a folder; when this returns, the line is on the disk."""
+    path = folder / JOURNAL
+    try:
+        with path.open("ab", buffering=0) as journal:
+            line = dump_step(step).encode()
+            written = journal.write(line)
+            os.fsync(journal.fileno())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+    if written < len(line):
+        raise ConfigError(f"{path}: only {written} of {len(line)} bytes could be written", hint="free some disk space")
+
+
+def close_journal(folder: Path) -> None:
+    """Make a run.json of the journal that an unfinished run left in its folder; without a journal do nothing."""
+    journal = folder / JOURNAL
+    if journal.is_file():
+        if not _holds_text(folder / "run.json"):
+            write_run(read_run(journal), folder)
+        journal.unlink(missing_ok=True)
+
+
 def write_run(run: Run, folder: Path) -> Path:
-    """Write `run.json`; it is complete on disk at any time."""
-    return write_text(folder / "run.json", dump_run(run))
+    """Write `run.json` in one step, then remove the journal that it replaces."""
+    path = write_text(folder / "run.json", dump_run(run))
+    (folder / JOURNAL).unlink(missing_ok=True)
+    return path
 
 
 def read_baselines(folder: Path, slugs: Iterable[str]) -> tuple[Baseline, ...]:

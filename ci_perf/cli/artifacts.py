@@ -1,4 +1,4 @@
-"""The artifact folder: writes what can be made from a finished run, and lets nothing out that holds a secret."""
+"""The artifact folder: saves a run as it grows, writes the reports of a finished one, keeps secrets out."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,13 +6,14 @@ from pathlib import Path
 
 from ci_perf import store
 from ci_perf.guard.guard import Guard
-from ci_perf.guard.redact import redact_run
+from ci_perf.guard.redact import redact_run, redact_step
 from ci_perf.judge.report import Report, build_report
 from ci_perf.measure.session import Session
 from ci_perf.render.folder import render_environment, render_index, render_smoke, render_timeline
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import render_csv
 from ci_perf.values.run import Run
+from ci_perf.values.steps import step_of
 
 _TEXTS: dict[str, Callable[[Report], str]] = {
     "report.md": render_comment,
@@ -23,13 +24,23 @@ _TEXTS: dict[str, Callable[[Report], str]] = {
 }
 
 
-def save(run: Run, guard: Guard) -> None:
-    """Write `run.json` as far as the run has come, without secrets."""
-    store.write_run(redact_run(run, guard.needles), guard.folder)
+class Recorder:
+    """Saves a run as it grows: each call adds one line to the journal, without secrets."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._last: Run | None = None
+
+    def __call__(self, run: Run) -> None:
+        """Append what changed since the last call."""
+        step = step_of(self._last, run)
+        self._last = run
+        if step:
+            store.append_step(redact_step(step, self._guard.needles), self._guard.folder)
 
 
 def finish(run: Run, guard: Guard) -> Report:
-    """Search the folder, write everything that is made from the run, and return the report."""
+    """Search the folder for secrets, write run.json and the reports, and return the report."""
     run = redact_run(replace(run, notes=(*run.notes, *guard.sweep())), guard.needles)
     store.write_run(run, guard.folder)
     report = build_report(run)

@@ -49,7 +49,7 @@ def check(
         run = blank(jobs, settings, session, root)
         run = replace(run, baselines=(), notes=(*(n for n in run.notes if n.code != "reference-timed"), *_notes(jobs)))
         session.begin()
-        save = partial(artifacts.save, guard=session.guard)
+        save = artifacts.Recorder(session.guard)
         with Bars() as bars:
             if settings["sanitize"]:
                 sanitizer = _sanitizer(path, settings, session, jobs)

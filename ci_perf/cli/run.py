@@ -159,7 +159,7 @@ def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, session: Ses
             jobs,
             machine,
             processes=settings["processes"],
-            save=lambda run: artifacts.save(run, session.guard),
+            save=artifacts.Recorder(session.guard),
             progress=bars,
             budget=Budget(settings["budget"] or math.inf, settings["case-budget"] or math.inf),
         )

@@ -1,4 +1,4 @@
-"""A run as it grows; saved after every change."""
+"""A run as it grows; every change is saved."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -6,7 +6,7 @@ Every command that runs kernels opens it here, so that all of them refuse the sa
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from ci_perf.measure.programs import Programs
 from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.device import Device, Toolchain
-from ci_perf.values.errors import MachineError
+from ci_perf.values.errors import CiPerfError, MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.run import Note
 from ci_perf.values.sessions import MEMORY_ERRORS
@@ -154,10 +154,12 @@ def _prepare(
 
 @contextmanager
 def _searched(guard: Guard, say: Callable[[str], object]) -> Iterator[None]:
-    """Search the folder for secrets when the session ends, however it ends, and name each file withheld then."""
+    """Close the journal and search the folder for secrets however the session ends; name what was withheld."""
     try:
         yield
     finally:
+        with suppress(CiPerfError):  # the journal stays, and can be read
+            store.close_journal(guard.folder)
         for note in guard.sweep():
             say(f"warning: {note.message}")
         guard.close()
@@ -211,9 +213,7 @@ def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object
     while uuid and all(_is_busy(uuid) for _ in range(BUSY_READINGS)):
         others = ", ".join(f"{p.name} ({p.pid})" for p in gpu.query_state(uuid).others or ()) or "another program"
         if time.monotonic() >= deadline:
-            message = (
-                f"{others} has kept this GPU busy for {wait_s:.0f} s: a measurement beside it means nothing"
-            )
+            message = f"{others} has kept this GPU busy for {wait_s:.0f} s: a measurement beside it means nothing"
             raise MachineError(message, hint="stop it, or raise --wait")
         if not said:
             say(f"waiting for {others} to stop using the GPU ...")

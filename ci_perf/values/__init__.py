@@ -45,6 +45,7 @@ schema            JSON Schemas, versions of the files, errors that name the key
 sessions          the parts of a merged run, each with its own machine
 settings          every setting once
 shard             shards of a plan
+steps             a run as it grows, as lines of JSON
 timeline_metrics  the metrics of a timeline by name
 tool              programs of the machine that ci-perf uses
 trace             readings of counters, and a timeline

@@ -7,6 +7,7 @@ FILES: Mapping[str, str] = {
     "report.md": "**open this first**: verdicts, what changed and why",
     "key_metrics.csv": "every number of the report, counters and timeline among them, in base units, for a spreadsheet",
     "run.json": "everything that was measured; `ci-perf replay` makes the report from it anywhere",
+    "run.jsonl": "the same of a run that is not finished or was killed, a line for each step",
     "baseline.patch": "what `ci-perf baseline accept` would change, for `git apply`; from `ci-perf publish`",
     "nsys_summary.txt": "the timeline in words: GPU kernels, and what the host cost",
     "timeline.nsys-rep": "the timeline for Nsight Systems (`nsys-ui timeline.nsys-rep`)",

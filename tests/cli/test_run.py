@@ -443,7 +443,7 @@ def test_a_flag_outranks_kernel_toml_which_outranks_the_file(repository):
         ),
         (
             "entry = 'kernel.py'\n[cases.a]\n[sweep]\n'a|b' = [1]\n",
-            "kernels/spin/kernel.toml: key `sweep`: 'a|b' is not",
+            "kernels/spin/kernel.toml: key `sweep`: 'a|b' does not",
         ),
         ("entry = 'kernel.py'\n[cases.a]\n[gates]\nsm_pct = '>= 5'\n", "key `gates.sm_pct`: no counter has this name"),
         ("entry = 'kernel.py'\ncpu_cases = ['b']\n[cases.a]\n", "key `cpu_cases`: no case is called `b`"),
@@ -565,6 +565,35 @@ def test_ctrl_c_leaves_a_run_that_can_be_read_and_no_process(repository):
     assert not is_alive(int(pid))
     assert "the run ended before it was timed" in ci_perf("report", "ci-perf-run").stdout
     assert "did not finish" in ci_perf("baseline", "accept", "ci-perf-run").stderr
+
+
+def test_a_run_that_was_killed_is_read_from_its_journal(repository):
+    hangs = SPIN + "\nimport os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    a_kernel(repository, "alpha")
+    a_kernel(repository, "omega", source=hangs)
+    started = subprocess.Popen(
+        [sys.executable, "-m", "ci_perf", "run", *BRIEF], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    pid = wait_for(lambda: (repository / "pid").exists() and (repository / "pid").read_text())
+    started.kill()
+    started.wait()
+    os.kill(int(pid), signal.SIGKILL)
+    folder = repository / "ci-perf-run"
+
+    run = store.read_run(folder)
+    assert not (folder / "run.json").exists()
+    assert not run.finished
+    assert [bool(m.verification) for m in run.measurements] == [True, False]
+    assert "the run ended before it was timed" in ci_perf("report", "ci-perf-run").stdout
+    assert ci_perf("replay", "ci-perf-run").exit_code == 3
+    assert ci_perf("publish", "ci-perf-run", "--dry-run").exit_code == 0
+    assert ci_perf("merge", "ci-perf-run", "--output", "merged").exit_code == 0
+    assert not store.read_run(repository / "merged").finished
+
+    a_kernel(repository, "omega")
+    assert ci_perf("run", *BRIEF).exit_code == 0
+    assert store.read_run(folder).finished
+    assert not (folder / "run.jsonl").exists()
 
 
 def test_the_run_records_how_it_was_called(repository):
