@@ -1,0 +1,102 @@
+"""CudaSource: when a source is compiled again, and what its errors say."""
+
+import ctypes
+
+import pytest
+
+from ci_perf import cuda
+from ci_perf.userside import compilers
+from tests.kernels.helpers import KERNELS, NAMES
+
+pytestmark = pytest.mark.slow
+torch = pytest.importorskip("torch")
+SOURCES = sorted(path for path in KERNELS.glob("*/*.cu") if path.parent.name in NAMES)
+
+
+@pytest.mark.parametrize("arch", ["sm_89", "sm_90"])
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_source_compiles_once(path, arch, compiler, monkeypatch):
+    code = cuda.CudaSource(path).cubin(arch)
+    assert code.startswith(b"\x7fELF")
+    assert path.stem.encode() in code
+
+    monkeypatch.setattr(type(compiler), "compile", lambda *_: pytest.fail("compiled again"))
+    assert cuda.CudaSource(path).cubin(arch) == code
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_change_of_header_or_options_compiles_again(tmp_path, cache):
+    source, header = tmp_path / "fill.cu", tmp_path / "value.cuh"
+    source.write_text('#include "value.cuh"\nextern "C" __global__ void fill(int* out) { *out = VALUE; }\n')
+    header.write_text("#define VALUE 1\n")
+    first = cuda.CudaSource(source).cubin("sm_90")
+    header.write_text("#define VALUE 2\n")
+    assert cuda.CudaSource(source).cubin("sm_90") != first
+    cuda.CudaSource(source, options=["-DUNUSED"]).cubin("sm_90")
+    assert len(list(cache.rglob("*.cubin"))) == 3
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("header", ["cuda.h", "cub/version.cuh"])
+def test_other_headers_of_the_toolkit_compile_again(tmp_path, cache, monkeypatch, header):
+    """They come in a package of their own, which may be newer than it was while the compiler is the same."""
+    source = tmp_path / "nothing.cu"
+    source.write_text('extern "C" __global__ void nothing() {}\n')
+    include = tmp_path / "toolkit" / "include"
+    (include / header).parent.mkdir(parents=True)
+    monkeypatch.setattr(compilers, "_toolkit_includes", lambda: iter([include]))
+    for text in ("// 13.0\n", "// 13.0\n", "// 13.1\n"):
+        (include / header).write_text(text)
+        cuda.CudaSource(source).cubin("sm_90")
+
+    assert len(list(cache.rglob("*.cubin"))) == 2
+
+
+def test_what_nvcc_reads_from_the_environment_tells_its_output_apart(tmp_path, monkeypatch):
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho release 13.0\n")
+    nvcc.chmod(0o755)
+    before = compilers.Nvcc(str(nvcc)).identity
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "--use_fast_math")
+
+    assert compilers.Nvcc(str(nvcc)).identity != before
+
+
+@pytest.mark.usefixtures("compiler")
+def test_an_empty_cache_entry_is_replaced(tmp_path, cache):
+    source = tmp_path / "nothing.cu"
+    source.write_text('extern "C" __global__ void nothing() {}\n')
+    code = cuda.CudaSource(source).cubin("sm_90")
+    (entry,) = cache.rglob("*.cubin")
+    entry.write_bytes(b"")
+    assert cuda.CudaSource(source).cubin("sm_90")
+    assert entry.read_bytes().startswith(code[:4])
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path / "file"))
+    source = tmp_path / "nothing.cu"
+    source.write_text('extern "C" __global__ void nothing() {}\n')
+    assert cuda.CudaSource(source).cubin("sm_90").startswith(b"\x7fELF")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_compile_error_is_the_compilers_log(tmp_path):
+    source = tmp_path / "broken.cu"
+    source.write_text('extern "C" __global__ void broken(int* out) {\n    *out = missing;\n}\n')
+    with pytest.raises(cuda.CompileError, match=r'broken\.cu\(2\): error: identifier "missing" is undefined'):
+        cuda.CudaSource(source).cubin("sm_90")
+
+
+def test_arguments_have_a_stated_width():
+    tensor = torch.zeros(1)
+    assert cuda._argument(tensor) == tensor.data_ptr()
+    assert isinstance(cuda._argument(3), ctypes.c_int32)
+    double = ctypes.c_double(0.5)
+    assert cuda._argument(double) is double
+    with pytest.raises(OverflowError, match="c_int64"):
+        cuda._argument(2**31)
+    with pytest.raises(TypeError, match="c_float or"):
+        cuda._argument(0.5)
