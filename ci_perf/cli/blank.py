@@ -9,9 +9,8 @@ from ci_perf import __version__, store
 from ci_perf.github import actions
 from ci_perf.measure import git
 from ci_perf.measure.session import Session
-from ci_perf.values.baseline import Baseline
+from ci_perf.values.baseline import Baseline, selected_rows
 from ci_perf.values.job import Job
-from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import BY_NAME, Settings, policy_from
@@ -44,7 +43,7 @@ def blank_run(
         kernels=tuple(specs.values()),
         devices=session.devices,
         toolchain=session.toolchain,
-        baselines=_baselines(root / settings["baselines"], patterns, specs, session),
+        baselines=_baselines(root / settings["baselines"], patterns, jobs, session),
         notes=notes,
         planted=settings["plant-slowdown"],
     )
@@ -71,11 +70,19 @@ def _makes_a_difference(name: str, settings: Settings) -> bool:
 
 
 def _baselines(
-    folder: Path, patterns: tuple[str, ...], specs: dict[str, KernelSpec], session: Session
+    folder: Path, patterns: tuple[str, ...], jobs: tuple[Job, ...], session: Session
 ) -> tuple[Baseline, ...]:
-    """Return the baselines that this run can be held against: of these devices, and of these kernels or of all."""
+    """Return the baselines of these devices; with patterns, only the rows that the selected cases need."""
     found = store.read_baselines(folder, dict.fromkeys(device.slug for device in session.devices))
-    return tuple(b for b in found if not patterns or b.kernel in specs)
+    if not patterns:
+        return found
+    specs = {job.spec.name: job.spec for job in jobs}
+    rows = [selected_rows(b, specs[b.kernel], _cases_of(b, jobs)) for b in found if b.kernel in specs]
+    return tuple(baseline for baseline in rows if baseline.cases)
+
+
+def _cases_of(baseline: Baseline, jobs: tuple[Job, ...]) -> set[str]:
+    return {job.case for job in jobs if (job.spec.name, job.device) == (baseline.kernel, baseline.device.kind)}
 
 
 def text_of(value: object) -> str:

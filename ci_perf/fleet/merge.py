@@ -191,11 +191,14 @@ def _kernels(found: Found) -> tuple[KernelSpec, ...]:
 
 
 def _baselines(found: Found) -> tuple[Baseline, ...]:
+    """Return the baselines of all shards; each has the rows that its shards needed."""
     merged: dict[tuple[str, str], Baseline] = {}
     for source, run in found.items():
         for baseline in run.baselines:
             key = (baseline.device.slug, baseline.kernel)
-            if merged.setdefault(key, baseline) != baseline:
+            known = merged.setdefault(key, baseline)
+            merged[key] = replace(known, cases={**known.cases, **baseline.cases})
+            if merged[key] != replace(baseline, cases={**baseline.cases, **known.cases}):
                 raise ConfigError(f"{source}: another baseline of {key[1]} on {key[0]} than the other shards have")
     return tuple(merged[key] for key in sorted(merged))
 

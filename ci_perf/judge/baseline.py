@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci_perf.judge.stats import clock_of, process_medians, spread
-from ci_perf.values.baseline import Baseline, BaselineCase, BaselineCounter, BaselineTime, path_of
+from ci_perf.values.baseline import Baseline, BaselineCase, BaselineCounter, BaselineTime, path_of, usual_cases
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.kernel import KernelSpec
@@ -80,9 +80,8 @@ def _chosen(
 
 
 def _check_whole(spec: KernelSpec, device: Device, measurements: Sequence[Measurement], source: str) -> None:
-    expected = spec.cpu_cases if device.kind == "cpu" and spec.cpu_cases is not None else tuple(spec.cases)
     measured = {m.case for m in measurements if not m.failure and len(m.methods) == 1 and _positive(m)}
-    for case in expected:
+    for case in usual_cases(spec, device):
         if case not in measured:
             raise ConfigError(
                 f"{source}: no usable time for case `{spec.name}/{case}` on {device.slug}",

@@ -1,7 +1,7 @@
 """Baselines: what was agreed for one kernel on one GPU model."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from ci_perf.values.device import Device, Toolchain
@@ -18,7 +18,7 @@ from ci_perf.values.extensible import (
     Text,
     Unit,
 )
-from ci_perf.values.kernel import Params
+from ci_perf.values.kernel import KernelSpec, Params
 from ci_perf.values.measurement import Part
 from ci_perf.values.provenance import Provenance
 
@@ -87,3 +87,18 @@ def path_of(device: Device, kernel: str) -> str:
     'l4/sdpa.json'
     """
     return f"{device.slug}/{kernel}.json"
+
+
+def usual_cases(spec: KernelSpec, device: Device) -> tuple[str, ...]:
+    """Return the cases of a kernel that a baseline of the device must hold: those that run by default."""
+    return spec.cpu_cases if device.kind == "cpu" and spec.cpu_cases is not None else tuple(spec.cases)
+
+
+def selected_rows(baseline: Baseline, spec: KernelSpec, selected: Collection[str]) -> Baseline:
+    """Return the baseline without the rows that a selection of cases does not need.
+
+    Such are the rows of usual cases that are not selected. Others stay, as a later merge finds removed cases by them,
+    and so do all rows if every usual case is selected: then the run may replace the baseline.
+    """
+    dropped = {*usual_cases(spec, baseline.device)} - {*selected}
+    return replace(baseline, cases={name: case for name, case in baseline.cases.items() if name not in dropped})

@@ -23,6 +23,7 @@ from tests.builders import (
     PARAMS,
     STEADY,
     a_baseline,
+    a_baseline_case,
     a_device,
     a_measurement,
     a_policy,
@@ -176,6 +177,23 @@ def test_of_two_runners_with_one_model_of_gpu_the_first_counts_and_the_other_is_
     assert [note.message for note in report.notes] == [
         f"shard l4-1-of-1 does not count: gpu, l4 led to {H100.name}, as gpu, h100 did"
     ]
+
+
+def test_the_merged_run_has_the_rows_of_the_baselines_of_all_shards():
+    """Each shard embeds only the rows that its cases need."""
+    plan = planned(2)
+    row, other = a_baseline_case(), a_baseline_case(times(1.2))
+
+    def merged(*rows):
+        pairs = zip(plan.shards, rows, strict=True)
+        shards = [shard_run(shard, baselines=(a_baseline(cases=cases),)) for shard, cases in pairs]
+        return merge_planned(found(*shards), plan, a_provenance())
+
+    assert merged({"s0": row, "gone": row}, {"s1": other, "gone": row}).baselines == (
+        a_baseline(cases={"s0": row, "s1": other, "gone": row}),
+    )
+    with pytest.raises(ConfigError, match=r"^shards/1: another baseline of sdpa on h100-80gb-hbm3"):
+        merged({"s0": row, "gone": row}, {"s1": other, "gone": other})
 
 
 def test_a_shard_without_a_run_is_a_failed_row_for_each_of_its_cases(golden):
