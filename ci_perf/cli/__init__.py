@@ -1,20 +1,21 @@
-"""The command line: each command parses, calls, prints, exits.
+"""The command line: each command parses its arguments, calls the slices, prints and exits.
 
-artifacts   the artifact folder of a run
+artifacts   finishes the artifact folder of a run
 audit       `audit`
 baseline    `baseline accept`, `check`, `diff`
+blank       a run before anything is measured
 checks      `run --fuzz` and `run --sanitize`
 doctor      `doctor`
 inspect     `inspect`
-inspection  any file of a profiler or a benchmark
+inspection  reads any file of a profiler or a benchmark
 listing     `list`
-merge       `merge`: several runs as one
-options     flags made from the table of settings
+merge       `merge`: makes one run of several
+options     makes flags from the table of settings
 output      the report on a terminal, progress bars
-plan        `plan`: cases shared out over jobs
-program     the commands together; where errors become exit statuses
+plan        `plan`: shares the cases out over jobs
+program     the group of all commands; turns errors into exit statuses
 publish     `publish`: a run's comment, summary, annotations and outputs
-report      `report` and `replay`: a recorded run as text
+report      `report` and `replay`: print a recorded run
 run         `run`: the main job
 scrub       `scrub`
 """

@@ -1,4 +1,4 @@
-"""What the repository says of itself is true: the map, the README, the workflow files' promises."""
+"""The repository agrees with itself: the maps of modules, the README, the version, and the hooks of pre-commit."""
 
 import ast
 import re
@@ -19,7 +19,8 @@ PACKAGE = ROOT / "ci_perf"
 def documented(package):
     """The names that the docstring of a package lists."""
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
-    return {match[1] for match in re.finditer(r"^(\w+)/? {2,}\S", docstring, re.MULTILINE)}
+    lists = re.findall(r"^(\w+(?:, \w+)*) {2,}\S", docstring, re.MULTILINE)
+    return {name for names in lists for name in names.split(", ")}
 
 
 def contained(package):

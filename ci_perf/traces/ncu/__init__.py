@@ -4,6 +4,7 @@ counters     what a report holds
 csv_table    reads its CSV pages and logs
 printed      numbers of any locale
 report_file  reads .ncu-rep
+table        the tables in what `ncu --csv` prints
 tool         its command and its complaints
 units        every unit to its base unit
 """
