@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ci_perf.audit.session import AuditCase, AuditSession
-from ci_perf.judge.paired import log_ratio, usable_ratios
+from ci_perf.judge.ratios import log_ratio, usable_ratios
 from ci_perf.measure import gpu
 from ci_perf.measure.backend import Profiled, Progress, Verified
 from ci_perf.measure.base import Base

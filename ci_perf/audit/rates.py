@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ci_perf.audit.session import CLASSES, AuditSession, Judged, judge_controls, judge_sessions
-from ci_perf.judge.decision import Outcome
+from ci_perf.judge.outcome import Outcome
 from ci_perf.judge.stats import upper_bound
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.run import Policy

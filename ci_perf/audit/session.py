@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from ci_perf.judge.decision import Outcome
-from ci_perf.judge.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs
-from ci_perf.judge.versus import base_trouble, believe
+from ci_perf.judge.control import base_doubt, believe
+from ci_perf.judge.outcome import Outcome
+from ci_perf.judge.pairs import LOOKS, decide_pairs
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.extensible import Extensible, Keyword, Name, NonNegative, Positive, Text, Whole, pattern
 from ci_perf.values.provenance import Provenance
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Policy
 
 CLASSES: tuple[tuple[str, float], ...] = (("< 2 us", 2e-6), ("2-20 us", 20e-6), (">= 20 us", float("inf")))
@@ -122,7 +123,7 @@ def judge_sessions(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Ju
 def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
     """Judge a session as `run --against` judges it when it is finished."""
     cases = [case for case in session.cases if case.has_pairs]
-    trouble = base_trouble(session.control, session.control_case)
+    trouble = base_doubt(session.control, session.control_case)
     judged = []
     for case in cases:
         outcome, _, cut_short = replay(case.ratios, case.clocks, policy, comparisons=len(cases))
@@ -151,7 +152,7 @@ def replay(
     """
     for look in (look for look in LOOKS if look <= len(ratios)):
         outcome = _look(ratios[:look], clocks[:look], policy, comparisons, last=look == LOOKS[-1])
-        if outcome.code != NEEDS_MORE_PAIRS:
+        if outcome.code != Reason.NEEDS_MORE_PAIRS:
             return outcome, look, False
     return _look(ratios, clocks, policy, comparisons, last=True), len(ratios), True
 

@@ -10,8 +10,8 @@ from ci_perf.values.errors import ConfigError
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Failure, Measurement
 from ci_perf.values.provenance import Provenance
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Note, Policy, Run, Session
-from ci_perf.values.sessions import MEMORY_ERRORS
 from ci_perf.values.shard import Plan, Shard
 
 _T = TypeVar("_T")
@@ -167,7 +167,7 @@ def _check_once(found: Found) -> None:
 
 
 def _session(run: Run) -> Session:
-    broken = next((note.message for note in run.notes if note.code == MEMORY_ERRORS), "")
+    broken = next((note.message for note in run.notes if note.code == Reason.MEMORY_ERRORS), "")
     shard = run.provenance.shard or ""
     return Session(shard, run.devices, run.toolchain, run.finished, run.against, run.trace, broken)
 

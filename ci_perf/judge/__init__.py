@@ -1,16 +1,18 @@
-"""What is said of what is known: statistics, verdicts, report. Pure.
+"""What a run means: statistics, verdicts, report. Pure.
 
-baseline       made from a run, checked, compared
+baseline       baselines made from a run, checked, compared
 checks         the verdict on random cases and on what a sanitizer found
 comment_state  what a comment says next
-decision       the verdict on one number
-finding        what is said of a case
+control        whether a session can be believed: the base against itself
+finding        the verdict on one case, with its reason and numbers
 gates          limits on counters and timelines, and differences
-paired         the verdict on pairs that took turns
+outcome        the verdict on a number alone, thresholds
+pairs          the verdict on a case that took turns with its base commit
 parts          what a program's time is made of, beside what it was
+ratios         the values of pairs, and their interval
 report         findings and numbers in order
 roofline       how near a time is to the device's best
 stats          summaries and intervals
+stored         the verdict on a case against a baseline
 verdict        the verdict on each case
-versus         the verdict on a case against its base commit, and on the session
 """

@@ -11,8 +11,9 @@ from ci_perf.values.errors import ConfigError
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.metrics import BY_NAME, Trust
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Run
-from ci_perf.values.sessions import MEMORY_ERRORS, on_device
+from ci_perf.values.sessions import on_device
 from ci_perf.values.trace import Reading
 
 FEWEST_PROCESSES = 5
@@ -67,7 +68,7 @@ def _chosen(
             mine = [m for session in by for m in session.measurements if m.kernel == spec.name]
             if not mine or (kernels and spec.name not in kernels):
                 continue
-            broken = [note.message for session in by for note in session.notes if note.code == MEMORY_ERRORS]
+            broken = [note.message for session in by for note in session.notes if note.code == Reason.MEMORY_ERRORS]
             if broken and model.kind == "cuda":
                 raise ConfigError(f"{source}: {broken[0]}", hint="run again on a GPU whose memory is sound")
             machines = [(next(d for d in s.devices if d.slug == model.slug), s.toolchain) for s in by]

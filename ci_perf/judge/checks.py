@@ -11,12 +11,10 @@ from ci_perf.values.device import Device
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Params
 from ci_perf.values.quantity import counted
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note, Run
-from ci_perf.values.sessions import MEMORY_ERRORS
 from ci_perf.values.verdict import Verdict
 
-UNCHECKED = "sanitizer-not-checked"
-"""The reason code of a case that a sanitizer could not check."""
 _MOST_SHOWN = 3
 """How many defects a sentence names; the run holds all."""
 
@@ -31,20 +29,20 @@ def judge_checks(run: Run) -> Iterator[Finding]:
         device = devices[fuzzed.device]
         yield from (_fuzz_finding(fuzzed, failed, device) for failed in fuzzed.failures)
         if fuzzed.cases > len(fuzzed.failures) and (broken := _memory_errors(run, fuzzed.device)):
-            yield Finding(fuzzed.kernel, "*", device.slug, Verdict.INCONCLUSIVE, MEMORY_ERRORS, broken)
+            yield Finding(fuzzed.kernel, "*", device.slug, Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
     for found in run.sanitized:
         sentence = _sanitizer_sentence(found)
-        code = UNCHECKED if found.problem else f"sanitizer-{found.tool}"
+        code = Reason.SANITIZER_NOT_CHECKED if found.problem else Reason(f"sanitizer-{found.tool}")
         verdict = Verdict.INCONCLUSIVE if found.problem or not sentence else Verdict.FAILED
         if verdict is not Verdict.FAILED and (broken := _memory_errors(run, found.device)):
-            code, sentence = MEMORY_ERRORS, broken
+            code, sentence = Reason.MEMORY_ERRORS, broken
         if sentence:
             yield Finding(found.kernel, found.case, devices[found.device].slug, verdict, code, sentence)
 
 
 def _memory_errors(run: Run, device: str) -> str:
     """Return why nothing that passed on a device can be trusted; empty where it can."""
-    return next((note.message for note in run.notes if note.code == MEMORY_ERRORS and device == "cuda"), "")
+    return next((note.message for note in run.notes if note.code == Reason.MEMORY_ERRORS and device == "cuda"), "")
 
 
 def _fuzz_finding(fuzzed: Fuzzed, failed: FuzzFailure, device: Device) -> Finding:
@@ -52,7 +50,7 @@ def _fuzz_finding(fuzzed: Fuzzed, failed: FuzzFailure, device: Device) -> Findin
     smallest = f"; also fails with {written(failed.smallest)}" if failed.smallest else ""
     sentence = f"fuzz: {failed.failure.message}; with {written(failed.params)}{smallest}; "
     sentence += f"run it again with `ci-perf run {again}`"
-    return Finding(fuzzed.kernel, failed.case, device.slug, Verdict.FAILED, failed.failure.code, sentence)
+    return Finding(fuzzed.kernel, failed.case, device.slug, Verdict.FAILED, Reason.of(failed.failure.code), sentence)
 
 
 def written(params: Params) -> str:

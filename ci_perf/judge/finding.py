@@ -6,6 +6,7 @@ from ci_perf.judge.gates import CounterChange, GateFinding
 from ci_perf.judge.parts import PartChange
 from ci_perf.judge.stats import Interval
 from ci_perf.values.kernel_names import NameChanges
+from ci_perf.values.reasons import Reason
 from ci_perf.values.verdict import GateState, Verdict
 
 
@@ -18,7 +19,7 @@ class Finding:
     device: str
     """The slug of the device."""
     verdict: Verdict
-    code: str
+    code: Reason
     sentence: str
     base: float | None = None
     """Median of the baseline, in `unit`."""

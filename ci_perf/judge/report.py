@@ -4,20 +4,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ci_perf.judge.checks import UNCHECKED, check_flags, could_not_check, summary_of_checks
+from ci_perf.judge.checks import check_flags, could_not_check, summary_of_checks
 from ci_perf.judge.finding import Finding
-from ci_perf.judge.paired import mean_change, usable_ratios
+from ci_perf.judge.pairs import makes_other_inputs
+from ci_perf.judge.ratios import mean_change, usable_ratios
 from ci_perf.judge.roofline import Roofline, roofline
 from ci_perf.judge.stats import Summary, summarize
 from ci_perf.judge.verdict import is_red, judge
-from ci_perf.judge.versus import CONTROL_MOVED, NO_CONTROL, OTHER_INPUTS, makes_other_inputs
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.provenance import Provenance
 from ci_perf.values.quantity import counted, percent
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Note, Run
-from ci_perf.values.sessions import MEMORY_ERRORS, sessions_of
+from ci_perf.values.sessions import sessions_of
 from ci_perf.values.trace import Reading
 from ci_perf.values.verdict import Verdict
 
@@ -43,6 +44,11 @@ WORDS: Mapping[Verdict, tuple[str, str]] = {
     Verdict.NEW: ("new case", "new cases"),
     Verdict.UNCHANGED: ("unchanged", "unchanged"),
 }
+
+
+_BROKEN_GATE = "A counter broke its limit: fix the kernel, or change `[gates]` in its kernel.toml."
+_UNMEASURED_GATE = "Some gates were not measured, which is no pass: see why, and what `ci-perf doctor` advises."
+_NO_BASE = "Nothing was compared: the base has none of these cases, or could not run them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class Report:
 
 def _is_sound(run: Run, rows: Sequence[Row]) -> bool:
     """Say whether what is not red can be believed: a run that ended by itself, on a GPU that lost nothing."""
-    lost = any(row.finding.code == MEMORY_ERRORS for row in rows)
+    lost = any(row.finding.code == Reason.MEMORY_ERRORS for row in rows)
     return run.finished and not lost and not could_not_check(run)
 
 
@@ -220,67 +226,32 @@ def _headline(verdicts: Mapping[Verdict, int], gates: tuple[int, int], checked: 
     return ", ".join([*parts, *checked]) or "no case ran"
 
 
-_STEPS: Mapping[str, tuple[str, str]] = {
-    "memory-errors": ("The memory of this GPU loses bits: reset it, or replace it, and run again.",) * 2,
-    "failed": ("Mend the failed kernels first: nothing is known of their speed.",) * 2,
-    "regression": (
-        "Mend the regression, or accept it with `ci-perf baseline accept` and say why in the commit.",
-        "Mend the regression, or say in the pull request why it is worth its price.",
-    ),
-    "gate": ("A counter broke its limit: mend the kernel, or change `[gates]` in its kernel.toml.",) * 2,
-    "missing": (
-        "A case with a baseline is gone: restore it, or drop it with `ci-perf baseline accept`.",
-        "A case that the base has is gone: restore it, or say in the pull request why it may go.",
-    ),
-    "disturbed": ("Some cases were disturbed: keep other programs off the GPU, and run again.",) * 2,
-    "empty": ("No case ran: see why, and choose others.",) * 2,
-    "nothing": (
-        "Nothing was compared: `ci-perf baseline accept` makes this run the baseline.",
-        "Nothing was compared: the base has none of these cases, or could not run them.",
-    ),
-    "other-inputs": ("Some cases have other inputs than the base: change inputs and kernel one after the other.",) * 2,
-    "unchecked": ("Of some cases the sanitizer can say nothing, which is no pass: their rows say why.",) * 2,
-    "speedup": (
-        "Keep it: `ci-perf baseline accept` makes the faster time the one to defend.",
-        "Keep it: once it is merged, accept a baseline, so that the faster time is the one to defend.",
-    ),
-    "control-moved": ("This session cannot be believed: run again on a GPU that nothing else uses.",) * 2,
-    "no-control": ("Nothing vouches for this session: see why the base has no control, and run again.",) * 2,
-    "base-failed": ("The base could not be measured in some cases, which is no pass: see why.",) * 2,
-    "budget": ("Some cases were not decided within the budget: raise `--budget` or `--case-budget`.",) * 2,
-    "inconclusive": (
-        "Some cases are too noisy to judge: more `--processes` narrow the interval.",
-        "Some cases are too noisy to judge, even in turns: see what else runs on this machine.",
-    ),
-    "ungated": ("Some gates were not measured, which is no pass: see why, and what `ci-perf doctor` advises.",) * 2,
-}
-"""What to do next, against a baseline and against a base commit."""
-
-
-def _next_step(rows: list[Row], compared: int, run: Run) -> str:
-    verdicts = {row.finding.verdict for row in rows}
-    ungated = any(row.finding.unmeasured_gates for row in rows)
-    holds = (
-        (MEMORY_ERRORS, any(row.finding.code == MEMORY_ERRORS for row in rows)),
-        ("failed", Verdict.FAILED in verdicts),
-        ("regression", Verdict.REGRESSION in verdicts),
-        ("gate", any(row.finding.broken_gates for row in rows)),
-        ("missing", Verdict.MISSING in verdicts),
-        ("ungated", ungated and "gate-not-measured" in run.policy.fail_on),
-        ("disturbed", any(row.finding.code == "disturbed" for row in rows)),
-        ("empty", not rows and not compared),
-        (OTHER_INPUTS, any(row.finding.code == OTHER_INPUTS for row in rows)),
-        ("nothing", not compared),
-        ("unchecked", any(row.finding.code == UNCHECKED for row in rows)),
-        ("speedup", Verdict.SPEEDUP in verdicts),
-        *((code, any(row.finding.code == code for row in rows)) for code in (CONTROL_MOVED, NO_CONTROL)),
-        ("base-failed", any(row.finding.code == "base-failed" for row in rows)),
-        ("budget", any(row.finding.code == "budget-spent" for row in rows)),
-        ("inconclusive", Verdict.INCONCLUSIVE in verdicts),
-        ("ungated", ungated),
-    )
+def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
+    """Return what to do next: the step of the most urgent reason."""
     in_turns = run.against is not None
-    return next((_STEPS[name][in_turns] for name, held in holds if held), "Nothing to do.")
+    verdicts = {row.finding.verdict: row.finding.code for row in reversed(rows)}
+    codes = {row.finding.code for row in rows}
+    ungated = any(row.finding.unmeasured_gates for row in rows)
+    nothing = "" if rows else "No case ran: see why, and choose others."
+    nothing = nothing or (_NO_BASE if in_turns else Reason.NO_BASELINE.steps[False])
+    steps = (
+        (Reason.MEMORY_ERRORS in codes, Reason.MEMORY_ERRORS),
+        (Verdict.FAILED in verdicts, verdicts.get(Verdict.FAILED)),
+        (Verdict.REGRESSION in verdicts, Reason.SLOWER),
+        (any(row.finding.broken_gates for row in rows), _BROKEN_GATE),
+        (Verdict.MISSING in verdicts, Reason.REMOVED),
+        (ungated and "gate-not-measured" in run.policy.fail_on, _UNMEASURED_GATE),
+        (Reason.DISTURBED in codes, Reason.DISTURBED),
+        (Reason.OTHER_INPUTS in codes, Reason.OTHER_INPUTS),
+        (not compared, nothing),
+        *((code in codes, code) for code in (Reason.SANITIZER_NOT_CHECKED, Reason.FASTER)),
+        *((code in codes, code) for code in (Reason.CONTROL_MOVED, Reason.NO_CONTROL, Reason.BASE_FAILED)),
+        (Reason.BUDGET_SPENT in codes, Reason.BUDGET_SPENT),
+        (Verdict.INCONCLUSIVE in verdicts, Reason.INTERVAL_TOO_WIDE),
+        (ungated, _UNMEASURED_GATE),
+    )
+    found = next((step for holds, step in steps if holds and step), "Nothing to do.")
+    return found.steps[in_turns] if isinstance(found, Reason) else found
 
 
 def _control(against: Against) -> str:

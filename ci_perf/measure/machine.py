@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TypeVar
 
-from ci_perf.judge.versus import NOT_IN_BASE
 from ci_perf.measure.backend import Backend, Profiled, Verified
 from ci_perf.measure.base import Base
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Pair, Replicate
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
 
 Found = TypeVar("Found")
@@ -48,7 +48,7 @@ class Machine:
         if self._base is None:
             raise RuntimeError("pairs need a base")
         in_base = self._base.side.kernels
-        yield from ((job, NOT_IN_BASE) for job in jobs if job.spec.name not in in_base)
+        yield from ((job, Reason.NOT_IN_BASE) for job in jobs if job.spec.name not in in_base)
         for backend, group in self._by_backend([job for job in jobs if job.spec.name in in_base]):
             yield from self._counted(backend.pairs(group, number))
 

@@ -6,8 +6,8 @@ The order of the steps lives here and nowhere else. What touches the machine com
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from ci_perf.judge.decision import confirming_processes
 from ci_perf.judge.finding import Finding
+from ci_perf.judge.stored import confirming_processes
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Progress
 from ci_perf.measure.journal import Journal

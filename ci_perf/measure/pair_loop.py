@@ -5,14 +5,16 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ci_perf.judge.paired import LOOKS, NEEDS_MORE_PAIRS, usable_ratios
+from ci_perf.judge.control import LEAST_CONTROL
+from ci_perf.judge.pairs import LOOKS
+from ci_perf.judge.ratios import usable_ratios
 from ci_perf.judge.verdict import judge
-from ci_perf.judge.versus import LEAST_CONTROL, NO_CONTROL
 from ci_perf.measure.backend import Progress
 from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Pair
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
 
 SPARE_PAIRS = 3
@@ -49,7 +51,7 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
                 progress.step(job.id)
         _control(journal, machine, journal.paired(jobs), before, LOOKS[0] + LOOKS.index(look))
         before = look
-        undecided = {f.id for f in judge(journal.run) if f.code == NEEDS_MORE_PAIRS}
+        undecided = {f.id for f in judge(journal.run) if f.code == Reason.NEEDS_MORE_PAIRS}
         jobs = [job for job in journal.paired(jobs) if job.id in undecided and left.allows(job)]
         if not jobs:
             break
@@ -119,10 +121,10 @@ def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int
         else:
             failures.append(found if isinstance(found, str) else found.message)
     journal.put_control(replace(against, control_case=job.id, control=tuple(pairs)))
-    known = any(note.code == NO_CONTROL for note in journal.run.notes)
+    known = any(note.code == Reason.NO_CONTROL for note in journal.run.notes)
     if failures and not known and sound() < LEAST_CONTROL:
         message = f"the base could not be measured against itself: {failures[-1]}"
-        journal.note(Note(NO_CONTROL, message, "see the worker's log; without a control no verdict is believed"))
+        journal.note(Note(Reason.NO_CONTROL, message, "see the worker's log; without a control no verdict is believed"))
 
 
 def _steadiest(journal: Journal, jobs: Sequence[Job]) -> Job:

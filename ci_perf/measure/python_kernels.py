@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ci_perf.judge.versus import NOT_IN_BASE
 from ci_perf.measure.backend import Profiled, Verified
 from ci_perf.measure.base import Base
 from ci_perf.measure.conditions import Conditions
@@ -16,6 +15,7 @@ from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import CONTIGUOUS, KernelSpec
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
 
 _OTHER_PARAMETERS = "make_inputs() got an unexpected keyword argument"
@@ -119,7 +119,7 @@ class PythonKernels:
     def _why_no_base(self, job: Job, failure: Failure) -> str:
         """Say why the base has no time: it may have no such case, and not know its parameters."""
         cases = self._base.cases.get(job.spec.name, (job.case,)) if self._base else ()
-        return NOT_IN_BASE if job.case not in cases and _OTHER_PARAMETERS in failure.message else failure.message
+        return Reason.NOT_IN_BASE if job.case not in cases and _OTHER_PARAMETERS in failure.message else failure.message
 
 
 def _entry(root: Path, spec: KernelSpec) -> str:

@@ -28,8 +28,8 @@ from ci_perf.measure.worker_process import Worker
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import CiPerfError, MachineError
 from ci_perf.values.job import Job
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
-from ci_perf.values.sessions import MEMORY_ERRORS
 from ci_perf.values.settings import Settings
 
 BUSY_PCT, BUSY_READINGS, BUSY_POLL_S = 5.0, 4, 0.5
@@ -200,7 +200,7 @@ def new_memory_errors(uuid: str | None, before: gpu.Health | None) -> tuple[Note
     new = (after.uncorrected_errors or 0) - (before.uncorrected_errors or 0)
     message = f"{new} uncorrected memory errors (ECC) while this ran: neither outputs nor times can be trusted"
     hint = "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"
-    return (Note(MEMORY_ERRORS, message, hint),) if new > 0 else ()
+    return (Note(Reason.MEMORY_ERRORS, message, hint),) if new > 0 else ()
 
 
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:

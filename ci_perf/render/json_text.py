@@ -10,6 +10,7 @@ from dataclasses import asdict
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
 from ci_perf.values.base_unit import suffix
+from ci_perf.values.reasons import Reason
 
 
 def render_json(report: Report) -> str:
@@ -20,13 +21,16 @@ def render_json(report: Report) -> str:
         "exit_status": report.exit_status,
         "compared": report.compared,
         "planted": report.planted,
-        "cases": [_case(row) for row in report.rows],
-        "notes": [{"code": n.code, "message": n.message, "hint": n.hint} for n in report.notes],
+        "cases": [_case(row, in_turns=bool(report.base)) for row in report.rows],
+        "notes": [
+            {"code": n.code, "meaning": Reason.of(n.code).meaning, "message": n.message, "hint": n.hint}
+            for n in report.notes
+        ],
     }
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
-def _case(row: Row) -> dict[str, object]:
+def _case(row: Row, *, in_turns: bool) -> dict[str, object]:
     finding, summary, roof = row.finding, row.summary, row.roofline
     unit = suffix(finding.unit)
     return {
@@ -35,6 +39,8 @@ def _case(row: Row) -> dict[str, object]:
         "device": finding.device,
         "verdict": finding.verdict,
         "code": finding.code,
+        "meaning": finding.code.meaning,
+        "next_step": finding.code.steps[in_turns],
         "sentence": finding.sentence,
         "red": row.red,
         f"base_{unit}": finding.base,

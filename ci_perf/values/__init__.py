@@ -40,6 +40,7 @@ metrics           the counters by name
 program           the command line of a program, filled for a case
 provenance        where a run or a baseline comes from
 quantity          numbers as text
+reasons           every reason code, with its meaning and the next step
 run               a run
 schema            JSON Schemas, versions of the files, errors that name the key
 sessions          the parts of a merged run, each with its own machine

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 from ci_perf.values.device import Device
 from ci_perf.values.measurement import Measurement
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note, Run
-
-MEMORY_ERRORS = "memory-errors"
-"""The code of the note, and of all cases of a session, where the GPU's memory had errors that ECC could not correct."""
 
 
 def sessions_of(run: Run) -> Iterator[Run]:
@@ -16,9 +14,9 @@ def sessions_of(run: Run) -> Iterator[Run]:
     if not run.sessions:
         yield run
         return
-    others = tuple(note for note in run.notes if note.code != MEMORY_ERRORS)
+    others = tuple(note for note in run.notes if note.code != Reason.MEMORY_ERRORS)
     for index, session in enumerate(run.sessions):
-        broken = (Note(MEMORY_ERRORS, session.memory_errors),) if session.memory_errors else ()
+        broken = (Note(Reason.MEMORY_ERRORS, session.memory_errors),) if session.memory_errors else ()
         yield replace(
             run,
             notes=(*others, *broken),

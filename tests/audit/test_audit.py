@@ -18,10 +18,10 @@ from ci_perf.audit.render import render_audit_markdown
 from ci_perf.audit.session import AuditCase, AuditSession, judge_session, replay
 from ci_perf.cli import program
 from ci_perf.cli.audit import parse_step
-from ci_perf.judge.paired import log_ratio
+from ci_perf.judge.control import control_doubt
+from ci_perf.judge.ratios import log_ratio
 from ci_perf.judge.stats import upper_bound
 from ci_perf.judge.verdict import judge
-from ci_perf.judge.versus import control_trouble
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.measurement import Pair
 from ci_perf.values.run import Against, Policy
@@ -287,7 +287,7 @@ def test_a_session_with_too_few_pairs_of_the_control_is_judged_as_the_run_was(co
     against = Against("HEAD~1", "0" * 40, control_case=case, control=pairs)
 
     assert [found.outcome.code for found in judge_session(session, Policy())] == [code]
-    assert bool(control_trouble(a_run(), against)) == (code == "no-control")
+    assert bool(control_doubt(a_run(), against)) == (code == "no-control")
 
 
 # The figures

@@ -109,7 +109,7 @@ def test_a_broken_kernel_is_a_red_row_and_costs_the_others_nothing(broken_run):
     ]
     assert "broken/short  FAILED" in done.stdout
     assert "1 failed kernel, 2 new cases" in done.stdout
-    assert "Mend the failed kernels first" in done.stdout
+    assert "Fix the failed kernels first" in done.stdout
 
 
 def test_a_run_leaves_its_files_and_prints_the_comment(broken_run):

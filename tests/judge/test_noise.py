@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from ci_perf.judge.decision import decide
-from ci_perf.judge.paired import LOOKS, NEEDS_MORE_PAIRS, decide_pairs, log_ratio
+from ci_perf.judge.pairs import LOOKS, decide_pairs
+from ci_perf.judge.ratios import log_ratio
 from ci_perf.judge.report import build_report
 from ci_perf.judge.stats import ratio_interval, spread
+from ci_perf.judge.stored import decide
 from ci_perf.measure.main_job import execute
 from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Failure, Pair, Verification
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Policy
 from ci_perf.values.verdict import Verdict
 from tests.builders import a_device, a_run, a_spec
@@ -33,7 +35,7 @@ def pair_values(trials):
 def verdict_of(draw, comparisons=12):
     for look in LOOKS:
         outcome = decide_pairs(draw[:look], Policy(), comparisons=comparisons, last=look == LOOKS[-1])
-        if outcome.code != NEEDS_MORE_PAIRS:
+        if outcome.code != Reason.NEEDS_MORE_PAIRS:
             return outcome.verdict
     raise AssertionError("the last look decides")
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.judge.decision import decide, times_half
 from ci_perf.judge.gates import counter_changes, judge_gate
+from ci_perf.judge.outcome import policy_of
 from ci_perf.judge.report import build_report
-from ci_perf.judge.verdict import comparable, is_red, judge
-from ci_perf.judge.versus import policy_of
+from ci_perf.judge.stored import comparable, decide, times_half
+from ci_perf.judge.verdict import is_red, judge
 from ci_perf.values.device import Toolchain
 from ci_perf.values.kernel import Gate
 from ci_perf.values.kernel_names import NameChanges

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ci_perf.judge.baseline import make_baselines
-from ci_perf.judge.paired import LOOKS
+from ci_perf.judge.pairs import LOOKS
 from ci_perf.judge.report import build_report
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Profiled

@@ -8,18 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.judge.paired import (
-    LOOKS,
-    NEEDS_MORE_PAIRS,
-    decide_pairs,
-    detectable_change,
-    log_ratio,
-    pair_interval,
-    t_cdf,
-    t_quantile,
-    usable_ratios,
-)
+from ci_perf.judge.pairs import LOOKS, decide_pairs
+from ci_perf.judge.ratios import detectable_change, log_ratio, pair_interval, usable_ratios
+from ci_perf.judge.stats import t_cdf, t_quantile
 from ci_perf.values.measurement import Pair
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Policy
 from ci_perf.values.verdict import Verdict
 
@@ -84,7 +77,7 @@ def test_a_clear_change_is_told_at_the_first_look(ratio, verdict, code):
 def test_what_is_not_clear_asks_for_more_pairs_until_the_last_look():
     near = pairs(1.03, sd=0.01)
 
-    assert decide_pairs(near, POLICY).code == NEEDS_MORE_PAIRS
+    assert decide_pairs(near, POLICY).code == Reason.NEEDS_MORE_PAIRS
     assert decide_pairs(near, POLICY, last=True).verdict in {Verdict.INCONCLUSIVE, Verdict.REGRESSION}
 
 
@@ -113,7 +106,7 @@ def test_what_is_only_read_of_the_clocks_explains_no_change():
 
     assert decide_pairs(pairs(1.0351), POLICY, clocks=[0.98] * 5).code == "slower-clock"
     assert decide_pairs(pairs(1.0351), POLICY, clocks=[0.986, 1.004, 0.985, 1.006, 0.99]).code == "slower"
-    assert decide_pairs(pairs(1.0351), POLICY, clocks=noisy).code == NEEDS_MORE_PAIRS
+    assert decide_pairs(pairs(1.0351), POLICY, clocks=noisy).code == Reason.NEEDS_MORE_PAIRS
     assert decide_pairs(pairs(1.0351), POLICY, clocks=noisy, last=True).code == "slower-uneven-clock"
     assert decide_pairs(pairs(1.0515, n=4), POLICY, clocks=[1.0, 1.001, None, None], last=True).code == "slower"
 
@@ -162,7 +155,7 @@ def session(noise, ratio, sd, comparisons=12):
     for look in LOOKS:
         values += [math.log(ratio) + noise.gauss(0, sd) for _ in range(look - len(values))]
         outcome = decide_pairs(values, POLICY, comparisons=comparisons, last=look == LOOKS[-1])
-        if outcome.code != NEEDS_MORE_PAIRS:
+        if outcome.code != Reason.NEEDS_MORE_PAIRS:
             return outcome.verdict
     raise AssertionError("the last look decides")
 

@@ -1,0 +1,207 @@
+"""The decision on pairs: base and head took turns on the same device, several times in fresh processes.
+
+One value for each pair: the Hodges-Lehmann estimate over its rounds of log(head / base). Turns cancel drift of clock,
+power and temperature; each round has its data elsewhere in memory; the process stays the unit of replication. The
+interval is that of Student's t over the pairs, from eight pairs on without the lowest and the highest; its level is
+shared by the looks at the data (Bonferroni), so that looking again after more pairs costs what it must, and for a
+change by the cases of the run, too. Measuring stops when the interval lies clear of both thresholds, or at the last
+look.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ci_perf.judge.control import Doubt, believe, disturbances, is_identical
+from ci_perf.judge.finding import Finding
+from ci_perf.judge.outcome import Outcome, allows, policy_of, size, thresholds, unchanged
+from ci_perf.judge.ratios import detectable_change, log_ratio, mean_change, pair_interval, usable_ratios
+from ci_perf.values.device import Device
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.measurement import Measurement, Pair
+from ci_perf.values.quantity import percent
+from ci_perf.values.reasons import Reason
+from ci_perf.values.run import Against, Policy, Run
+from ci_perf.values.verdict import Verdict
+
+LOOKS = (5, 8, 12)
+"""After how many pairs of a case the data are looked at; the last is the budget."""
+LEAST_CLOCKS = 3
+"""The interval of two pairs excludes next to nothing."""
+_CLOCK = (Reason.SLOWER_CLOCK, Reason.FASTER_CLOCK)
+
+
+def judge_pairs(
+    run: Run,
+    against: Against,
+    doubt: Doubt | None,
+    measurement: Measurement,
+    spec: KernelSpec,
+    device: Device,
+    comparisons: int,
+) -> Finding:
+    """Judge a case, one of so many comparisons, by the base commit that took turns with it.
+
+    `doubt` is that of the session (`control.control_doubt`). The finding has no `head` and no `gates` yet.
+    """
+
+    def say(verdict: Verdict, code: Reason, sentence: str) -> Finding:
+        unit = measurement.unit
+        return Finding(measurement.kernel, measurement.case, device.slug, verdict, code, sentence, unit=unit)
+
+    if measurement.unpaired:
+        if measurement.unpaired == Reason.NOT_IN_BASE:
+            return say(Verdict.NEW, Reason.NOT_IN_BASE, f"{against.ref} has no such case")
+        return say(Verdict.NOT_COMPARABLE, Reason.BASE_FAILED, f"{against.ref}: {measurement.unpaired}")
+    pairs = measurement.sound_pairs
+    if not pairs:
+        sentence = f"every pair was disturbed: {disturbances(measurement.pairs)}"
+        return say(Verdict.INCONCLUSIVE, Reason.DISTURBED, sentence)
+    if makes_other_inputs(pairs):
+        sentence = f"the inputs differ in shape or type; measured {mean_change(usable_ratios(pairs))}, of other work"
+        return say(Verdict.NOT_COMPARABLE, Reason.OTHER_INPUTS, sentence)
+    outcome = believe(_decide(run, measurement, spec, comparisons), doubt)
+    if is_identical(measurement) and not doubt:
+        outcome = _same_code(outcome, usable_ratios(pairs), run.policy)
+    return replace(
+        say(outcome.verdict, outcome.code, outcome.sentence + _left_out(measurement)),
+        base=statistics.median(statistics.median(pair.base) for pair in pairs),
+        change=outcome.change,
+        detectable=outcome.detectable,
+    )
+
+
+def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: int) -> Outcome:
+    pairs = measurement.sound_pairs
+    clocks = [pair.clocks for pair in pairs]
+    outcome = decide_pairs(
+        [log_ratio(pair) for pair in pairs],
+        policy_of(run.policy, spec),
+        comparisons=comparisons,
+        last=run.finished or len(pairs) >= LOOKS[-1],
+        clocks=clocks,
+    )
+    has_clocks = measurement.device == "cuda" and spec.program is None
+    if outcome.verdict.is_change and has_clocks and not knows_clocks(clocks, len(pairs)):
+        return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")
+    if outcome.code is Reason.INTERVAL_TOO_WIDE and len(measurement.pairs) < LOOKS[-1]:
+        number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"
+        sentence = f"{outcome.sentence} after {number}, and the budget is spent"
+        return replace(outcome, code=Reason.BUDGET_SPENT, sentence=sentence)
+    return outcome
+
+
+def is_paired(measurement: Measurement) -> bool:
+    """Return whether a case has pairs that are compared."""
+    return bool(measurement.sound_pairs) and not makes_other_inputs(measurement.sound_pairs)
+
+
+def makes_other_inputs(pairs: Sequence[Pair]) -> bool:
+    """Return whether the inputs of base and head differ in shape or type, each side's being the same in every pair.
+
+    Those that differ from pair to pair are random, which one pair cannot tell. Other values are a warning: how a kernel
+    is called, and how its data are laid out, is a part of what a commit may change.
+    """
+    made = {pair.shapes for pair in pairs}
+    return len(pairs) > 1 and len(made) == 1 and len(set(*made)) > 1
+
+
+def _same_code(outcome: Outcome, values: Sequence[float], policy: Policy) -> Outcome:
+    sentence = f"machine code, launch parameters and inputs are the same on both sides; measured {mean_change(values)}"
+    change = outcome.change or pair_interval(values, policy.confidence)
+    return replace(outcome, verdict=Verdict.UNCHANGED, code=Reason.SAME_MACHINE_CODE, sentence=sentence, change=change)
+
+
+def _left_out(measurement: Measurement) -> str:
+    """Say which pairs did not count, and why."""
+    left = [pair for pair in measurement.pairs if pair not in measurement.sound_pairs]
+    if not left:
+        return ""
+    other = {f"timed by {pair.method}" for pair in left if not pair.disturbed}
+    why = ", ".join(filter(None, (disturbances(left), *sorted(other))))
+    return f"; {len(left)} more {'pair does' if len(left) == 1 else 'pairs do'} not count: {why}"
+
+
+def decide_pairs(
+    values: Sequence[float],
+    policy: Policy,
+    *,
+    comparisons: int = 1,
+    looks: int = len(LOOKS),
+    last: bool = False,
+    clocks: Sequence[float | None] = (),
+) -> Outcome:
+    """Judge the log ratios of the pairs measured so far.
+
+    `clocks` is for each pair the SM clock of head over that of base; where fewer than half know it, it explains
+    nothing. Before the `last` look whatever is not clear of the thresholds is INCONCLUSIVE and asks for more pairs.
+
+    >>> print(decide_pairs([0.049, 0.050, 0.051, 0.0505, 0.0495], Policy()).code)
+    slower
+    >>> print(decide_pairs([0.001, -0.001, 0.002, 0.0, -0.002], Policy()).code)
+    within-noise
+    """
+    if not all(math.isfinite(value) for value in values) or not values:
+        return Outcome(
+            Verdict.INCONCLUSIVE, Reason.BAD_VALUES if values else Reason.NO_VALUES, "a pair holds no usable time"
+        )
+    seen = pair_interval(values, 1 - (1 - policy.confidence) / looks)
+    sure = pair_interval(values, 1 - (1 - policy.confidence) / looks / max(1, comparisons))
+    slow, fast = thresholds(policy)
+    detectable = detectable_change(values, seen.confidence or policy.confidence)
+    if seen.high < slow and 1 / max(seen.low, 1e-300) < fast:
+        return unchanged(seen, detectable)
+    slower, faster = seen.point >= slow, 1 / seen.point >= fast
+    clear = sure.low >= slow or 1 / max(sure.high, 1e-300) >= fast
+    established = (slower and sure.low > 1) or (faster and sure.high < 1)
+    if (slower or faster) and established and (clear or last):
+        doubt = _doubt_of_clock(values, clocks, seen.confidence, slow if slower else 1 / fast, last=last)
+        if doubt:
+            differed = percent((clock_ratio(clocks, len(values)) or 1.0) - 1, sign=True)
+            why = "not in SM cycles" if doubt in _CLOCK else "SM clocks too uneven to tell whether in cycles, too"
+            sentence = f"{size(seen.point)}, but {why}: the clocks differed by {differed}"
+            return Outcome(Verdict.INCONCLUSIVE, doubt, sentence, seen, detectable)
+        verdict, code = (Verdict.REGRESSION, Reason.SLOWER) if slower else (Verdict.SPEEDUP, Reason.FASTER)
+        sentence = f"{size(seen.point)} in {len(values)} pairs of processes that took turns"
+        return Outcome(verdict, code, sentence, seen, detectable)
+    code = Reason.INTERVAL_TOO_WIDE if last else Reason.NEEDS_MORE_PAIRS
+    return Outcome(Verdict.INCONCLUSIVE, code, allows(seen), seen, detectable)
+
+
+def clock_ratio(clocks: Sequence[float | None], pairs: int) -> float | None:
+    """Return the SM clock of head over that of base, the median of the pairs that know it; None: fewer than half do.
+
+    >>> clock_ratio([0.95, None, 0.97], 3), clock_ratio([0.95, None, None], 3)
+    (0.96, None)
+    """
+    known = [clock for clock in clocks if clock]
+    return statistics.median(known) if known and 2 * len(known) >= pairs else None
+
+
+def knows_clocks(clocks: Sequence[float | None], pairs: int) -> bool:
+    """Say whether enough pairs know their clocks: half of them, and so many that an interval can establish anything."""
+    return clock_ratio(clocks, pairs) is not None and sum(1 for clock in clocks if clock) >= LEAST_CLOCKS
+
+
+def _doubt_of_clock(
+    values: Sequence[float], clocks: Sequence[float | None], confidence: float, threshold: float, *, last: bool
+) -> Reason | None:
+    """Return the reason why a change beyond a threshold of head / base may be the clock's; None: it is the code's.
+
+    Time x clock is cycles. A change of the code is there in them, too: their interval excludes no change, and reaches
+    the threshold. The clock of a pair is read a few times only, so its scatter is a part of that interval.
+    """
+    if not knows_clocks(clocks, len(values)):
+        return None
+    cycles = pair_interval([v + math.log(c) for v, c in zip(values, clocks, strict=True) if c], confidence)
+    slower = threshold > 1
+    there = cycles.low > 1 if slower else cycles.high < 1
+    reaches = cycles.high >= threshold if slower else cycles.low <= threshold
+    if there and reaches:
+        return None
+    if not reaches:
+        return Reason.SLOWER_CLOCK if slower else Reason.FASTER_CLOCK
+    if not last:
+        return Reason.NEEDS_MORE_PAIRS
+    return Reason.SLOWER_UNEVEN_CLOCK if slower else Reason.FASTER_UNEVEN_CLOCK

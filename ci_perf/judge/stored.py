@@ -1,0 +1,283 @@
+"""The decision on one number against a stored baseline: medians of processes, by ratios alone.
+
+A stored time is off by 1 % a few minutes later and by several per cent on another day, and no statistic of the two
+sessions can see that: where it matters, measure the base in turns (`pairs.py`). Here a change counts only when all of
+these hold: the estimate passes the threshold in each batch of fresh processes; the interval of all of them, adjusted
+over the cases of the run (Bonferroni) and widened by the baseline's own scatter, excludes no change; the two sides
+separate, or the whole interval lies twice beyond the threshold; and the change is there in SM cycles too, where the
+clocks are known. What is past a threshold and not established is INCONCLUSIVE: shown, never red.
+
+Why separation: within one session every order of the processes of unchanged code is as likely as any other, so that 6
+and 12 separate once in 18,564 sessions, also where processes fall into two modes. The interval alone would let recorded
+sessions of unchanged, restless kernels become red: `tests/test_noise.py` counts both.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import NormalDist
+
+from ci_perf.judge.finding import Finding
+from ci_perf.judge.gates import counter_changes, release, uncompared
+from ci_perf.judge.outcome import Outcome, allows, policy_of, size, thresholds, unchanged
+from ci_perf.judge.stats import clock_of, process_medians, ratio_interval
+from ci_perf.values.baseline import Baseline, BaselineCase
+from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.kernel_names import NameChanges, compare
+from ci_perf.values.measurement import Measurement
+from ci_perf.values.quantity import percent
+from ci_perf.values.reasons import Reason
+from ci_perf.values.run import Policy, Run
+from ci_perf.values.verdict import Verdict
+
+STORED = 0.01
+"""A stored time is off by so much a few minutes later: no smaller change is established, or said to be seen."""
+FAR = 2
+"""An interval that lies wholly beyond the threshold twice over needs no separation: one odd process cannot hide it."""
+
+
+def judge_stored(
+    run: Run, measurement: Measurement, spec: KernelSpec, device: Device, baseline: Baseline | None, comparisons: int
+) -> Finding:
+    """Judge a case, one of so many comparisons, by its baseline. The finding has no `head` and no `gates` yet."""
+    blank = Finding(measurement.kernel, measurement.case, device.slug, Verdict.NEW, Reason.NO_BASELINE, "")
+    blank = replace(blank, unit=measurement.unit)
+
+    def say(verdict: Verdict, code: Reason, sentence: str) -> Finding:
+        return replace(blank, verdict=verdict, code=code, sentence=sentence)
+
+    if baseline is None or measurement.case not in baseline.cases:
+        return say(Verdict.NEW, Reason.NO_BASELINE, f"no baseline for this case on {device.slug}")
+    base = baseline.cases[measurement.case]
+    agreed_with = (baseline.device, baseline.toolchain.ncu)
+    changed = counter_changes(base, agreed_with, measurement, (device, run.toolchain.ncu))
+    kernels = _kernel_changes(base, baseline.device, measurement, device)
+    unheld = uncompared(base, agreed_with[1], measurement, run.toolchain.ncu) if device.kind == "cuda" else ()
+    blank = replace(blank, base=base.time.median, counters=changed, uncompared=unheld, kernels=kernels)
+    if len(measurement.methods) > 1:
+        methods = ", ".join(measurement.methods)
+        return say(
+            Verdict.NOT_COMPARABLE, Reason.MIXED_METHODS, f"its processes were timed by several methods: {methods}"
+        )
+    obstacle = comparable(base, measurement, baseline.device, device, (baseline.toolchain, run.toolchain))
+    if obstacle:
+        return say(Verdict.NOT_COMPARABLE, *obstacle)
+    spoilt = [replicate for replicate in measurement.replicates if replicate.disturbed]
+    if spoilt:
+        why = ", ".join(sorted({reason for replicate in spoilt for reason in replicate.disturbed}))
+        sentence = f"{len(spoilt)} of {len(measurement.replicates)} processes were disturbed: {why}"
+        return say(Verdict.INCONCLUSIVE, Reason.DISTURBED, sentence)
+    outcome = decide(
+        [statistics.median(values) for values in base.time.replicates],
+        _batches(measurement),
+        policy_of(run.policy, spec),
+        comparisons=comparisons,
+        floor=base.time.noise_floor,
+        clocks=_clocks(base, measurement),
+        better=measurement.better,
+    )
+    finding = say(outcome.verdict, outcome.code, outcome.sentence)
+    return replace(finding, change=outcome.change, detectable=outcome.detectable)
+
+
+def comparable(
+    base: BaselineCase, measurement: Measurement, old: Device, new: Device, tools: tuple[Toolchain, Toolchain]
+) -> tuple[Reason, str] | None:
+    """Return the reason and sentence why two times may not be compared, or None where they may.
+
+    `tools` are the toolchains of baseline and run: another torch, CUDA or Triton brings other machine code.
+    """
+    reasons: tuple[tuple[Reason, str, object, object], ...] = (
+        (Reason.OTHER_DEVICE, "the device", old.name, new.name),
+        (Reason.OTHER_DEVICE, "the number of multiprocessors or cores", old.sm_count, new.sm_count),
+        *((Reason.OTHER_TOOLCHAIN, name, before, now) for name, before, now in _tool_versions(*tools)),
+        (Reason.OTHER_POWER_LIMIT, "the power limit", old.power_limit_w, new.power_limit_w),
+        (Reason.OTHER_DRIVER, "the driver branch", _branch(old.driver), _branch(new.driver)),
+        (Reason.OTHER_MIG, "the MIG mode", old.mig, new.mig),
+        (Reason.OTHER_PARAMETERS, "the case's parameters", dict(base.params), dict(measurement.params)),
+        (Reason.OTHER_TARGET, "what is run", base.target, measurement.target),
+        (Reason.OTHER_METHOD, "the timing method", base.time.method, ", ".join(measurement.methods)),
+        (Reason.OTHER_UNIT, "the unit", base.time.unit, measurement.unit),
+        (Reason.OTHER_DIRECTION, "which way is better", base.time.better, measurement.better),
+    )
+    for code, what, before, now in reasons:
+        if before != now:
+            return code, f"{what} differs: baseline {_plain(before)}, now {_plain(now)}"
+    return None
+
+
+def _tool_versions(old: Toolchain, new: Toolchain) -> list[tuple[str, str | None, str | None]]:
+    packages = ((name, old.packages.get(name), new.packages.get(name)) for name in ("triton", "numpy"))
+    pairs = (("torch", old.torch, new.torch), ("CUDA", old.cuda, new.cuda), *packages)
+    return [(name, release(a), release(b)) for name, a, b in pairs]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={v}" for k, v in sorted(value.items()))
+    return "unknown" if value is None else str(value)
+
+
+def _branch(driver: str | None) -> str | None:
+    return driver.split(".")[0] if driver else None
+
+
+def _kernel_changes(base: BaselineCase, agreed_on: Device, measurement: Measurement, device: Device) -> NameChanges:
+    """Hold the GPU kernels against the baseline's. They explain and judge nothing: another GPU may need others."""
+    traced = measurement.timeline.kernels if measurement.timeline else ()
+    same = agreed_on.name == device.name and dict(base.params) == dict(measurement.params)
+    if not same or not base.kernels or not traced:
+        return NameChanges()
+    return compare(base.kernels, (kernel.name for kernel in traced))
+
+
+def _clocks(base: BaselineCase, measurement: Measurement) -> tuple[float, float] | None:
+    """Return the SM clocks of baseline and run in hertz, where both were recorded for every process."""
+    now = clock_of(measurement.replicates)
+    return (base.time.sm_clock_hz, now) if base.time.sm_clock_hz and now else None
+
+
+def _batches(measurement: Measurement) -> list[list[float]]:
+    batches: dict[int, list[float]] = {}
+    for replicate, median in zip(measurement.replicates, process_medians(measurement.replicates), strict=True):
+        batches.setdefault(replicate.batch, []).append(median)
+    return [batches[number] for number in sorted(batches)]
+
+
+def decide(
+    base: Sequence[float],
+    batches: Sequence[Sequence[float]],
+    policy: Policy,
+    *,
+    comparisons: int = 1,
+    floor: float = 0.0,
+    clocks: tuple[float, float] | None = None,
+    better: str = "lower",
+) -> Outcome:
+    """Judge medians of processes against the medians of the baseline's processes.
+
+    `batches` are the medians of this run, batch by batch; a change needs at least two. `comparisons` is the number of
+    cases judged in the run; `floor` is the scatter of the baseline's processes, as a fraction; `clocks` are the SM
+    clocks of baseline and run in hertz. `better` says which direction is good. Only ratios count: any unit gives the
+    same verdict.
+
+    >>> base = [1.00, 1.001, 1.002, 1.003, 1.004, 1.005]
+    >>> print(decide(base, [[1.05] * 6, [1.051] * 6], Policy()).code)
+    slower
+    >>> print(decide(base, [[1.05] * 6], Policy()).code)
+    slower-unconfirmed
+    >>> print(decide(base, [[1.0] * 6], Policy()).code)
+    within-noise
+    """
+    head = [value for batch in batches for value in batch]
+    for side, values in (("baseline", base), ("run", head)):
+        if not values:
+            return Outcome(Verdict.INCONCLUSIVE, Reason.NO_VALUES, f"the {side} holds no value")
+        if not all(math.isfinite(v) and v > 0 for v in values):
+            return Outcome(
+                Verdict.INCONCLUSIVE, Reason.BAD_VALUES, f"the {side} holds a value that is not positive and finite"
+            )
+    if better == "higher":
+        base, batches = [1 / v for v in base], [[1 / v for v in batch] for batch in batches]
+        head = [1 / v for v in head]
+    return _decide_lower(base, head, [b for b in batches if b], policy, comparisons, floor, clocks)
+
+
+def _decide_lower(
+    base: Sequence[float],
+    head: Sequence[float],
+    batches: Sequence[Sequence[float]],
+    policy: Policy,
+    comparisons: int,
+    floor: float,
+    clocks: tuple[float, float] | None,
+) -> Outcome:
+    plain = ratio_interval(base, head, policy.confidence)
+    points = [ratio_interval(base, batch, policy.confidence).point for batch in batches]
+    slow, fast = thresholds(policy)
+    spread = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
+    detectable = max((1 + spread) ** times_half(policy.confidence) - 1, STORED)
+    if plain.point >= slow or 1 / plain.point >= fast:
+        slower = plain.point >= slow
+        verdict, word = (Verdict.REGRESSION, Reason.SLOWER) if slower else (Verdict.SPEEDUP, Reason.FASTER)
+        beyond = [p >= slow if slower else 1 / p >= fast for p in points]
+        doubt = (
+            _doubt_of_batches(beyond)
+            or _doubt_of_store(plain.point)
+            or _doubt_of_overlap(base, head, 1 - (1 - policy.confidence) / max(1, comparisons), floor, (slow, fast))
+            or _doubt_of_clock(plain.point, clocks, slow if slower else fast)
+        )
+        if doubt:
+            code, sentence = doubt
+            text = f"{size(plain.point)}, but {sentence}"
+            return Outcome(Verdict.INCONCLUSIVE, Reason(f"{word}-{code}"), text, plain, detectable)
+        return Outcome(verdict, word, f"{size(plain.point)} in each batch of fresh processes", plain, detectable)
+    if plain.high >= slow or 1 / max(plain.low, 1e-300) >= fast:
+        sentence = "too few processes for an interval" if plain.low <= 0 else allows(plain)
+        return Outcome(Verdict.INCONCLUSIVE, Reason.INTERVAL_TOO_WIDE, sentence, plain, detectable)
+    return unchanged(plain, detectable)
+
+
+def times_half(confidence: float) -> float:
+    """Return how many times half of an interval a change must be to be seen in four of five runs; once: in one of two.
+
+    >>> f"{times_half(0.99):.2f} {times_half(0.95):.2f}"
+    '1.33 1.43'
+    """
+    return 1 + NormalDist().inv_cdf(0.8) / NormalDist().inv_cdf(1 - (1 - confidence) / 2)
+
+
+def _doubt_of_batches(beyond: Sequence[bool]) -> tuple[str, str] | None:
+    if len(beyond) < 2:
+        return "unconfirmed", "not yet measured a second time"
+    return None if all(beyond) else ("not-repeated", "not in each batch of fresh processes")
+
+
+def _doubt_of_store(point: float) -> tuple[str, str] | None:
+    small = max(point, 1 / point) < 1 + STORED
+    return ("too-small", f"a stored time is off by up to {percent(STORED)} a few minutes later") if small else None
+
+
+def _doubt_of_overlap(
+    base: Sequence[float], head: Sequence[float], confidence: float, floor: float, beyond: tuple[float, float]
+) -> tuple[str, str] | None:
+    adjusted = ratio_interval(base, head, confidence)
+    if adjusted.low <= 0:
+        return "too-few-processes", f"{len(base)} and {len(head)} processes are too few to be sure"
+    if adjusted.low <= 1 + floor and adjusted.high >= 1 / (1 + floor):
+        return "not-significant", "the interval and the baseline's own scatter do not exclude no change"
+    separate = max(base) < min(head) or max(head) < min(base)
+    far_slower, far_faster = (ratio**FAR for ratio in beyond)
+    if not separate and adjusted.low < far_slower and adjusted.high > 1 / far_faster:
+        return "overlapping", "some processes of the baseline took as long as some of this run"
+    return None
+
+
+def _doubt_of_clock(point: float, clocks: tuple[float, float] | None, threshold: float) -> tuple[str, str] | None:
+    """Time x clock is cycles: a change that is not there in cycles is one of the clock."""
+    if clocks is None:
+        return None
+    before, now = clocks
+    cycles = point * now / before
+    if max(cycles, 1 / cycles) >= threshold and (cycles > 1) == (point > 1):
+        return None
+    return "clock", f"the SM clock was {now / 1e6:.0f} MHz, in the baseline {before / 1e6:.0f} MHz"
+
+
+def confirming_processes(base: int, measured: int, comparisons: int, confidence: float, at_least: int) -> int:
+    """Return how many processes a confirming batch needs, so that its verdict can be sure among so many cases.
+
+    With complete separation the interval of `base` against n processes has the level 1 - 2 / (base + n choose base).
+    Never more than three times `at_least`: a baseline of few processes cannot be made up for by many of the run.
+
+    >>> confirming_processes(6, 6, 12, 0.99, 6), confirming_processes(6, 6, 1000, 0.99, 6)
+    (6, 14)
+    """
+    needed = at_least
+    while (
+        2 / math.comb(base + measured + needed, base) > (1 - confidence) / max(1, comparisons) and needed < 3 * at_least
+    ):
+        needed += 1
+    return needed

@@ -1,0 +1,225 @@
+"""Every reason code that a finding, a failure or a note can carry, with its meaning and the next step.
+
+The codes are written to files and read by other programs: they never change. Reports, `report --json` and the README's
+table take meaning and next step from here.
+"""
+
+from enum import StrEnum
+
+_FIX = "Fix the failed kernels first: their speed is not known."
+_REGRESSION = (
+    "Fix the regression, or accept it with `ci-perf baseline accept` and say why in the commit.",
+    "Fix the regression, or say in the pull request why it is acceptable.",
+)
+_SPEEDUP = (
+    "Keep it: `ci-perf baseline accept` makes the faster time the baseline.",
+    "Keep it: once it is merged, accept a baseline, so that the faster time is the baseline.",
+)
+_NOISY = (
+    "Some cases are too noisy to judge: more `--processes` narrow the interval.",
+    "Some cases are too noisy to judge, even in turns: see what else runs on this machine.",
+)
+_ACCEPT = "Nothing was compared: `ci-perf baseline accept` makes this run the baseline."
+_LOG = "See the log of the tool in the run's folder."
+_DOCTOR = "`ci-perf doctor` says what is missing and how to install it."
+
+
+class Reason(StrEnum):
+    """A reason code; `of` reads those that another version of ci-perf wrote, too."""
+
+    meaning: str
+    steps: tuple[str, str]
+    """What to do next: where times are compared with a baseline, and where base and head took turns."""
+
+    def __new__(cls, code: str, meaning: str = "", step: str | tuple[str, str] = "") -> "Reason":
+        """Make a member; `step` holds for baselines and turns alike, or is one text for each."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        member.steps = (step, step) if isinstance(step, str) else step
+        return member
+
+    @classmethod
+    def of(cls, code: str) -> "Reason":
+        """Return the reason with this code; of a code that this version does not know, one without a meaning."""
+        try:
+            return cls(code)
+        except ValueError:
+            unknown = str.__new__(cls, code)
+            unknown._name_ = unknown._value_ = code
+            unknown.meaning = "a reason that this version of ci-perf does not know"
+            unknown.steps = ("Update ci-perf.",) * 2
+            return unknown
+
+    # Findings: time.
+    SLOWER = "slower", "the slowdown reaches the threshold and is established", _REGRESSION
+    FASTER = "faster", "the speedup reaches the threshold and is established", _SPEEDUP
+    WITHIN_NOISE = "within-noise", "no change that reaches a threshold"
+    SAME_MACHINE_CODE = "same-machine-code", "machine code, launch parameters and inputs are the same on both sides"
+    INTERVAL_TOO_WIDE = "interval-too-wide", "the interval reaches a threshold after the last look", _NOISY
+    NEEDS_MORE_PAIRS = "needs-more-pairs", "not decided yet: the run stopped before the next look", _NOISY
+    BUDGET_SPENT = (
+        *("budget-spent", "the budget was spent before the case was decided"),
+        "Some cases were not decided within the budget: raise `--budget` or `--case-budget`.",
+    )
+    NOT_MEASURED = "not-measured", "the run ended before the case was timed", "Run again until the run finishes."
+    NO_VALUES = "no-values", "one side has no times", _NOISY
+    BAD_VALUES = "bad-values", "a time is not positive and finite", _NOISY
+    SLOWER_UNCONFIRMED = "slower-unconfirmed", "slower, but not measured a second time", _NOISY
+    FASTER_UNCONFIRMED = "faster-unconfirmed", "faster, but not measured a second time", _NOISY
+    SLOWER_NOT_REPEATED = "slower-not-repeated", "slower, but not in each batch of fresh processes", _NOISY
+    FASTER_NOT_REPEATED = "faster-not-repeated", "faster, but not in each batch of fresh processes", _NOISY
+    SLOWER_TOO_SMALL = "slower-too-small", "slower by less than stored times are repeatable", _NOISY
+    FASTER_TOO_SMALL = "faster-too-small", "faster by less than stored times are repeatable", _NOISY
+    SLOWER_TOO_FEW = "slower-too-few-processes", "slower, but too few processes for the confidence", _NOISY
+    FASTER_TOO_FEW = "faster-too-few-processes", "faster, but too few processes for the confidence", _NOISY
+    SLOWER_NOT_SIGNIFICANT = "slower-not-significant", "slower, but the interval includes no change", _NOISY
+    FASTER_NOT_SIGNIFICANT = "faster-not-significant", "faster, but the interval includes no change", _NOISY
+    SLOWER_OVERLAPPING = "slower-overlapping", "slower, but processes of both sides overlap", _NOISY
+    FASTER_OVERLAPPING = "faster-overlapping", "faster, but processes of both sides overlap", _NOISY
+    SLOWER_CLOCK = "slower-clock", "slower in time, but not in SM cycles", _NOISY
+    FASTER_CLOCK = "faster-clock", "faster in time, but not in SM cycles", _NOISY
+    SLOWER_UNEVEN_CLOCK = "slower-uneven-clock", "slower, but the SM clocks vary too much to compare cycles", _NOISY
+    FASTER_UNEVEN_CLOCK = "faster-uneven-clock", "faster, but the SM clocks vary too much to compare cycles", _NOISY
+    DISTURBED = (
+        *("disturbed", "another program or a slowdown of the hardware disturbed the measurement"),
+        "Some cases were disturbed: keep other programs off the GPU, and run again.",
+    )
+    CONTROL_MOVED = (
+        *("control-moved", "code that cannot have changed took another time in this session"),
+        "This session is not reliable: run again on a GPU that nothing else uses.",
+    )
+    NO_CONTROL = (
+        *("no-control", "the base was not compared with itself often enough to check the session"),
+        "This session was not checked: see why the base has no control, and run again.",
+    )
+    MEMORY_ERRORS = (
+        *("memory-errors", "the GPU's memory had errors that ECC could not correct"),
+        "The memory of this GPU loses bits: reset it, or replace it, and run again.",
+    )
+
+    # Findings: what may be compared.
+    NO_BASELINE = "no-baseline", "no baseline holds this case", (_ACCEPT, "")
+    NOT_IN_BASE = "not-in-base", "the base commit does not have this case"
+    REMOVED = (
+        *("removed", "the baseline or the base commit has this case, the kernels do not"),
+        (
+            "A case with a baseline is gone: restore it, or drop it with `ci-perf baseline accept`.",
+            "A case that the base has is gone: restore it, or say in the pull request why it was removed.",
+        ),
+    )
+    BASE_FAILED = (
+        *("base-failed", "the base commit could not be measured"),
+        "The base could not be measured in some cases, which is no pass: see why.",
+    )
+    OTHER_INPUTS = (
+        *("other-inputs", "base and head made inputs of different shapes or types"),
+        "Some cases have other inputs than the base: change inputs and kernel in separate commits.",
+    )
+    MIXED_METHODS = "mixed-methods", "processes of one case were timed by different methods", _LOG
+    OTHER_DEVICE = "other-device", "the baseline is of another device", _ACCEPT
+    OTHER_TOOLCHAIN = "other-toolchain", "the baseline is of another torch, CUDA, Triton or NumPy", _ACCEPT
+    OTHER_POWER_LIMIT = "other-power-limit", "the baseline is of another power limit", _ACCEPT
+    OTHER_DRIVER = "other-driver", "the baseline is of another branch of the driver", _ACCEPT
+    OTHER_MIG = "other-mig", "the baseline is of another MIG mode", _ACCEPT
+    OTHER_PARAMETERS = "other-parameters", "the baseline is of other parameters", _ACCEPT
+    OTHER_TARGET = "other-target", "the baseline is of another function or program", _ACCEPT
+    OTHER_METHOD = "other-method", "the baseline is of another timing method", _ACCEPT
+    OTHER_UNIT = "other-unit", "the baseline is in another unit", _ACCEPT
+    OTHER_DIRECTION = "other-direction", "lower is better in one of run and baseline, higher in the other", _ACCEPT
+
+    # Findings: random cases and compute-sanitizer.
+    SANITIZER_MEMCHECK = "sanitizer-memcheck", "compute-sanitizer found invalid memory accesses", _FIX
+    SANITIZER_RACECHECK = "sanitizer-racecheck", "compute-sanitizer found races in shared memory", _FIX
+    SANITIZER_INITCHECK = "sanitizer-initcheck", "compute-sanitizer found reads of uninitialised memory", _FIX
+    SANITIZER_SYNCCHECK = "sanitizer-synccheck", "compute-sanitizer found invalid synchronisation", _FIX
+    SANITIZER_NOT_CHECKED = (
+        *("sanitizer-not-checked", "compute-sanitizer could not check the case"),
+        "The sanitizer could not check some cases, which is no pass: their rows say why.",
+    )
+
+    # Failures.
+    WRONG_OUTPUT = "wrong-output", "the output differs from the reference by more than the tolerance", _FIX
+    RAISED = "raised", "the kernel's code raised an exception", _FIX
+    EXITED = "exited", "the kernel's code or program ended with an exit status", _FIX
+    CRASHED = "crashed", "the process was killed by a signal", _FIX
+    TIMEOUT = "timeout", "no answer within `--timeout`", _FIX
+    OUT_OF_MEMORY = "out-of-memory", "the memory of the GPU or the machine does not suffice", _FIX
+    DEVICE_TAKEN = "device-taken", "another process uses the GPU exclusively", _FIX
+    PRINTED = "printed", "the kernel printed while it was timed", _FIX
+    NOT_STARTED = "not-started", "the program could not be started", _FIX
+    NO_OUTPUT = "no-output", "the program wrote no results", _FIX
+    WRONG_FORMAT = "wrong-format", "the program's results cannot be read", _FIX
+    NO_BENCHMARK = "no-benchmark", "the results do not contain the benchmark", _FIX
+    SKIPPED = "skipped", "the program skipped the benchmark", _FIX
+    NO_KERNELS = "no-kernels", "no GPU kernel of the program matches kernel.toml", _FIX
+    PROFILER = "profiler", "nsys could not trace the program", _FIX
+    SAME_CODE = "same-code", "base and head load the same file, so that nothing would be compared", _FIX
+    NO_RUN = "no-run", "a shard of the plan has no run", "See the log of its job, and run the failed jobs again."
+
+    # Notes: what was measured.
+    LEFT_OUT = "left-out", "cases were not selected on this device"
+    LARGE_CASES = "large-cases", "large cases were left out on the CPU", "`--all-cases` runs them too."
+    WALL_TIME = "wall-time", "programs are timed by the clock", "With a GPU and nsys their GPU kernels are timed."
+    REFERENCE_TIMED = "reference-timed", "the reference is timed where `launch` cannot run on this device"
+    REFERENCE_CHECKED = "reference-checked", "the reference is checked where `launch` cannot run on this device"
+    BASE_IS_HEAD = "base-is-head", "base and head are the same commit"
+    MEASURED_AGAIN = "measured-again", "disturbed processes were measured again", "Keep other programs off the GPU."
+    KERNELS_DIFFER = "kernels-differ", "a program ran different GPU kernels each time", "Fix its autotuning and seeds."
+    KERNEL_NAMES_COLLIDE = "kernel-names-collide", "different GPU kernels have names that cannot be told apart"
+    SANITIZER_LEFT_OUT = "sanitizer-left-out", "`sanitize` in kernel.toml excludes cases from a tool"
+
+    # Notes: the machine.
+    NO_GPU = "no-gpu", "no GPU can be used", _DOCTOR
+    MIG_NEIGHBOURS = "mig-neighbours", "other MIG instances share this GPU", "Leave them idle, or use a whole GPU."
+    GPU_UNWATCHED = "gpu-unwatched", "NVML cannot tell who uses the GPU", _DOCTOR
+    FOREIGN_PROCESSES = "foreign-processes", "other programs use this GPU", "Keep other programs off the GPU."
+    NO_NSYS = "no-nsys", "nsys cannot be used", _DOCTOR
+    NO_NCU = "no-ncu", "ncu cannot be used", _DOCTOR
+
+    # Notes: artifacts and merged runs.
+    WITHHELD = "withheld", "a file holds a secret and is not uploaded", "Give the measuring step no secrets."
+    LINK_REMOVED = "link-removed", "a link was removed from the run's folder", "Write files into it, not links."
+    EARLIER_RUN = "earlier-run", "a later run of the shard is used"
+    SAME_DEVICE = "same-device", "two jobs measured one case on one model of GPU", "Give each model its own label."
+    UNREADABLE_RUN = "unreadable-run", "a run could not be read and is not merged"
+
+    # Notes: profilers.
+    NSYS_WARNING = "nsys-warning", "nsys: the trace is not complete"
+    NSYS_FAILED = "nsys-failed", "nsys: the profile could not be made", _LOG
+    NSYS_NO_REPORT = "nsys-no-report", "nsys: wrote no report", _LOG
+    NSYS_TIME_LIMIT = "nsys-time-limit", "nsys: killed at its time limit", "Raise `--timeout`."
+    NSYS_NO_RANGE = "nsys-no-range", "nsys: no GPU kernel in the range of a case"
+    NSYS_NO_KERNEL = "nsys-no-kernel", "nsys: no GPU kernel matches `kernels`", "Correct `kernels` in kernel.toml."
+    NSYS_CASE_FAILED = "nsys-case-failed", "nsys: a case failed while it was profiled"
+    NSYS_CUT_OFF = "nsys-cut-off", "nsys: ended before the last case", _LOG
+    NSYS_OTHER_PROFILER = "nsys-other-profiler", "nsys: another profiler uses the GPU", "Stop it, and run again."
+    NSYS_BAD_OPTION = "nsys-bad-option", "nsys: an option is not known to this version", _DOCTOR
+    NSYS_IMPORTER_MISSING = "nsys-importer-missing", "nsys: its importer is missing", _DOCTOR
+    NSYS_NO_CUDA_DATA = "nsys-no-cuda-data", "nsys: the trace has no CUDA data", _DOCTOR
+    NSYS_NOTHING_RECORDED = "nsys-nothing-recorded", "nsys: recorded nothing", _LOG
+    NSYS_TARGET_FAILED = "nsys-target-failed", "nsys: the profiled program failed", _LOG
+    TORCH_TRACE = "torch-trace", "the timeline is that of torch's profiler", _DOCTOR
+    TORCH_TRACE_FAILED = "torch-trace-failed", "torch's profiler failed", _LOG
+    TORCH_NO_RANGE = "torch-no-range", "torch's profiler saw no GPU kernel of a case"
+    NCU_WARNING = "ncu-warning", "ncu: the report is not complete"
+    NCU_FAILED = "ncu-failed", "ncu: the counters could not be read", _LOG
+    NCU_NO_REPORT = "ncu-no-report", "ncu: wrote no report", _LOG
+    NCU_TIME_LIMIT = "ncu-time-limit", "ncu: killed at its time limit", "Raise `--timeout`."
+    NCU_NO_RANGE = "ncu-no-range", "ncu: no GPU kernel in the range of a case"
+    NCU_NO_KERNEL = "ncu-no-kernel", "ncu: no GPU kernel matches `kernels`", "Correct `kernels` in kernel.toml."
+    NCU_CASE_FAILED = "ncu-case-failed", "ncu: a case failed while it was profiled"
+    NCU_CUT_OFF = "ncu-cut-off", "ncu: ended before the last case", _LOG
+    NCU_FIRST_KERNELS = "ncu-first-kernels", "ncu: counted the first GPU kernels of a program only"
+    NCU_NO_PERMISSION = "ncu-no-permission", "ncu: the driver denies access to the counters", _DOCTOR
+    NCU_COUNTERS_BUSY = "ncu-counters-busy", "ncu: another program uses the counters", "Stop it, and run again."
+    NCU_MIG_CLOCKS = "ncu-mig-clocks", "ncu: MIG does not allow to lock the clocks", _LOG
+    NCU_DRIVER_INCOMPATIBLE = "ncu-driver-incompatible", "ncu: too old or too new for the driver", _DOCTOR
+    NCU_BAD_OPTION = "ncu-bad-option", "ncu: an option is not known to this version", _DOCTOR
+    NCU_UNKNOWN_METRIC = "ncu-unknown-metric", "ncu: a metric is not known to this version", _DOCTOR
+    NCU_NO_METRICS = "ncu-no-metrics", "ncu: collected no metric", _LOG
+    NCU_TARGET_CRASHED = "ncu-target-crashed", "ncu: the profiled program crashed", _LOG
+    NCU_KERNEL_FAILED = "ncu-kernel-failed", "ncu: a GPU kernel could not be profiled", _LOG
+    NCU_APPLICATION_ERROR = "ncu-application-error", "ncu: the profiled program failed", _LOG
+    NCU_NO_KERNELS = "ncu-no-kernels", "ncu: no GPU kernel was profiled", _LOG
+    NCU_OTHER = "ncu-other", "ncu: another failure", _LOG
