@@ -14,15 +14,15 @@ from ci_perf.judge.checks import (
 from ci_perf.values.check_outcome import Defect, Fuzzed, FuzzFailure, Sanitized
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
-from ci_perf.values.sessions import MEMORY_ERRORS
 from ci_perf.values.verdict import Verdict
 from tests.builders import a_cpu, a_device, a_run, a_spec
 
 WRITE = Defect("Invalid write", "f(int *)", "a.cu:9")
 WRONG = Failure("fuzz", "wrong-output", "far off")
 DIED = Failure("sanitize", "crashed", "the worker gave no answer")
-BROKEN = Note(MEMORY_ERRORS, "2 uncorrected memory errors")
+BROKEN = Note(Reason.MEMORY_ERRORS, "2 uncorrected memory errors")
 
 
 def fuzzed(**changes):
@@ -134,13 +134,13 @@ def test_a_defect_is_one_line(defect, line):
 
 def test_where_the_memory_of_the_gpu_had_errors_nothing_that_passed_counts():
     failure = FuzzFailure("fuzz-7-0", {}, WRONG)
-    broken = ("*", Verdict.INCONCLUSIVE, MEMORY_ERRORS, BROKEN.message)
+    broken = ("*", Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, BROKEN.message)
 
     assert judged(fuzzed(), notes=(BROKEN,)) == [broken]
     assert judged(fuzzed(cases=1, failures=(failure,)), notes=(BROKEN,))[0][1] is Verdict.FAILED
     assert judged(fuzzed(cases=2, failures=(failure,)), notes=(BROKEN,))[1] == broken
     assert judged(fuzzed(device="cpu"), notes=(BROKEN,)) == []
-    assert judged(sanitized(), notes=(BROKEN,)) == [("a", Verdict.INCONCLUSIVE, MEMORY_ERRORS, BROKEN.message)]
+    assert judged(sanitized(), notes=(BROKEN,)) == [("a", Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, BROKEN.message)]
     assert judged(sanitized(errors=1), notes=(BROKEN,))[0][1] is Verdict.FAILED
 
 
