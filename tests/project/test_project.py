@@ -19,7 +19,7 @@ PACKAGE = ROOT / "ci_perf"
 def documented(package):
     """The names that the docstring of a package lists."""
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
-    lists = re.findall(r"^(\w+(?:, \w+)*) {2,}\S", docstring, re.MULTILINE)
+    lists = re.findall(r"^(\w+(?:, \w+)*)/? {2,}\S", docstring, re.MULTILINE)
     return {name for names in lists for name in names.split(", ")}
 
 
