@@ -21,6 +21,8 @@ WORKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 MOST_TEMPLATES = 32
 """Each template holds the memory that its entry allocates at import."""
 _USABLE = "usable\n"
+_PIPES: set[int] = set()
+"""The file descriptors by which this process talks to its forks: as long as another fork holds one, it stays open."""
 
 
 class Fork:
@@ -31,9 +33,11 @@ class Fork:
         self._body = body
         request_in, request_out = os.pipe()
         answer_in, answer_out = os.pipe()
-        self._pid = self._start(request_in, answer_out, (answer_in, request_out, *inherited))
+        self._pid = self._start(request_in, answer_out, (answer_in, request_out, *inherited, *_PIPES))
         os.close(answer_out)
         os.close(request_in)
+        self._pipes = {request_out, answer_in}
+        _PIPES.update(self._pipes)
         self._requests = os.fdopen(request_out, "w")
         self._answers = os.fdopen(answer_in)
 
@@ -46,6 +50,7 @@ class Fork:
         # Left open here, the worker's own streams would stay open when the worker dies, and ci-perf would wait for it.
         for stream in inherited:
             os.close(stream)
+        _PIPES.clear()
         try:
             with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
                 self._body(requests, answers)
@@ -73,11 +78,6 @@ class Fork:
         """Whether it can still answer."""
         return self._pid != 0
 
-    @property
-    def streams(self) -> tuple[int, ...]:
-        """The file descriptors of its pipes, which no other process may keep open."""
-        return (self._requests.fileno(), self._answers.fileno()) if self.alive else ()
-
     def rest(self) -> None:
         """Free everything that it holds on the GPU."""
         self.release()
@@ -89,6 +89,7 @@ class Fork:
         with contextlib.suppress(BrokenPipeError):
             self._requests.close()
         self._answers.close()
+        _PIPES.difference_update(self._pipes)
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         return status
@@ -212,8 +213,7 @@ class Templates:
         if entry not in self._templates:
             if len(self._templates) == MOST_TEMPLATES:
                 self._templates.pop(next(iter(self._templates))).release()
-            streams = [stream for template in self._templates.values() for stream in template.streams]
-            self._templates[entry] = Template(entry, (*self._own_streams, *streams))
+            self._templates[entry] = Template(entry, self._own_streams)
         return self._templates[entry]
 
 
