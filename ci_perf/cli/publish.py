@@ -1,4 +1,7 @@
-"""`ci-perf publish`: a recorded run as a comment on its pull request, a summary, annotations and outputs."""
+"""`ci-perf publish`: a recorded run as a comment on its pull request, a summary, annotations and outputs.
+
+Three acts: `decide` what a report does, render the texts, and apply them or, with --dry-run, print them.
+"""
 
 import json
 import os
@@ -12,49 +15,46 @@ from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.github import actions
 from ci_perf.github.archive import read_untrusted
-from ci_perf.github.client import Conversation, Forbidden, Repository
-from ci_perf.github.event import PULL_REQUEST_EVENTS, Event
+from ci_perf.github.event import Event
 from ci_perf.github.foreign import check_run, judge_foreign
 from ci_perf.github.patch import PATCH, apply_command, baseline_patch
 from ci_perf.github.places import query_places
-from ci_perf.github.publish import Action, Annotation, Effects, Level, Place, Thread, decide
+from ci_perf.github.publish import Action, Annotation, Effects, Forbidden, Level, Place, decide
+from ci_perf.github.target import Target, find_target
 from ci_perf.github.workflow_commands import render_annotation
 from ci_perf.judge.report import Report, build_report
 from ci_perf.measure import git
 from ci_perf.render.markdown import LARGEST_COMMENT, LARGEST_SUMMARY, Frame, render_comment
 from ci_perf.values.codec import load_run
-from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.errors import ConfigError
 from ci_perf.values.settings import Settings, policy_from
 
-TOKENS = ("CI_PERF_GITHUB_TOKEN", "GITHUB_TOKEN")
-"""Where the token is looked for, in this order; it is no flag, so that no list of processes shows it."""
-
-
+_TOKENS = ("CI_PERF_GITHUB_TOKEN", "GITHUB_TOKEN")
+"""Variables that may hold the token, in this order. It is no flag, so that no list of processes shows it."""
 _RULES = ("kernels-dir", "regression-threshold", "speedup-threshold", "fail-on", "strict")
 """Of the base repository, for runs that a fork measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is to be published."""
+class Subject:
+    """What is published."""
 
     report: Report
     patch: str
-    """What would make it the baseline; empty: nothing would."""
+    """What makes it the baseline; empty where there is nothing to accept."""
     foreign: bool
     places: Mapping[str, Place] | None
     """Where each kernel is launched; None where the job has checked out another commit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The pull request that it is published on, as far as there is one."""
+class Texts:
+    """What is written where."""
 
-    event: Event
-    thread: Thread
-    conversation: Conversation | None = None
-    failure: MachineError | None = None
-    """Why GitHub could not be asked. It waits until what needs no GitHub is done."""
+    comment: str
+    summary: str
+    annotations: tuple[str, ...]
+    outputs: Mapping[str, str]
 
 
 @click.command()
@@ -65,40 +65,44 @@ class Target:
     is_flag=True,
     help="In a workflow_run job: RUN comes from a fork. Thresholds, gates and baselines are this repository's.",
 )
-@click.option("--no-artifact", is_flag=True, help="The workflow keeps no artifact: the comment leads to none.")
+@click.option("--no-artifact", is_flag=True, help="The workflow keeps no artifact: the comment links to none.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done as JSON; GitHub is only read, with a token.")
 def publish(run_file: Path, from_workflow_run: bool, no_artifact: bool, dry_run: bool, **flags: object) -> None:
     """Comment on the pull request of RUN (a run.json, its folder, or a zip), and set summary, annotations and outputs.
 
     To be called in a step of a GitHub workflow, with the token in GITHUB_TOKEN (or CI_PERF_GITHUB_TOKEN). The comment
-    is made at the first speedup, regression, failure or broken gate, kept up to date from then on, and turned to
-    "resolved" once all is well. Where the event belongs to no pull request there is everything but a comment.
+    is made at the first speedup, regression, failure or broken gate, updated from then on, and marked "resolved" once
+    nothing is flagged. Where the event belongs to no pull request, everything but the comment is done.
 
-    Exit status 0 whatever the report says: `run` and `replay` judge. 3 where GitHub cannot be asked or written to.
+    Exit status 0 whatever the report says: `run` and `replay` judge. 3 where GitHub cannot be read or written.
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)
     event = actions.read_event(os.environ)
-    found = _read_foreign(run_file, event, settings, root) if from_workflow_run else _read_own(run_file, settings, root)
-    target = _aim(event, settings, from_workflow_run=from_workflow_run)
-    effects = decide(found.report, target.event, settings["comment"], target.thread, found.places)
+    read = _read_foreign if from_workflow_run else _read_own
+    subject = read(run_file, event, settings, root)
+    token = next((os.environ[name] for name in _TOKENS if os.environ.get(name)), "")
+    policy, key = settings["comment"], settings["comment-key"]
+    target = find_target(event, policy, key, token, foreign=from_workflow_run)
+
+    effects = decide(subject.report, target.event, policy, target.thread, subject.places)
     frame = Frame(
-        key=settings["comment-key"],
+        key=key,
         state=effects.state,
         run_url=event.run_url,
-        patch_command=apply_command(event, settings["artifact-name"]) if found.patch and not no_artifact else "",
+        patch_command=apply_command(event, settings["artifact-name"]) if subject.patch and not no_artifact else "",
         artifact=not no_artifact,
-        foreign=found.foreign,
+        foreign=subject.foreign,
         cost_per_hour=settings["cost-per-hour"],
     )
-    outputs = {**effects.outputs, **_paths(run_file, found)}
+    texts = _render(run_file, subject, effects, frame)
     if dry_run:
-        click.echo(_as_json(effects, target, found, frame, outputs))
+        click.echo(_as_json(subject, effects, texts, target))
     else:
-        _publish(run_file, found, effects, target, frame, outputs)
+        _apply(run_file, subject, effects, texts, target)
 
 
-def _read_own(run_file: Path, settings: Settings, root: Path) -> Found:
+def _read_own(run_file: Path, _event: Event, settings: Settings, root: Path) -> Subject:
     for name in _RULES:
         if settings.origins[name].startswith("flag"):
             raise ConfigError(
@@ -109,122 +113,97 @@ def _read_own(run_file: Path, settings: Settings, root: Path) -> Found:
     report = build_report(run)
     prefix = git.query_prefix(root)
     patch = baseline_patch(run, report, f"{prefix}{settings['baselines']}".rstrip("/"))
-    return Found(report, patch, foreign=False, places=query_places(run.kernels, root, prefix))
+    return Subject(report, patch, foreign=False, places=query_places(run.kernels, root, prefix))
 
 
-def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) -> Found:
-    """Read a run that nobody vouches for, and judge it by this repository's rules."""
+def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) -> Subject:
+    """Read a run that is not trusted, and judge it by this repository's rules."""
     if event.origin is None:
         raise ConfigError(
             f"--from-workflow-run: the event is `{event.name or 'none'}`, not `workflow_run`",
-            hint="leave the flag out where the workflow itself measured",
+            hint="omit the flag where the workflow itself measured",
         )
-    text = read_untrusted(run_file)
-    run = load_run(text, str(run_file))
-    check_run(run, json.loads(text), event, str(run_file))
+    source, text = str(run_file), read_untrusted(run_file)
+    run = load_run(text, source)
+    check_run(run, json.loads(text), event, source)
     kernels, baselines = root / settings["kernels-dir"], root / settings["baselines"]
     specs = {spec.name: spec for spec in store.read_kernels(kernels, root)} if kernels.is_dir() else {}
     own = store.read_baselines(baselines, dict.fromkeys(d.slug for d in run.devices))
-    report = judge_foreign(run, policy_from(settings), specs, own, str(run_file))
-    return Found(report, patch="", foreign=True, places=None)
+    report = judge_foreign(run, policy_from(settings), specs, own, source)
+    return Subject(report, patch="", foreign=True, places=None)
 
 
-def _aim(event: Event, settings: Settings, *, from_workflow_run: bool) -> Target:
-    """Find the pull request and our comment on it, or why there is neither; nothing is written."""
-    token = next((os.environ[name] for name in TOKENS if os.environ.get(name)), "")
-    if settings["comment"] == "never" or (event.pull_request is None and not from_workflow_run):
-        return Target(event, Thread())
-    if not token:
-        missing = f"{TOKENS[1]} is not set: `env: GITHUB_TOKEN: ${{{{ github.token }}}}` lets the step comment"
-        return Target(event, Thread(absent=missing))
-    repository = Repository(event.api_url, event.repository, token)
-    try:
-        if from_workflow_run:
-            event, absent = _locate(event, repository)
-            if absent:
-                return Target(event, Thread(absent=absent))
-        conversation = repository.pull_request(event.pull_request or 0, settings["comment-key"])
-        return Target(event, Thread(conversation.find_state(), conversation.head_sha), conversation)
-    except MachineError as error:
-        return Target(event, Thread(absent=str(error)), failure=error)
-
-
-def _locate(event: Event, repository: Repository) -> tuple[Event, str]:
-    """Find the pull request by the commit that the event names, or say why there is none."""
-    origin = event.origin
-    if origin is None or origin.event not in PULL_REQUEST_EVENTS:
-        return event, f"the workflow run was started by `{origin.event if origin else ''}`, not by a pull request"
-    if not origin.head_repository or not origin.head_branch:
-        return event, "the repository of the pull request's head is gone"
-    numbers = repository.find_open(origin, event.head_sha)
-    if len(numbers) == 1:
-        return replace(event, pull_request=numbers[0]), ""
-    count = f"{len(numbers)} open pull requests have" if numbers else "no open pull request has"
-    return event, f"{count} {event.head_sha} of {origin.head_repository} as its head"
-
-
-def _paths(run_file: Path, found: Found) -> dict[str, str]:
-    folder = run_file if run_file.is_dir() else run_file.parent
-    report = folder / "report.md"
-    return {
-        "report-path": str(report) if report.is_file() and not found.foreign else "",
+def _render(run_file: Path, subject: Subject, effects: Effects, frame: Frame) -> Texts:
+    folder = _folder(run_file)
+    has_report = (folder / "report.md").is_file() and not subject.foreign
+    outputs = {
+        **effects.outputs,
+        "report-path": str(folder / "report.md") if has_report else "",
         "run-path": str(folder / "run.json" if run_file.is_dir() else run_file),
         "comment-id": "",
         "comment-url": "",
-        "baseline-patch-path": str(folder / PATCH) if found.patch else "",
+        "baseline-patch-path": str(folder / PATCH) if subject.patch else "",
     }
+    return Texts(
+        comment=render_comment(subject.report, replace(frame, limit=LARGEST_COMMENT)),
+        summary=render_comment(subject.report, replace(frame, limit=LARGEST_SUMMARY)),
+        annotations=tuple(map(render_annotation, effects.annotations)),
+        outputs=outputs,
+    )
 
 
-def _as_json(effects: Effects, target: Target, found: Found, frame: Frame, outputs: Mapping[str, str]) -> str:
-    comment = {
-        "action": effects.action,
-        "reason": effects.reason,
-        "state": effects.state,
-        "pull_request": target.event.pull_request,
-        "body": render_comment(found.report, replace(frame, limit=LARGEST_COMMENT)),
-    }
+def _as_json(subject: Subject, effects: Effects, texts: Texts, target: Target) -> str:
     document = {
-        "comment": comment,
-        "summary": render_comment(found.report, replace(frame, limit=LARGEST_SUMMARY)),
+        "comment": {
+            "action": effects.action,
+            "reason": effects.reason,
+            "state": effects.state,
+            "pull_request": target.event.pull_request,
+            "body": texts.comment,
+        },
+        "summary": texts.summary,
         "annotations": [asdict(annotation) for annotation in effects.annotations],
-        "outputs": outputs,
-        "patch": found.patch,
+        "outputs": texts.outputs,
+        "patch": subject.patch,
     }
     return json.dumps(document, indent=2)
 
 
-def _publish(
-    run_file: Path, found: Found, effects: Effects, target: Target, frame: Frame, outputs: Mapping[str, str]
-) -> None:
-    """Do it: first what needs no network, so that nothing is lost where GitHub fails."""
-    if found.patch:
-        store.write_text((run_file if run_file.is_dir() else run_file.parent) / PATCH, found.patch)
-    actions.append_summary(os.environ, render_comment(found.report, replace(frame, limit=LARGEST_SUMMARY)))
-    _annotate(effects.annotations)
-    written: dict[str, str] = {}
+def _apply(run_file: Path, subject: Subject, effects: Effects, texts: Texts, target: Target) -> None:
+    """Write everything; first what needs no network, so that nothing is lost if GitHub fails."""
+    if subject.patch:
+        store.write_text(_folder(run_file) / PATCH, subject.patch)
+    actions.append_summary(os.environ, texts.summary)
+    for line in texts.annotations:
+        click.echo(line)
+    comment: dict[str, str] = {}
     try:
-        if target.failure:
-            raise target.failure
-        if effects.action is Action.LEAVE or target.conversation is None:
-            click.echo(f"no comment: {effects.reason}")
-        else:
-            comment = target.conversation.write(render_comment(found.report, replace(frame, limit=LARGEST_COMMENT)))
-            written = {"comment-id": str(comment.id), "comment-url": comment.url}
-            click.echo(f"comment on #{target.event.pull_request}: {comment.url} ({effects.state}; {effects.reason})")
+        comment = _write_comment(effects, texts.comment, target)
     except Forbidden as error:
         if not target.event.read_only:
             raise
-        _annotate((_read_only(target.event, error),))
+        click.echo(render_annotation(_no_comment(target.event, error)))
     finally:
-        actions.append_outputs(os.environ, {**outputs, **written})
+        actions.append_outputs(os.environ, {**texts.outputs, **comment})
 
 
-def _read_only(event: Event, error: Forbidden) -> Annotation:
+def _write_comment(effects: Effects, body: str, target: Target) -> dict[str, str]:
+    """Create or update the comment, or say why not; return the outputs that name it."""
+    if target.failure:
+        raise target.failure
+    if effects.action is Action.LEAVE or target.conversation is None:
+        click.echo(f"no comment: {effects.reason}")
+        return {}
+    comment = target.conversation.write(body)
+    click.echo(f"comment on #{target.event.pull_request}: {comment.url} ({effects.state}; {effects.reason})")
+    return {"comment-id": str(comment.id), "comment-url": comment.url}
+
+
+def _no_comment(event: Event, error: Forbidden) -> Annotation:
     message = f"{event.read_only}, so GitHub gave this workflow a token that cannot write. {error}"
-    hint = " A workflow_run job may comment for it: `ci-perf publish --from-workflow-run`."
+    hint = " A workflow_run job may comment in its place: `ci-perf publish --from-workflow-run`."
     return Annotation(Level.NOTICE, "ci-perf: no comment", message + hint)
 
 
-def _annotate(annotations: tuple[Annotation, ...]) -> None:
-    for annotation in annotations:
-        click.echo(render_annotation(annotation))
+def _folder(run_file: Path) -> Path:
+    return run_file if run_file.is_dir() else run_file.parent

@@ -8,5 +8,6 @@ foreign            a run from code that nobody vouches for
 patch              the baselines of a run as a patch
 places             where each kernel is launched
 publish            what a report sends to GitHub
+target             the pull request, and our comment there
 workflow_commands  annotations for GitHub's runner
 """

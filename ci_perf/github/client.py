@@ -14,6 +14,7 @@ from github.IssueComment import IssueComment
 from github.PullRequest import PullRequest
 
 from ci_perf.github.event import Origin
+from ci_perf.github.publish import Forbidden
 from ci_perf.values.comment import State, read_marker
 from ci_perf.values.errors import MachineError
 
@@ -26,10 +27,6 @@ permissions:
   pull-requests: write
 """
 _TIMEOUT_S = 30
-
-
-class Forbidden(MachineError):
-    """The token may not do what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,15 @@ from ci_perf.github.event import Event
 from ci_perf.judge.comment_state import next_state
 from ci_perf.judge.report import ORDER, Report, Row
 from ci_perf.values.comment import State
+from ci_perf.values.errors import MachineError
 from ci_perf.values.verdict import Verdict
 
 MOST_ANNOTATIONS = 10
 """Of each level in a step: GitHub drops further ones without a word."""
+
+
+class Forbidden(MachineError):
+    """The token may not write."""
 
 
 class Action(StrEnum):

@@ -11,9 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-SHORTEST = 6
-"""Characters of a value that is searched for: a shorter one occurs in files by chance."""
-
 _SHORTEST_REST = 8
 """Characters of a value that count where a text was cut inside it."""
 _LONGEST_ESCAPE = 4

@@ -6,10 +6,15 @@ entity: entities are text in CommonMark, and inside <code> GitHub links no menti
 """
 
 import re
+import string
 import unicodedata
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+(?: [A-Za-z0-9_./-]+)*")
-_HARMLESS = re.compile(r"[A-Za-z0-9 .,/+-]")
+_HARMLESS = string.ascii_letters + string.digits + " .,/+-"
+_ENTITIES = {code: f"&#{code};" for code in range(128) if chr(code) not in _HARMLESS}
+# GitHub links mentions and issues even where they are written as entities, except in code.
+_IN_PROSE = {code: entity for code, entity in _ENTITIES.items() if chr(code) not in ":;()%="}
+_IN_PROSE |= {ord(c): f"<code>{_ENTITIES[ord(c)]}</code>" for c in "@#"}
 LONGEST = 160
 """Characters of a name that are shown; C++ template names of 4,889 have been seen."""
 
@@ -20,8 +25,9 @@ def clean(text: str, longest: int = LONGEST) -> str:
     >>> clean("a\n  b\u202ec")
     'a bc'
     """
-    visible = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
-    folded = re.sub(r" +", " ", visible).strip()
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    folded = " ".join(text.split())
     return folded if len(folded) <= longest else folded[: longest - 3] + "..."
 
 
@@ -39,7 +45,8 @@ def code(text: str) -> str:
 
 def entities(text: str) -> str:
     """Write every character that could be markup as a numeric entity."""
-    return "".join(c if _HARMLESS.fullmatch(c) or (c.isalnum() and not c.isascii()) else f"&#{ord(c)};" for c in text)
+    others = {ord(c): f"&#{ord(c)};" for c in set(text) if not c.isascii() and not c.isalnum()}
+    return text.translate(_ENTITIES | others)
 
 
 def prose(text: str, longest: int = 400) -> str:
@@ -60,9 +67,7 @@ def prose(text: str, longest: int = 400) -> str:
 
 
 def _harmless(text: str, *, first: bool) -> str:
-    harmless = re.sub(r"[^A-Za-z0-9 .,:;()%+/=\x80-\U0010ffff-]", lambda c: f"&#{ord(c[0])};", text)
-    # GitHub looks for mentions, issues and addresses in the text, where an entity is the character that it stands for.
-    unlinked = re.sub(r"&#(64|35);", r"<code>\g<0></code>", harmless)
+    unlinked = text.translate(_IN_PROSE)
     if first:  # What begins a list or a rule, where the sentence begins a line.
         unlinked = re.sub(r"^([-+]|[0-9]+[.)](?= |$))", lambda c: f"{c[0][:-1]}&#{ord(c[0][-1])};", unlinked)
     return unlinked.replace("www.", "www&#46;").replace("://", "&#58;//")

@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from ci_perf.github.client import Forbidden, Patience, Repository
+from ci_perf.github.client import Patience, Repository
 from ci_perf.github.event import Origin
+from ci_perf.github.publish import Forbidden
 from ci_perf.values.comment import State, marker
 from ci_perf.values.errors import MachineError
 from tests.fake_github import Account, FakeGitHub, Fault
