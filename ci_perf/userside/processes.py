@@ -21,36 +21,39 @@ WORKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 MOST_TEMPLATES = 32
 """Each template holds the memory that its entry allocates at import."""
 _USABLE = "usable\n"
-_PIPES: set[int] = set()
-"""The file descriptors by which this process talks to its forks: as long as another fork holds one, it stays open."""
+_STREAMS: set[int] = set()
+"""File descriptors of the streams of this process, and of its pipes to its forks.
+
+Each fork closes them: a stream that another process has open is not at its end when its writer dies.
+"""
 
 
 class Fork:
     """A fork of this process that answers requests until it is released."""
 
-    def __init__(self, inherited: tuple[int, ...], body: Callable[[Any, Any], None] = answer_all) -> None:
-        """Start it; it closes the file descriptors `inherited`, and `body` reads requests and writes answers."""
+    def __init__(self, body: Callable[[Any, Any], None] = answer_all) -> None:
+        """Start it; `body` reads its requests and writes its answers."""
         self._body = body
         request_in, request_out = os.pipe()
         answer_in, answer_out = os.pipe()
-        self._pid = self._start(request_in, answer_out, (answer_in, request_out, *inherited, *_PIPES))
+        self._pipes = {request_out, answer_in}
+        _STREAMS.update(self._pipes)
+        self._pid = self._start(request_in, answer_out)
         os.close(answer_out)
         os.close(request_in)
-        self._pipes = {request_out, answer_in}
-        _PIPES.update(self._pipes)
         self._requests = os.fdopen(request_out, "w")
         self._answers = os.fdopen(answer_in)
 
-    def _start(self, request_in: int, answer_out: int, inherited: tuple[int, ...]) -> int:
+    def _start(self, request_in: int, answer_out: int) -> int:
         """Start the process and return its pid."""
         pid = os.fork()
         if pid:
             return pid
         die_with_parent()
-        # Left open here, the worker's own streams would stay open when the worker dies, and ci-perf would wait for it.
-        for stream in inherited:
+        for stream in _STREAMS:
             os.close(stream)
-        _PIPES.clear()
+        _STREAMS.clear()
+        _STREAMS.update((request_in, answer_out))
         try:
             with os.fdopen(answer_out, "w") as answers, os.fdopen(request_in) as requests:
                 self._body(requests, answers)
@@ -89,7 +92,7 @@ class Fork:
         with contextlib.suppress(BrokenPipeError):
             self._requests.close()
         self._answers.close()
-        _PIPES.difference_update(self._pipes)
+        _STREAMS.difference_update(self._pipes)
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         return status
@@ -98,8 +101,8 @@ class Fork:
 class Template(Fork):
     """A process that has imported an entry and forks the processes that run its cases: it is imported only once."""
 
-    def __init__(self, entry: str, inherited: tuple[int, ...]) -> None:
-        super().__init__(inherited, lambda requests, answers: serve_template(entry, requests, answers))
+    def __init__(self, entry: str) -> None:
+        super().__init__(lambda requests, answers: serve_template(entry, requests, answers))
         self._usable: bool | None = None
 
     @property
@@ -126,7 +129,7 @@ def serve_template(entry: str, requests: Any, answers: Any) -> None:
     if usable:
 
         def start(_: Request) -> Fork:
-            process = Fork((requests.fileno(), answers.fileno()))
+            process = Fork()
             take_spent()  # the first process reports the time of the import
             return process
 
@@ -152,10 +155,9 @@ class Spawned(Fork):
     def __init__(self, printed: str) -> None:
         """Start it; `printed` is the path of the log of its stdout."""
         self._printed = printed
-        super().__init__(())
+        super().__init__()
 
-    def _start(self, request_in: int, answer_out: int, inherited: tuple[int, ...]) -> int:
-        del inherited  # a new interpreter inherits only the two streams below
+    def _start(self, request_in: int, answer_out: int) -> int:
         files = ("--requests", f"/dev/fd/{request_in}", "--answers", f"/dev/fd/{answer_out}")
         argv = [sys.executable, "-u", WORKER, "--printed", self._printed, *files]
         for stream in (request_in, answer_out):
@@ -178,11 +180,10 @@ def cause_of_death(status: int) -> Answer:
 class Templates:
     """The templates of a worker, by entry."""
 
-    def __init__(self, own_streams: tuple[int, ...], printed: str) -> None:
-        """Templates close the file descriptors `own_streams`; `printed` is the path of the log of stdout."""
+    def __init__(self, printed: str) -> None:
+        """`printed` is the path of the log of stdout."""
         torch = torch_or_none()
         self._used_cuda = torch is not None and torch.cuda.is_initialized()
-        self._own_streams = own_streams
         self._printed = printed
         self._templates: dict[str, Template] = {}
 
@@ -192,12 +193,12 @@ class Templates:
         if self._used_cuda:
             return Spawned(self._printed)
         if entry is None:
-            return Fork(self._own_streams)
+            return Fork()
         template = self._template_of(entry)
         if template.usable and template.alive:
             return template
         template.release()
-        return Fork(self._own_streams) if template.usable else Spawned(self._printed)
+        return Fork() if template.usable else Spawned(self._printed)
 
     def preload(self, entry: str) -> None:
         """Begin to import an entry, without waiting for it."""
@@ -213,13 +214,14 @@ class Templates:
         if entry not in self._templates:
             if len(self._templates) == MOST_TEMPLATES:
                 self._templates.pop(next(iter(self._templates))).release()
-            self._templates[entry] = Template(entry, self._own_streams)
+            self._templates[entry] = Template(entry)
         return self._templates[entry]
 
 
 def serve(requests: Any, answers: Any, printed: str) -> None:
     """Answer each request from a new process, or from the last one if the request says `same`."""
-    templates = Templates((requests.fileno(), answers.fileno()), printed)
+    _STREAMS.update((requests.fileno(), answers.fileno()))
+    templates = Templates(printed)
     answer_from_processes(requests, answers, templates.start, templates.preload)
     templates.release()
 
