@@ -22,7 +22,6 @@ from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Measurement
-from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Against, Run
 
 PRECISION = 6
@@ -78,9 +77,19 @@ def measure_session(
         machine = _AuditMachine(session, planted, base, worker, verified)
         run = replace(blank, against=base.against, planted=planted or None)
         run = execute(run, jobs, machine, processes=1, save=lambda _: None, progress=progress, budget=Budget())
-    on_gpu = run.devices[0].kind == "cuda"
-    card = card_hash(gpu.card_of(session.conditions.gpu_uuid)) if on_gpu else ""
-    return _session(run, planted, blank.provenance, time.monotonic() - started, card)
+    against, on_gpu = run.against or base.against, run.devices[0].kind == "cuda"
+    return AuditSession(
+        session=secrets.token_hex(8),
+        provenance=blank.provenance,
+        device=run.devices[0],
+        toolchain=run.toolchain,
+        planted=planted,
+        seconds=round(time.monotonic() - started, 2),
+        cases=tuple(_case(measurement) for measurement in run.measurements),
+        control_case=against.control_case,
+        control=tuple(_short(value) for value in usable_ratios(against.control)),
+        card=card_hash(gpu.card_of(session.conditions.gpu_uuid)) if on_gpu else "",
+    )
 
 
 @contextmanager
@@ -104,29 +113,14 @@ def card_hash(uuid: str | None) -> str:
     return hashlib.sha256(uuid.encode()).hexdigest()[:16] if uuid else ""
 
 
-def _session(run: Run, planted: float, provenance: Provenance, seconds: float, card: str) -> AuditSession:
-    against = run.against or Against("", "")
-    return AuditSession(
-        session=secrets.token_hex(8),
-        provenance=provenance,
-        device=run.devices[0],
-        toolchain=run.toolchain,
-        planted=planted,
-        seconds=round(seconds, 2),
-        cases=tuple(_case(measurement) for measurement in run.measurements),
-        control_case=against.control_case,
-        control=tuple(_short(value) for value in usable_ratios(against.control)),
-        card=card,
-    )
-
-
 def _case(measurement: Measurement) -> AuditCase:
-    pairs = measurement.sound_pairs
+    pairs, failure = measurement.sound_pairs, ""
     if not pairs:
         failure = measurement.failure.message if measurement.failure else measurement.unpaired or "every pair disturbed"
-        return AuditCase(measurement.kernel, measurement.case, "", 0, 0.0, failure=failure)
-    if len(usable_ratios(pairs)) < len(pairs):
-        return AuditCase(measurement.kernel, measurement.case, "", 0, 0.0, failure="a pair holds no usable time")
+    elif len(usable_ratios(pairs)) < len(pairs):
+        failure = "a pair holds no usable time"
+    if failure or not pairs:
+        return AuditCase(measurement.kernel, measurement.case, method="", launches=0, planted=0.0, failure=failure)
     return AuditCase(
         kernel=measurement.kernel,
         case=measurement.case,
