@@ -1,17 +1,15 @@
-"""Every setting once: its name, its default, how its text is read, and what it means.
+"""The table of settings: name, default, parser and meaning of each.
 
-The command line, `ci-perf.toml` and `[tool.ci-perf]`, the environment (`CI_PERF_<NAME>`, which the action sets) and
-`--show-settings` are all made from this table. Precedence: flag, environment, file, default; what a `kernel.toml` says
-of its own kernel stands between the environment and the file.
+The flags, the keys of `ci-perf.toml` and `[tool.ci-perf]`, the variables `CI_PERF_<NAME>`, which the action sets, and
+`--show-settings` are made from it. Precedence: flag, environment, kernel.toml (for its own kernel), file, default.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ci_perf.values.errors import ConfigError
+from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.kernel_toml import parse_fraction
 from ci_perf.values.run import CAUSES, Policy
 
@@ -48,7 +46,7 @@ class Settings:
         return self.values[name]
 
     def chosen_by_user(self, name: str) -> bool:
-        """Say whether a flag or the environment set it, so that it outranks a kernel.toml."""
+        """Return whether a flag or the environment set it: then it overrides a kernel.toml."""
         return self.origins[name].startswith(("flag", "environment"))
 
 
@@ -68,10 +66,6 @@ def _positive(value: object, where: str) -> float:
     return number
 
 
-def _seconds(value: object, where: str) -> float | None:
-    return None if value in (None, "") else _positive(value, where)
-
-
 def _count(value: object, where: str) -> int:
     number = _positive(value, where)
     if not number.is_integer():
@@ -85,14 +79,15 @@ def _whole(value: object, where: str) -> int:
     return int(str(value))
 
 
-def _optional_count(value: object, where: str) -> int | None:
-    return None if value in (None, "") else _count(value, where)
+def _optional(parse: Callable[[object, str], Any]) -> Callable[[object, str], Any]:
+    """Return the parser of a value that may be empty: then it is None."""
+    return lambda value, where: None if value in (None, "") else parse(value, where)
 
 
 def _samples(value: object, where: str) -> int:
     number = _count(value, where)
     if number < 5:
-        raise ConfigError(f"{where}: {number} samples have no useful median", hint="5 or more")
+        raise ConfigError(f"{where}: {number} samples are too few for a median", hint="write 5 or more")
     return number
 
 
@@ -103,33 +98,32 @@ def _flag(value: object, where: str) -> bool:
     return words[str(value).lower()]
 
 
-def _words(choices: Sequence[str]) -> Callable[[object, str], tuple[str, ...]]:
-    def parse(value: object, where: str) -> tuple[str, ...]:
-        parts = value if isinstance(value, list | tuple) else str(value).split(",")
-        words = tuple(str(part).strip() for part in parts if str(part).strip())
-        for word in words:
-            if word not in choices:
-                raise ConfigError(f"{where}: `{word}` is none of {', '.join(choices)}", hint=_similar(word, choices))
-        return words
+def _listed(value: object) -> tuple[str, ...]:
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
+    return tuple(str(part).strip() for part in parts if str(part).strip())
 
-    return parse
+
+def _words(choices: Sequence[str]) -> Callable[[object, str], tuple[str, ...]]:
+    choose = _choice(choices)
+    return lambda value, where: tuple(choose(word, where) for word in _listed(value))
 
 
 def _choice(choices: Sequence[str]) -> Callable[[object, str], str]:
     def parse(value: object, where: str) -> str:
         if value not in choices:
-            raise ConfigError(f"{where}: {value!r} is none of {', '.join(choices)}", hint=_similar(str(value), choices))
+            hint = did_you_mean(str(value), choices, most=1)
+            raise ConfigError(f"{where}: `{value}` is not one of {', '.join(choices)}", hint=hint)
         return str(value)
 
     return parse
 
 
 def _names(value: object, where: str) -> tuple[str, ...]:
-    parts = value if isinstance(value, list | tuple) else str(value).split(",")
-    names = tuple(str(part).strip() for part in parts if str(part).strip())
+    names = _listed(value)
     for name in names:
         if not re.fullmatch(r"[A-Za-z_*?][A-Za-z0-9_*?]*", name):
-            raise ConfigError(f"{where}: `{name}` is no variable's name", hint="write NAME or a pattern like MY_*")
+            hint = "write NAME or a pattern like MY_*"
+            raise ConfigError(f"{where}: `{name}` is not the name of a variable", hint=hint)
     return names
 
 
@@ -137,19 +131,6 @@ def _key(value: object, where: str) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_. -]{0,99}", value):
         raise ConfigError(f"{where}: {value!r} is not a name", hint="letters, digits, `_`, `.`, `-` and spaces")
     return value
-
-
-def _price(value: object, where: str) -> float | None:
-    return None if value in (None, "") else _positive(value, where)
-
-
-def _planted(value: object, where: str) -> float | None:
-    return None if value in (None, "") else parse_fraction(value, where)
-
-
-def _similar(word: str, choices: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f"did you mean {close[0]}?" if close else ""
 
 
 _POLICY = Policy()
@@ -194,11 +175,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "budget",
         None,
-        _seconds,
+        _optional(_positive),
         "Seconds for the turns of all cases, the control not counted: what is undecided then stays INCONCLUSIVE.",
         "S",
     ),
-    Setting("case-budget", None, _seconds, "The same for each case.", "S"),
+    Setting("case-budget", None, _optional(_positive), "The same for each case.", "S"),
     Setting(
         "wait",
         3600.0,
@@ -233,14 +214,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "plant-slowdown",
         None,
-        _planted,
+        _optional(parse_fraction),
         "Slow the kernels down by extra launches, to see that a gate works: 5% makes 21 launches of 20.",
         "PERCENT",
     ),
     Setting(
         "fuzz",
         None,
-        _optional_count,
+        _optional(_count),
         "Verify N random cases of each kernel with a [fuzz] table, in place of the usual run; nothing is timed.",
         "N",
     ),
@@ -276,7 +257,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "cost-per-hour",
         None,
-        _price,
+        _optional(_positive),
         "What an hour of the GPU costs, in any currency: the comment says what the run cost.",
         "PRICE",
         "publish",
@@ -286,29 +267,25 @@ BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 
 def resolve(sources: Sequence[tuple[str, Mapping[str, object]]]) -> Settings:
-    """Read each setting from the first source that has it; sources come strongest first, with a word for where.
+    """Read each setting from the first source that has it. Each source has a name; the first one overrides the others.
 
     >>> settings = resolve([("flag", {"samples": "7"}), ("ci-perf.toml", {"samples": 9, "processes": 3})])
     >>> settings["samples"], settings.origins["samples"], settings["processes"], settings.origins["timeout"]
     (7, 'flag --samples', 3, 'default')
     """
     for origin, found in sources:
-        for name in found:
-            if name not in BY_NAME:
-                raise ConfigError(
-                    f"{origin}: key `{name}`: there is no such setting",
-                    hint=_similar(name, list(BY_NAME)) or "known: " + ", ".join(BY_NAME),
-                )
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
+        if unknown := [name for name in found if name not in BY_NAME]:
+            name = unknown[0]
+            hint = did_you_mean(name, BY_NAME, most=1) or "known: " + ", ".join(BY_NAME)
+            raise ConfigError(f"{origin}: key `{name}`: there is no such setting", hint=hint)
+    values = {setting.name: setting.default for setting in SETTINGS}
+    origins = dict.fromkeys(values, "default")
+    for origin, found in reversed(sources):
+        origins |= {name: _where(origin, name) for name in found}
+        values |= found
     for setting in SETTINGS:
-        origin, raw = next(
-            ((o, found[setting.name]) for o, found in sources if setting.name in found), ("default", None)
-        )
-        values[setting.name] = (
-            setting.default if origin == "default" else setting.parse(raw, _where(origin, setting.name))
-        )
-        origins[setting.name] = origin if origin == "default" else _where(origin, setting.name)
+        if origins[setting.name] != "default":
+            values[setting.name] = setting.parse(values[setting.name], origins[setting.name])
     return Settings(values, origins)
 
 

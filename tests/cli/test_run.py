@@ -355,8 +355,8 @@ SOURCES = [by_flag, by_environment, by_file, by_pyproject]
     [
         ("processes", "six", "'six' is not a number"),
         ("regression-threshold", "3", "'3' is not between 0 and 1\nhint: did you mean 3%?"),
-        ("fail-on", "regresion", "`regresion` is none of regression,"),
-        ("profile", "nsight", "'nsight' is none of auto, none, nsys, ncu"),
+        ("fail-on", "regresion", "`regresion` is not one of regression,"),
+        ("profile", "nsight", "`nsight` is not one of auto, none, nsys, ncu"),
     ],
 )
 def test_a_wrong_value_names_its_source_and_its_key(repository, monkeypatch, source, name, value, message):
