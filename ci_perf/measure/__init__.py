@@ -32,6 +32,5 @@ program_counters  programs under ncu
 Base commit
 base              its tree, build, kernels and workers
 built             its tree as the setup command left it, kept from run to run
-build_inputs      what a build depends on besides its tree
 git               commits, checkouts, renamed files
 """

@@ -1,4 +1,4 @@
-"""The base commit made ready: a tree of its own, built like the head, with its kernels and its worker."""
+"""The base commit: a tree of its own, built like the head, with its kernels and its workers."""
 
 import os
 import re
@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ci_perf import store
 from ci_perf.measure import git, proc
-from ci_perf.measure.build_inputs import steering_variables, toolchain_hash
-from ci_perf.measure.built import built_tree
+from ci_perf.measure.built import built_tree, steering_variables, toolchain_hash
 from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import CiPerfError, ConfigError, MachineError
@@ -25,7 +24,7 @@ SETUP_TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What is needed to run the base: one side for the turns with the head, and its twin for the control."""
+    """What runs the base: a side that takes turns with the head, and its twin that takes turns with it, the control."""
 
     against: Against
     side: Side
@@ -48,19 +47,19 @@ def prepared(
     environ: Mapping[str, str],
     shared: bool = True,
 ) -> Iterator[Base]:
-    """Check the base out, run the setup command in both trees, and start nothing yet.
+    """Check out the base that `ref` names, run the setup command in both trees, and start the base's workers.
 
-    `environ` is the job's own environment, which tells of the pull request; `env` is that of the workers. `shared`
-    says that both sides run under one interpreter.
+    `environ` is the job's own environment, which names the pull request; `env` is that of the workers. `shared` means
+    that both sides run under one interpreter. ConfigError, MachineError.
     """
     setup = setup.strip()
-    _words_of(setup)  # what is wrong with it is said before anything is fetched
+    _words_of(setup)  # an error in it is reported before anything is fetched
     commit = git.resolve_base(root, ref, environ)
 
     toolchain = partial(toolchain_hash, python, env)
 
     def build(folder: Path) -> None:
-        if not folder.is_dir():  # all of the head is new, and nothing there could be built
+        if not folder.is_dir():  # the base does not have the folder: everything in the head is new
             folder.mkdir(parents=True)
             return
         before = toolchain() if shared else ""
@@ -125,9 +124,9 @@ def _words_of(command: str) -> list[str]:
 
 
 def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict[str, str]:
-    """Return the environment of the base: paths into the head's tree lead into its own, its interpreter is first.
+    """Return the environment of the base: paths into the head's tree point into its own, its interpreter is first.
 
-    torch builds extensions in a folder by their names, which both sides would share.
+    torch builds extensions in a folder named after them; each side needs its own.
     """
     own = {name: _moved(value, root.resolve(), tree) for name, value in env.items()}
     own["TORCH_EXTENSIONS_DIR"] = str(tree.parent / "torch-extensions")
@@ -137,13 +136,13 @@ def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict
 
 
 def _moved(value: str, root: Path, tree: Path) -> str:
-    """Let a variable that holds paths, such as PYTHONPATH, point into the base's tree instead of the head's."""
+    """Let the paths in a variable such as PYTHONPATH point into the base's tree instead of the head's."""
     parts = value.split(os.pathsep)
     return os.pathsep.join(_twin(part, root, tree) if part.startswith("/") else part for part in parts)
 
 
 def _twin(path: str, root: Path, tree: Path) -> str:
-    """Return the same path in the base's tree, where it has it; a virtual environment it has not."""
+    """Return the same path in the base's tree if it exists there; a virtual environment usually does not."""
     real = Path(path).resolve()
     there = tree / real.relative_to(root) if real.is_relative_to(root) else None
     return str(there) if there is not None and there.exists() else path
@@ -152,9 +151,9 @@ def _twin(path: str, root: Path, tree: Path) -> str:
 def _gone(
     tree: Path, kernels_dir: str, head: Sequence[KernelSpec], followed: Mapping[str, KernelSpec]
 ) -> Iterator[str]:
-    """List what the base has and the head has not, under any name: `kernel` or `kernel/case`.
+    """List what only the base has: `kernel` or `kernel/case`.
 
-    A case that kept its name with other parameters, or its parameters under another name, is not gone.
+    A case with the same name or with the same parameters in the head is not gone.
     """
     heads = {Path(followed[spec.name].folder).name: spec for spec in head if spec.name in followed}
     for file in sorted((tree / kernels_dir).glob("*/kernel.toml")):
@@ -174,9 +173,9 @@ def _gone(
 
 
 def _kernels_of(tree: Path, head: Sequence[KernelSpec], renamed: Mapping[str, str]) -> dict[str, KernelSpec]:
-    """Find the head's kernels in the base, by the head's names; one that the base does not have is left out.
+    """Find the head's kernels in the base, by the head's names; those that the base does not have are left out.
 
-    Only the entry file counts: the head's kernel.toml says which cases are measured, on both sides alike.
+    Only the entry file counts: the head's kernel.toml defines the cases of both sides.
     """
     found: dict[str, KernelSpec] = {}
     for spec in head:
@@ -192,7 +191,7 @@ def _kernels_of(tree: Path, head: Sequence[KernelSpec], renamed: Mapping[str, st
 
 
 def _own(tree: Path, spec: KernelSpec) -> KernelSpec:
-    """Return what the base's own kernel.toml says of a kernel; what the head's says where that one cannot be read."""
+    """Return a kernel as the base's own kernel.toml describes it, or as the head's does where that cannot be read."""
     file = tree / spec.folder / "kernel.toml"
     try:
         return parse_kernel(file.read_text(encoding="utf-8"), name=spec.name, folder=spec.folder)

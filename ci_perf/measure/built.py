@@ -1,28 +1,54 @@
-"""The base commit's tree as the setup command left it, kept from run to run: a pull request's base seldom moves.
+"""The base commit's tree as the setup command left it, kept from run to run: a pull request's base rarely changes.
 
-A tree lies in the cache under the hash of what was asked for: the content of the commit, the command, the interpreter,
-the variables that steer builds, the tree's own path. It counts as built while the toolchain is as the build left it:
-torch may have been upgraded since, or another base been installed into the same interpreter. The head is built in
-place, every time, by tools that know what is up to date.
+A tree lies in the cache under a hash of what determines the build: the content of the commit, the command, the
+interpreter, the variables that steer builds, the tree's own path. It is used again as long as the toolchain is as it
+was after the build: torch may have been upgraded since, or another base installed into the same interpreter. The head
+is built in place, every time, by tools that know what is up to date.
 """
 
 import fcntl
 import hashlib
 import os
+import platform
+import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ci_perf.measure import git
+from ci_perf.measure import git, gpu, tools
 from ci_perf.values.errors import MachineError
 
 KEPT = 5
-"""So many built trees stay, the last used ones."""
+"""How many built trees are kept: those used last."""
+
+STEERING = re.compile(
+    r"CC|CXX|CPP|LD|AR|NVCC|CUDACXX|CUDAHOSTCXX|CUDA_(HOME|PATH|ROOT|INC_PATH)|CUDAToolkit_ROOT|NVCC_.*|.*FLAGS"
+    r"|TORCH_(CUDA_ARCH_LIST|DONT_.*|NVCC_.*)|(FORCE|USE|WITH|NO)_.*|CMAKE_.*|CPATH|LIBRARY_PATH|\w*_INCLUDE_PATH"
+    r"|PKG_CONFIG_PATH|PYTHONPATH|SETUPTOOLS_.*|TRITON_.*|(HIP|ROCM)_(HOME|PATH)"
+)
+"""Environment variables that commonly steer builds of extensions."""
+
+# The RECORD of a package lists its files with their hashes; direct_url.json says which tree an editable one lies in.
+_INSTALLED_PROBE = """
+import hashlib, importlib.metadata, sys
+sys.path = [folder for folder in sys.path if folder]
+found = []
+for dist in importlib.metadata.distributions():
+    try:
+        texts = [dist.read_text(name) or "" for name in ("RECORD", "direct_url.json")]
+        known = [dist.metadata["Name"], dist.version, *texts]
+    except Exception as error:
+        known = [repr(error)]
+    found.append(hashlib.sha256(repr(known).encode()).hexdigest())
+print("ci-perf: " + sys.version.replace("\\n", " ") + " " + sys.prefix)
+print("ci-perf: " + hashlib.sha256("\\n".join(sorted(found)).encode()).hexdigest())
+"""
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Return where built trees are kept: $CI_PERF_CACHE, else ci-perf in the XDG cache folder."""
+    """Return the folder of built trees: in $CI_PERF_CACHE, else in ci-perf in the XDG cache folder."""
     chosen = environ.get("CI_PERF_CACHE")
     home = Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     return (Path(chosen) if chosen else home / "ci-perf") / "trees"
@@ -37,11 +63,10 @@ def built_tree(
     build: Callable[[Path], None],
     toolchain: Callable[[], str],
 ) -> Iterator[Path]:
-    """Return the folder of `root` in a commit's tree that `build` was run in once, with `depends_on` as it is now.
+    """Yield the folder of `root` in a commit's tree in which `build` was run once for these `depends_on`.
 
-    It is built again where `toolchain`, a hash, is no longer what it was after the build. A build that fails or is
-    killed leaves nothing that counts as built. While a tree is used it is not removed, and it is built by one run at a
-    time.
+    It is built again where `toolchain`, which returns a hash, has changed since the build. A build that fails or is
+    killed does not count as built. One run at a time builds a tree, and a tree in use is not removed.
     """
     cache = cache_folder(environ)
     folder = cache / _key(root, commit, depends_on)
@@ -75,7 +100,7 @@ def _key(root: Path, commit: str, depends_on: tuple[str, ...]) -> str:
 
 
 def _forget_old(cache: Path, current: Path) -> None:
-    """Remove the trees that were not used for longest and are not used now."""
+    """Remove all but the trees used last; one that is in use stays."""
     folders = sorted((f for f in cache.iterdir() if f.is_dir()), key=lambda f: f.stat().st_mtime, reverse=True)
     for folder in folders[KEPT:]:
         if folder == current:
@@ -85,3 +110,40 @@ def _forget_old(cache: Path, current: Path) -> None:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
             lock.unlink()
+
+
+def steering_variables(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that steer builds, as `NAME=value`, in order.
+
+    >>> steering_variables({"TORCH_CUDA_ARCH_LIST": "9.0", "CXXFLAGS": "-O3", "HOME": "/root"})
+    ('CXXFLAGS=-O3', 'TORCH_CUDA_ARCH_LIST=9.0')
+    """
+    return tuple(f"{name}={env[name]}" for name in sorted(env) if STEERING.fullmatch(name))
+
+
+def toolchain_hash(python: str, env: Mapping[str, str]) -> str:
+    """Return a hash of interpreter, installed packages, compilers and GPUs; imports none of the packages."""
+    parts = [platform.machine(), *_installed(python, env)]
+    for command in _compilers(env):
+        parts += [shlex.join(command), tools.probe([*command, "--version"], env)[1]]
+    # torch compiles for what it sees where TORCH_CUDA_ARCH_LIST names nothing.
+    parts += sorted({str(found.device.compute_capability) for found in gpu.query_gpus()})
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _installed(python: str, env: Mapping[str, str]) -> list[str]:
+    well, output = tools.probe([python, "-c", _INSTALLED_PROBE], env)
+    lines = [line for line in output.splitlines() if line.startswith("ci-perf: ")]
+    if not well or len(lines) != 2:
+        last = (output.splitlines() or ["it printed nothing"])[-1]
+        raise MachineError(f"{python}: cannot say what is installed: {last}", hint="see --python and --base-python")
+    return [str(Path(python).resolve()), *lines]
+
+
+def _compilers(env: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield the commands of compilers in the order in which builds look for them."""
+    for name, usual in (("CC", "cc"), ("CXX", "c++")):
+        yield shlex.split(env.get(name) or usual)
+    homes = [Path(env[name]) for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
+    for nvcc in (*(home / "bin/nvcc" for home in homes), Path("nvcc"), Path("/usr/local/cuda/bin/nvcc")):
+        yield [str(nvcc)]

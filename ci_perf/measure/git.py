@@ -1,4 +1,4 @@
-"""What git knows of the repository with the kernels; nothing here fails where there is no git."""
+"""What git knows of the repository with the kernels: commits, bases, checkouts. Queries return None without git."""
 
 import fcntl
 import json
@@ -18,14 +18,14 @@ _FETCH_TIMEOUT_S = 300.0
 _PREFIX, _LOCK = "ci-perf-base-", "used"
 _OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"})
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
-"""A hook of the repository could change what it checks out, or fail: the base is what was committed."""
+"""Hooks of the repository could change what is checked out, or fail: the base is what was committed."""
 
 
 def outside_hooks(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which git finds its repository by the folder it is in.
 
-    A hook is told of the commit that is being made: with these variables a checkout of the base would overwrite its
-    index, and the commit would lose its changes.
+    Git sets these variables for hooks. With them a checkout of the base would overwrite the index of the commit that
+    is being made, which would lose its changes.
     """
     return {name: value for name, value in environ.items() if name not in _OF_A_HOOK}
 
@@ -49,16 +49,16 @@ def query_prefix(root: Path) -> str:
 
 
 def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
-    """Return the commit that a base names: a commit, a branch, `merge-base:BRANCH`, or `base` in a pull request event.
+    """Return the commit of a base: a commit, a branch, `merge-base:BRANCH`, or `base` in a pull request event.
 
-    What a shallow clone lacks is fetched from `origin`. A base that cannot be had is an error, never a silent pass.
+    A commit that a shallow clone lacks is fetched from `origin`. MachineError, ConfigError where there is none.
     """
     merged_into = _merged_into(root, environ) if ref == "base" else None
     target = merged_into or (_event_base(environ) if ref == "base" else ref.removeprefix("merge-base:"))
     commit = _commit(root, target) or _fetch(root, target) or _deepen(root, target)
     if commit is None:
         if _git(root, "rev-parse", "--git-dir") is None:
-            raise MachineError(f"--against {ref}: {root} is in no git repository", hint="a base is a commit of one")
+            raise MachineError(f"--against {ref}: {root} is not in a git repository", hint="a base is a commit of one")
         raise MachineError(
             f"--against {ref}: git knows no commit `{target}` here, and {_why_not_fetched(root)}",
             hint="check out with `fetch-depth: 0`, or name a commit that exists",
@@ -84,7 +84,7 @@ def query_event_base(environ: Mapping[str, str]) -> str | None:
 
 
 def _event_text(environ: Mapping[str, str], *keys: str) -> str | None:
-    """Return a text of the event that triggered this workflow run, or None where there is no such thing."""
+    """Return a text of the event that triggered this workflow run, or None where it has no such key."""
     try:
         found = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
         for key in keys:
@@ -95,9 +95,9 @@ def _event_text(environ: Mapping[str, str], *keys: str) -> str | None:
 
 
 def _merged_into(root: Path, environ: Mapping[str, str]) -> str | None:
-    """Return what GitHub merged the pull request into, where its merge commit is checked out.
+    """Return the commit that GitHub merged the pull request into, where its merge commit is checked out.
 
-    The base that the event names may be older: what the base branch got since would count as the pull request's. A
+    The base in the event may be older, and later commits of the base branch would count as the pull request's. A
     commit names its parents even where a shallow clone lacks them.
     """
     head = _event_text(environ, "pull_request", "head", "sha")
@@ -134,7 +134,7 @@ def _fetch(root: Path, name: str) -> str | None:
 
 
 def _why_not_fetched(root: Path) -> str:
-    """Say why origin did not give a commit: it lacks it, or could not be reached, or did not let us in."""
+    """Say why origin gave no commit: it does not have it, cannot be reached, or denies access."""
     status, said = _run(root, "ls-remote", "--quiet", "origin", "HEAD", timeout_s=_FETCH_TIMEOUT_S)
     if status == 0:
         return "origin does not have it"
@@ -144,7 +144,7 @@ def _why_not_fetched(root: Path) -> str:
 
 
 def _deepen(root: Path, name: str) -> str | None:
-    """Look a commit up in the whole history, which a shallow clone gets: no server knows `HEAD~1` or a short hash."""
+    """Fetch the whole history of a shallow clone and look a commit up: servers know no `HEAD~1` and no short hash."""
     if _git(root, "rev-parse", "--is-shallow-repository") != "true":
         return None
     _git(root, "fetch", "--no-tags", "--unshallow", "origin", timeout_s=_FETCH_TIMEOUT_S)
@@ -158,9 +158,9 @@ def query_tree(root: Path, commit: str) -> str:
 
 @contextmanager
 def checked_out(root: Path, commit: str) -> Iterator[Path]:
-    """Check a commit out into a folder of its own, and remove the folder afterwards; return what `root` is there.
+    """Check a commit out into a temporary folder and yield what `root` is there; also remove leftovers of killed runs.
 
-    What a run that was killed left behind goes too. The folder is made where the commit does not have it.
+    Where the commit does not have the folder, it is empty.
     """
     _remove_leftovers()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as parent, _marked_as_used(Path(parent)):
@@ -173,18 +173,18 @@ def checked_out(root: Path, commit: str) -> Iterator[Path]:
 
 @contextmanager
 def _marked_as_used(folder: Path) -> Iterator[None]:
-    """Hold a lock in a folder for as long as the context lasts; it ends with this process, however that ends."""
+    """Hold a lock in a folder; it ends with this process, however that ends."""
     descriptor = os.open(folder / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        (folder / "new").rename(folder / _LOCK)  # nobody sees it before it is held
+        (folder / "new").rename(folder / _LOCK)  # visible only once it is held
         yield
     finally:
         os.close(descriptor)
 
 
 def _remove_leftovers() -> None:
-    """Remove the checkouts of our runs that ended without doing so themselves."""
+    """Remove the checkouts of this user's runs that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
@@ -198,9 +198,9 @@ def _remove_leftovers() -> None:
 
 @contextmanager
 def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iterator[None]:
-    """Check a commit out as a worktree, a repository to its build, for as long as the context lasts.
+    """Check a commit out as a worktree, so that its build finds a repository, and remove it afterwards.
 
-    What is `kept` stays afterwards as plain files: the repository knows nothing of it, and it nothing of a repository.
+    With `kept` it stays afterwards as plain files, without a link to the repository.
     """
     add = ("git", *_NO_HOOKS, "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit)
     try:
@@ -223,7 +223,7 @@ def query_submodules(root: Path) -> tuple[str, ...]:
 
 
 def _fill_submodules(root: Path, tree: Path) -> None:
-    """Check out in a worktree the submodules that are checked out in the repository."""
+    """Check out in a worktree the submodules that are checked out in the repository itself."""
     used = [name for name in query_submodules(root) if (tree / name).is_dir()]
     if not used:
         return
@@ -235,7 +235,7 @@ def _fill_submodules(root: Path, tree: Path) -> None:
 
 
 def _forget(tree: Path) -> None:
-    """Make plain files of a worktree: remove what its repository and it know of each other, and nothing else."""
+    """Make plain files of a worktree: remove the links between it and its repository, and nothing else."""
     link = tree / ".git"
     folder = Path(link.read_text(encoding="utf-8").strip().removeprefix("gitdir: "))
     link.unlink()
@@ -244,20 +244,20 @@ def _forget(tree: Path) -> None:
 
 
 def renamed_from(root: Path, commit: str) -> dict[str, str]:
-    """Return, for each file that was renamed since a commit, what it was called there; both relative to the root."""
+    """Return the old name of each file that was renamed since a commit, by its new name; both relative to the root."""
     found = _git(root, "diff", "-z", "--name-status", "--find-renames", "--diff-filter=R", "--relative", commit) or ""
     parts = found.split("\0")  # `R100`, the old name, the new one, and so on
     return dict(zip(parts[2::3], parts[1::3], strict=False))
 
 
 def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
-    """Return what git prints, or None where it fails; an empty answer of a command that went well is empty text."""
+    """Return what git prints, or None where it fails."""
     status, output = _run(root, *arguments, timeout_s=timeout_s)
     return output.strip() if status == 0 else None
 
 
 def _run(root: Path, *arguments: str, timeout_s: float) -> tuple[int, str]:
-    """Return git's status and what it said; where it cannot be started, or takes too long, the reason."""
+    """Return git's exit status and output; where it cannot be started or takes too long, 1 and the reason."""
     try:
         env = {**outside_hooks(os.environ), "LC_ALL": "C"}  # its words are read
         completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s, env=env)

@@ -1,7 +1,7 @@
-"""The GPUs of this machine, as NVML sees them: what they are, and how they are just now.
+"""The GPUs of this machine as NVML reports them: their properties and their state.
 
-NVML without a driver, a question that a GPU does not support and a permission that is lacking are all answers: no GPU,
-or None. Nothing here creates a CUDA context, so asking disturbs no measurement.
+Without a driver there are no GPUs; what a GPU does not support or a user may not read is None. Nothing here creates a
+CUDA context, so no query disturbs a measurement.
 """
 
 import atexit
@@ -55,7 +55,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How a GPU is at this moment; None is not supported, or no GPU."""
+    """The state of a GPU at one moment; None where it is not supported, or there is no GPU."""
 
     sm_clock_hz: float | None = None
     memory_clock_hz: float | None = None
@@ -63,22 +63,22 @@ class State:
     power_w: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
     others: tuple[Process, ...] | None = None
-    """Compute processes that are not ours. In a container the driver may list none though there are some."""
+    """Compute processes of other programs. In a container the driver may list none although there are some."""
     busy_pct: float | None = None
-    """In which share of the last moment (1/6 to 1 s) any kernel ran."""
+    """The share of the last sample period (1/6 to 1 s) in which any kernel ran."""
     memory_used_bytes: int | None = None
     """Without what the driver keeps for itself, where the driver can tell the two apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What changes rarely and spoils numbers: asked once, before the first measurement; None is not supported."""
+    """Rarely changing facts that invalidate measurements; None where not supported."""
 
     persistence: bool | None = None
     uncorrected_errors: int | None = None
     """ECC errors since the driver was loaded."""
     repair_pending: bool | None = None
-    """Broken rows of memory wait for a reset of the GPU to be replaced."""
+    """Whether a reset of the GPU is needed to replace broken rows of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def visible(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...
 
 
 def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
-    """Return how a GPU is now; `ours` are the pids of our own programs. Costs well under a millisecond."""
+    """Return the state of a GPU now; `ours` are the pids of our own programs. Takes well under a millisecond."""
     nvml, handle = _find(uuid)
     if nvml is None or handle is None:
         return State()
@@ -173,7 +173,7 @@ def card_of(uuid: str | None) -> str | None:
 def query_working(uuid: str, since_us: int, pids: frozenset[int]) -> tuple[Process, ...]:
     """Return which of these programs had kernels on the GPU's multiprocessors since a time in us of the epoch.
 
-    NVML samples that some times a second; it cannot say it of the instances of a split GPU.
+    NVML samples this a few times per second; it does not support it for the instances of a split GPU.
     """
     nvml, handle = _find(uuid)
     if nvml is None or handle is None or not pids:
@@ -184,7 +184,7 @@ def query_working(uuid: str, since_us: int, pids: frozenset[int]) -> tuple[Proce
 
 
 def query_health(uuid: str) -> Health:
-    """Return what an operator would have to mend on a GPU."""
+    """Return what an operator may have to repair on a GPU."""
     nvml, handle = _find(uuid)
     if nvml is None or handle is None:
         return Health()

@@ -138,7 +138,7 @@ class TracedPrograms:
         return {label: parts_of(seen.parts, scale) for label, seen in self._seen.items()}
 
     def notes(self) -> tuple[Note, ...]:
-        """Say what was odd about the traces."""
+        """Return notes on what the traces lack, and on runs that differed."""
         return tuple(n for label, seen in self._seen.items() for n in _notes(label.removeprefix("ci-perf:"), seen))
 
     def time(self, job: Job, argv: Sequence[str], scratch: Path) -> Chosen:

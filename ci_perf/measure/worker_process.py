@@ -1,4 +1,4 @@
-"""A worker as seen from outside: asks, waits, and turns every way of dying into a Failure."""
+"""The worker process from the outside: sends requests, and turns every way in which it can die into a Failure."""
 
 import contextlib
 import json
@@ -38,9 +38,9 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
 
 
 class Worker:
-    """The process that answers each request from a fork of itself; started at the first request.
+    """A process that answers each request from a fork of itself; started at the first request.
 
-    A request that runs into its time limit takes the whole process with it, and the next request starts another.
+    A request that exceeds its time limit ends the whole process, and the next request starts another.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Worker:
         self._printed = logs / f"{name}.stdout.txt"
         self._process: subprocess.Popen[bytes] | None = None
         self._waiting = False
-        """Whether it has not yet said that it is there."""
+        """Whether its first answer, that it has started, is still to come."""
         self._asked: dict[str, Any] = {}
         self._buffer = b""
         self._offset = 0
@@ -112,7 +112,7 @@ class Worker:
         return failure
 
     def rest(self) -> None:
-        """Let go of the last case: its process ends, and nothing of it is on the GPU any more."""
+        """End the fork of the last case, which may hold memory on the GPU."""
         if self._process is not None:
             self.ask({"op": "rest"}, START_TIMEOUT_S)
 

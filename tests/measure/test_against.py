@@ -542,7 +542,7 @@ def test_a_folder_without_git_is_called_so(monkeypatch, tmp_path_factory):
     ran, _ = run("--against", "HEAD")
 
     assert ran.exit_code == 3
-    assert "is in no git repository" in ran.stderr
+    assert "is not in a git repository" in ran.stderr
 
 
 def test_the_checkout_of_a_run_that_was_killed_goes_with_the_next_one(monkeypatch, tmp_path_factory):
