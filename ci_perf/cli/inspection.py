@@ -1,4 +1,4 @@
-"""Any file of a profiler or a benchmark: finds the reader that it needs, or says what it looks like."""
+"""Finds the reader for a file of a profiler or a benchmark, or says what the file looks like."""
 
 import re
 import tempfile
@@ -52,7 +52,7 @@ _CONSOLE = (
     (r"^Benchmark +Time +CPU +Iterations", "google-benchmark", "`--benchmark_out=FILE`"),
     (r"^-+ benchmark[: ].*-+$|^Name \(time in \w+\)", "pytest-benchmark", "`--benchmark-json=FILE`"),
 )
-"""What benchmarks print for people; their files may come after it."""
+"""What benchmarks print on a console; a file of results may follow."""
 
 
 def read(path: Path, environ: Mapping[str, str]) -> Found:

@@ -1,8 +1,8 @@
-"""Files of profilers and benchmarks, read. Knows nothing of CI.
+"""Readers of the files of profilers and benchmarks. They know nothing of CI.
 
 nsys/          Nsight Systems
 ncu/           Nsight Compute
-benchmarks/    what benchmark programs write of themselves
+benchmarks/    files that benchmark programs write
 chrome         reads the trace of torch's profiler
 timeline       what a trace holds
 activity       what a program did with the GPU in a range, summed up
@@ -10,6 +10,6 @@ attribution    which kernels and counters belong to which case
 program_trace  the kernels of a program that count
 occupancy      how many warps of a kernel fit on a multiprocessor
 document       a file's content for `inspect`
-diagnosis      a profiler's complaint as a value
-filetype       what a file that cannot be read looks like
+diagnosis      recognises a profiler's errors
+filetype       recognises files that cannot be read
 """

@@ -1,7 +1,7 @@
-"""What a program did with the GPU during a range of its own: pure sums over calls and GPU work, whoever traced them.
+"""Sums up what a program did with the GPU during a range, from its CUDA calls and the GPU's work.
 
-Sums and unions are kept apart: two kernels side by side keep the GPU busy once, and a driver call inside a runtime call
-is no time of its own.
+Overlapping spans count once: two kernels side by side keep the GPU busy once, and a driver call inside a runtime call
+adds no time.
 """
 
 import re
@@ -160,7 +160,7 @@ def _time_in(calls: Iterable[Call]) -> int:
 
 
 def readings(found: Activity) -> dict[str, Reading]:
-    """Return the metrics of a timeline by name; what the range had none of is not available, never a zero."""
+    """Return the metrics of a timeline by name; a metric without data is not available, never zero."""
     no_work, no_calls = "the GPU did no work in the range", "no CUDA call was traced"
     no_copy = "no such copy in the range"
     wall = found.wall if found.calls else 0
@@ -181,7 +181,7 @@ def readings(found: Activity) -> dict[str, Reading]:
 
 
 def not_analysed(reason: str) -> dict[str, Reading]:
-    """Return the metrics of a range of which nothing is known."""
+    """Return the metrics of a range that could not be analysed."""
     return {name: Reading(None, BY_NAME[name].unit, reason) for name in readings(Activity())}
 
 

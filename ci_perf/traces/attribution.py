@@ -1,4 +1,4 @@
-"""From a profiler's file to the cases: which GPU kernels and counters belong to which range."""
+"""Attributes the GPU kernels and counters of a profiler's file to the cases of a run."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,11 +14,11 @@ from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
 
 _NO_SHAPE = (0, 0, 0)
 """Of a kernel whose grid or block the trace does not tell: no launch has it."""
-_NOT_SAID = "the trace does not say it of every kernel"
+_NOT_SAID = "the trace does not have it for every kernel"
 
 
 def counts(name: str, patterns: Sequence[str]) -> bool:
-    """Say whether a GPU kernel counts: a pattern may match anywhere in its name, in any case of letters.
+    """Tell whether a GPU kernel counts: a pattern may match anywhere in its name, ignoring case.
 
     A pattern that is written in the style of another demangler matches too, and one with the number or the
     specialisation that a compiler gave a kernel matches it under any other.
@@ -32,7 +32,7 @@ def counts(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _matches_normal(name: str, pattern: str) -> bool:
-    """Hold normal forms against each other; a pattern whose end was a changing part ends where the name does."""
+    """Compare normal forms; a pattern whose end was a changing part must match to the end of the name."""
     form, wanted = normalize(name), normalize(pattern)
     return fnmatchcase(form.lower(), f"*{wanted.lower()}") if is_cut(pattern) else _matches(form, wanted)
 
@@ -102,7 +102,7 @@ def _worst(values: Sequence[float | None], choose: Callable[[Iterable[float]], f
 
 
 def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]:
-    """Return the counters that need no counter: what the driver knows of a launch, for where ncu gives nothing."""
+    """Return the launch parameters as counters, for runs without ncu."""
     kernels, launches = timeline.kernels, timeline.launches
     if not kernels:
         return ()
@@ -115,7 +115,7 @@ def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]
         {
             "registers_per_thread": _of_all(registers, max, "register"),
             "block_size": _of_all(threads, max, "thread"),
-            "grid_size": Reading(None, "block", "the launches were not alike") if unequal else grids,
+            "grid_size": Reading(None, "block", "the launches differ") if unequal else grids,
         },
     )
 

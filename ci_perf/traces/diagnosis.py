@@ -1,4 +1,4 @@
-"""What went wrong in a profiler, read from what it printed."""
+"""Recognises what went wrong in a profiler from its printed output."""
 
 import re
 from collections.abc import Iterable

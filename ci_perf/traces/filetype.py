@@ -1,4 +1,4 @@
-"""What a file that a reader cannot use looks like, so that the refusal can say more than "not a report"."""
+"""Recognises files that a reader cannot use, so that the error can name what they look like."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ _LOOKS = (
     (b"\x1f\x8b", "a gzip-compressed file", "decompress it first"),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd-compressed file", "decompress it first"),
-    (b"<!doctype html", "an HTML page", "the download answered with a page (a login or an error), not with the file"),
-    (b"<html", "an HTML page", "the download answered with a page (a login or an error), not with the file"),
+    (b"<!doctype html", "an HTML page", "the download returned a page (a login or an error) instead of the file"),
+    (b"<html", "an HTML page", "the download returned a page (a login or an error) instead of the file"),
     (b"BZh", "a bzip2-compressed file", "decompress it first"),
     (b"\xfd7zXZ\0", "an xz-compressed file", "decompress it first"),
     (b"PAR1", "a Parquet table", "`nsys export --type sqlite REPORT` writes the file to inspect"),
@@ -54,8 +54,8 @@ def database_uri(path: Path) -> str:
         journal = path.with_name(path.name + suffix)
         if journal.is_file() and journal.stat().st_size:
             raise ProfileError(
-                f"{path}: another program is not done with this database: {journal.name} holds changes to it",
-                hint=f"let that program end; where it died, `sqlite3 {path.name} .tables` tidies up",
+                f"{path}: another program still changes this database: {journal.name} holds changes to it",
+                hint=f"wait until that program ends; if it died, `sqlite3 {path.name} .tables` applies the changes",
             )
     return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
 

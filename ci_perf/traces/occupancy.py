@@ -1,4 +1,4 @@
-"""How many warps of a kernel fit on a multiprocessor: the arithmetic of NVIDIA's occupancy calculator."""
+"""Theoretical occupancy, as NVIDIA's occupancy calculator computes it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A program's trace as one number: the GPU kernels that count, summed."""
+"""Selects the GPU kernels of a program's trace that count."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,7 @@ def chosen_ranges(timeline: Timeline, patterns: Sequence[str]) -> tuple[RangeSta
 def parts_of_run(
     kernels: Sequence[KernelStats], ranges: Sequence[RangeStats], patterns: Sequence[str]
 ) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return how many of the kernels that count ran, and for how many ns: by name, and in ranges of each name.
+    """Return count and total ns of the kernels that count, by kernel name and by range name.
 
     A kernel in ranges of two names is in the sum of each.
     """
@@ -57,7 +57,7 @@ def parts_of_run(
 
 
 def listed(names: Sequence[str]) -> str:
-    """Name the first few of what there was, or none.
+    """List the first few names, or `none`.
 
     >>> listed(["a", "b", "c", "d", "e", "f"]), listed([])
     ('`a`, `b`, `c`, `d`, `e` and 1 more', 'none')

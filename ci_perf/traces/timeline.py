@@ -161,5 +161,5 @@ class Timeline:
 
 
 def hidden_by_graphs(count: int) -> str:
-    """Say why nothing of such a trace is held against another: one that was traced node by node has more kernels."""
+    """Say why such a trace is not compared with another: one that was traced node by node has more kernels."""
     return f"{count} CUDA graphs were traced as a whole, so kernels are missing"

@@ -144,17 +144,17 @@ def test_samples_of_a_cpu_benchmark_are_times_of_the_cpu(tmp_path):
     assert values_of(read(path)) == {"gpu_time": (3e-3,), "cpu_time": (1e-3, 2e-3, 4e-3)}
 
 
-def test_without_the_samples_the_mean_stands_for_them_and_a_warning_says_what_to_copy(tmp_path):
+def test_without_the_samples_the_mean_is_used_and_a_warning_says_what_to_copy(tmp_path):
     path = a_jsonbin(tmp_path)
     (tmp_path / "n.json-bin/0.bin").unlink()
     found = read(path)
 
     assert values_of(found)["gpu_time"] == (3e-3,)
-    assert found.warnings[0].startswith("the samples are not beside the file (n.json-bin/0.bin), so their means")
+    assert found.warnings[0].startswith("the samples are not next to the file (n.json-bin/0.bin), so the means")
 
 
 def test_samples_that_were_cut_off_are_refused(tmp_path):
-    with pytest.raises(ProfileError, match="8 bytes, which are not the 3 samples that the JSON speaks of"):
+    with pytest.raises(ProfileError, match="8 bytes, but the JSON names 3 samples of 4 bytes each"):
         read(a_jsonbin(tmp_path, samples=(1e-3, 2e-3)))
 
 
@@ -375,7 +375,7 @@ def test_a_table_of_numbers_is_tritons_where_it_shows_or_kernel_toml_says_so(tex
     if signed:
         assert parse(text, "t.csv").kind == "triton-csv"
     else:
-        with pytest.raises(ProfileError, match="a table of numbers, which nothing in it says Triton wrote"):
+        with pytest.raises(ProfileError, match="a table of numbers without any sign that Triton wrote it"):
             parse(text, "t.csv")
 
 

@@ -221,7 +221,7 @@ def test_launch_parameters_are_counters_that_need_no_counter():
     (uneven,) = launch_counters(CaseTimeline(3, kernels))
 
     assert values(found) == {"registers_per_thread": 40.0, "block_size": 256.0, "grid_size": 14.0}
-    assert uneven["grid_size"] == Reading(None, "block", "the launches were not alike")
+    assert uneven["grid_size"] == Reading(None, "block", "the launches differ")
     assert launch_counters(CaseTimeline(3, ())) == ()
 
 

@@ -1,10 +1,10 @@
-"""What benchmark programs write of themselves, read.
+"""Readers of the files that benchmark programs write.
 
-choice            the one number that a kernel.toml means
+choice            selects the metric that a kernel.toml names
 google            google-benchmark's JSON and CSV
 nvbench           its JSON and CSV
 pytest_benchmark  its JSON
-reader            tells the kinds of file apart; refuses the rest
+reader            detects the kind of a file; refuses the rest
 results           the cases that a file holds
 triton            the CSV of perf_report
 """

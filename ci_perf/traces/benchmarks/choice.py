@@ -1,4 +1,4 @@
-"""The one number of a benchmark file that a kernel.toml means, in base units and with its direction."""
+"""Selects the one metric of a benchmark file that a kernel.toml names, in base units and with its direction."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class Chosen:
 
 
 def choose(found: BenchmarkFile, program: Program, params: Params) -> Chosen:
-    """Return the number that is meant; none, several, and one whose unit nobody says are errors (NoNumber)."""
+    """Return the selected metric; no match, several matches and an unknown unit are errors (NoNumber)."""
     if found.kind not in _WRITES[program.kind]:
         raise NoNumber("wrong-format", f"kernel.toml promises `{program.kind}`, but the program wrote {found.kind}")
     case = _find(found, program, params)

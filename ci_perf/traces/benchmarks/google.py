@@ -1,4 +1,4 @@
-"""google-benchmark's JSON and CSV: repetitions are samples, aggregates stand in only where there are no repetitions."""
+"""google-benchmark's JSON and CSV: repetitions are samples; an aggregate is used only without repetitions."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -68,7 +68,7 @@ def _samples(state: Mapping[str, Any], beside: Beside, missing: dict[str, None])
         expected = number(_datum(summary, "size"))
         if not content or len(content) % 4 or (expected is not None and len(content) != 4 * expected):
             raise ProfileError(
-                f"{name}: {len(content)} bytes, which are not the {expected:.0f} samples that the JSON speaks of"
+                f"{name}: {len(content)} bytes, but the JSON names {expected:.0f} samples of 4 bytes each"
                 if expected is not None
                 else f"{name}: {len(content)} bytes are not samples of 4 bytes each",
                 hint="the file was cut off, or belongs to another run: copy the JSON and its folder together",
@@ -83,8 +83,8 @@ def _missing_warning(names: Sequence[str]) -> Iterator[str]:
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield (
-            f"the samples are not beside the file ({names[0]}{more}), so their means stand for them: copy the folder "
-            "too, under the name that it has"
+            f"the samples are not next to the file ({names[0]}{more}), so the means are used: copy the folder too, "
+            "under its own name"
         )
 
 

@@ -1,4 +1,4 @@
-"""Reads any benchmark file: what kind it is shows in its content, never in its name."""
+"""Reads any benchmark file; its kind follows from the content, not from the name."""
 
 import codecs
 import csv
@@ -141,7 +141,7 @@ def _parse_csv(text: str, name: str, promised: str) -> BenchmarkFile:
             hint="was the benchmark stopped while it wrote the file?",
         )
     if below is None and not nvbench.is_csv(header) and promised != "triton_csv" and not triton.is_signed(header, rows):
-        raise _refusal(name, f"a table of numbers, which nothing in it says Triton wrote: {', '.join(header[:6])}")
+        raise _refusal(name, f"a table of numbers without any sign that Triton wrote it: {', '.join(header[:6])}")
     if below is not None:
         return google.parse_csv(header, rows)
     return nvbench.parse_csv(header, rows) if nvbench.is_csv(header) else triton.parse_csv(header, rows)

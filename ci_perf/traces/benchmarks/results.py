@@ -1,4 +1,4 @@
-"""What a benchmark file holds: values in base units, or why there is none."""
+"""The results in a benchmark file: values in base units, or why there are none."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""The .ncu-rep file, through NVIDIA's `ncu_report` package: no ncu and no GPU needed."""
+"""Reads .ncu-rep files with NVIDIA's `ncu_report` package; needs neither ncu nor a GPU."""
 
 import math
 import re

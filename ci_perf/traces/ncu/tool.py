@@ -1,4 +1,4 @@
-"""Nsight Compute: the command that profiles, the reader of what it wrote, and the reading of its complaints."""
+"""Nsight Compute: its commands, the reader of its files, and its errors as diagnoses."""
 
 import codecs
 import csv
@@ -18,7 +18,7 @@ from ci_perf.values.errors import ProfileError
 def command(
     ncu: str, target: Sequence[str], *, metrics: Sequence[str], report: PurePath, full: bool = False
 ) -> tuple[str, ...]:
-    """Return the invocation that profiles every launch between cudaProfilerStart and Stop in `target`.
+    """Return the command that profiles every launch between cudaProfilerStart and Stop in `target`.
 
     Only the metrics named are collected: a set costs a replay for each few metrics in it. `full` adds ncu's largest.
     """
@@ -36,7 +36,7 @@ def program_command(
     launches: int,
     full: bool = False,
 ) -> tuple[str, ...]:
-    """Return the invocation that profiles the first launches of any program, of those that pass its filters.
+    """Return the command that profiles the first launches of any program, of those that pass its filters.
 
     `functions` are names of GPU kernels without namespace, template and parameters; `ranges` are whole names of NVTX
     ranges, `domain@name` outside the default domain. Either may be empty: then all pass.
@@ -152,8 +152,8 @@ _SYMPTOMS = (
         "driver-incompatible",
         r"driver is not compatible|LibraryNotLoaded|Profiling is not supported on (?:device|this)|"
         r"Failed to load Nsight Compute CUDA modules|Invalid chip|Unknown Error on device",
-        "this ncu, the driver and the GPU do not fit each other ({0})",
-        "use the ncu of the CUDA toolkit that fits the driver; `ci-perf doctor` shows the versions",
+        "this ncu, the driver and the GPU are not compatible ({0})",
+        "use the ncu of the CUDA toolkit that matches the driver; `ci-perf doctor` shows the versions",
     ),
     Symptom(
         "bad-option",
@@ -178,7 +178,7 @@ _SYMPTOMS = (
         r"terminated before first instrumented API call|(?:application|process) (?:crashed|was terminated)|"
         r"returned an error code \((?:13[0-9]|14[0-9]|-\d+|3221\d+)\)",
         "the profiled program crashed ({0})",
-        "run it without ncu and mend it first",
+        "fix the program first: run it without ncu",
     ),
     Symptom(
         "kernel-failed",
@@ -190,7 +190,7 @@ _SYMPTOMS = (
         "application-error",
         r"application returned an error code \((\d+)\)",
         "the profiled program ended with code {1}",
-        "9 and 15 are ncu's own kill; else run the program without ncu and mend it first",
+        "codes 9 and 15 mean that ncu killed it; otherwise fix the program first: run it without ncu",
     ),
     Symptom(
         "no-kernels",

@@ -1,4 +1,4 @@
-"""ncu's units: every spelling and prefix becomes one base unit.
+"""Converts ncu's units to base units, whatever their spelling and prefix.
 
 Base units are ns, hz, byte, % and the plain counts (inst, sector, warp, ...); whatever is per time is per second.
 Prefixes are decimal: ncu's Kbyte is 1000 byte.
@@ -41,7 +41,7 @@ class Unit:
 
 @cache
 def parse(text: str) -> Unit:
-    """Return the unit that ncu spells `text`; one that is not known is an error, never a guess.
+    """Return the unit that ncu writes as `text`; an unknown one is a ProfileError.
 
     >>> parse("usecond")
     Unit(base='ns', factor=Fraction(1000, 1))
@@ -62,7 +62,7 @@ def parse(text: str) -> Unit:
 
 
 def parse_unscaled(text: str) -> Unit:
-    """Return the unit as `parse` does, but take a word that is not known as it stands: there is no scale to mistake."""
+    """Return the unit as `parse` does; an unknown word is taken as a base unit."""
     try:
         return parse(text)
     except ProfileError:

@@ -1,6 +1,6 @@
 """Nsight Systems: the command that traces, and the readers of what it wrote.
 
-tool      its commands and its complaints
+tool      its commands and its errors
 views     opens an exported trace, and gives every version's tables one shape
 kernels   kernels and the calls that launched them, as columns
 ranges    NVTX ranges, and the kernels that were launched inside them

@@ -1,4 +1,4 @@
-"""Removes from an nsys export what it holds beside the trace: environments, command lines, files, people and places.
+"""Removes from an nsys export everything but the trace: environments, command lines, paths, users and hosts.
 
 nsys keeps them in several tables, and as strings that only these tables refer to. What is removed is gone from the
 bytes of the file too: the copy is written anew, without the pages that a deletion only marks as free.

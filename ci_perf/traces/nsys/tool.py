@@ -1,4 +1,4 @@
-"""Nsight Systems: the command that traces, the reader of the trace, and the reading of its complaints."""
+"""Nsight Systems: its commands, and its errors as diagnoses."""
 
 from collections.abc import Sequence
 from pathlib import Path, PurePath
@@ -9,7 +9,7 @@ from ci_perf.traces.timeline import Timeline
 
 
 def command(nsys: str, target: Sequence[str], *, report: PurePath) -> tuple[str, ...]:
-    """Return the invocation that traces CUDA and NVTX of `target` into `report`, and nothing that costs time."""
+    """Return the command that traces CUDA and NVTX of `target` into `report`, without samples of the CPU."""
     return (
         nsys,
         "profile",
@@ -27,7 +27,7 @@ def command(nsys: str, target: Sequence[str], *, report: PurePath) -> tuple[str,
 
 
 def export_command(nsys: str, report: PurePath, sqlite: PurePath) -> tuple[str, ...]:
-    """Return the invocation that turns a report into the database that `read_timeline` reads."""
+    """Return the command that exports a report to the database that `read_timeline` reads."""
     return (nsys, "export", "--type", "sqlite", "--force-overwrite", "true", "--output", str(sqlite), str(report))
 
 
@@ -74,7 +74,7 @@ _SYMPTOMS = (
         "target-failed",
         r"target application (?:terminated|returned|exited) (?:with|non-zero)[^\n]*",
         "the traced program failed: {0}",
-        "run the program without nsys and mend it first",
+        "fix the program first: run it without nsys",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""What a trace does not hold, or holds in part, in sentences: silence would look like a measurement."""
+"""Warnings of what a trace does not hold, or holds in part: without them, zeros would look like measurements."""
 
 import re
 import sqlite3
@@ -29,7 +29,7 @@ or baseline has.  So it is repeated only where several processes ran kernels, or
 
 
 def warnings_of(database: sqlite3.Connection, timeline: Timeline, calls: Calls, kernels: Kernels) -> Iterator[str]:
-    """Yield what a reader must know of a trace; `database` has the views of an export."""
+    """Yield the warnings of a trace; `database` has the views of an export."""
     major = re.match(r"\d+", timeline.schema_version or "")
     if major and int(major[0]) > NEWEST_SCHEMA:
         yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
