@@ -545,10 +545,21 @@ def test_an_error_of_our_own_says_that_it_is_a_bug(repository, monkeypatch):
     assert re.search(r"^This is a bug in ci-perf [\d.]+: report it with the lines above\.$", done.stderr, re.MULTILINE)
 
 
+HANGS = (
+    SPIN
+    + """
+import os, pathlib, time
+
+def launch(seconds):
+    pathlib.Path("pid").write_text(str(os.getpid()))
+    time.sleep(600)
+"""
+)
+
+
 def test_ctrl_c_leaves_a_run_that_can_be_read_and_no_process(repository):
-    hangs = SPIN + "\nimport os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     a_kernel(repository, "alpha")
-    a_kernel(repository, "omega", source=hangs)
+    a_kernel(repository, "omega", source=HANGS)
     listens = ("env", "--default-signal=INT")  # a shell's job in the background inherits deaf ears
     started = subprocess.Popen(
         [*listens, sys.executable, "-m", "ci_perf", "run", *BRIEF], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -568,9 +579,8 @@ def test_ctrl_c_leaves_a_run_that_can_be_read_and_no_process(repository):
 
 
 def test_a_run_that_was_killed_is_read_from_its_journal(repository):
-    hangs = SPIN + "\nimport os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     a_kernel(repository, "alpha")
-    a_kernel(repository, "omega", source=hangs)
+    a_kernel(repository, "omega", source=HANGS)
     started = subprocess.Popen(
         [sys.executable, "-m", "ci_perf", "run", *BRIEF], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
