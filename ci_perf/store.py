@@ -1,4 +1,4 @@
-"""Files: kernels, settings, runs and baselines. Every error names the file; every write is whole or not at all."""
+"""Files on disk: kernels, settings, runs and baselines. Every error names the file; every write is atomic."""
 
 import os
 import shutil
@@ -205,12 +205,12 @@ def read_baseline(file: Path) -> Baseline:
 
 
 def write_baseline(baseline: Baseline, folder: Path) -> Path:
-    """Write a baseline to its place below the folder."""
+    """Write a baseline to its path below the folder, and return the path."""
     return write_text(folder / path_of(baseline.device, baseline.kernel), dump_baseline(baseline))
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Replace a file in one step, so that nobody ever reads half of it."""
+    """Write a file atomically: readers see the old content or the new one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(

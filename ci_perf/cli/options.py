@@ -1,4 +1,4 @@
-"""Flags made from the table of settings, and their values resolved with the file and the environment."""
+"""Adds the flags of the settings to commands, and resolves flags, environment and file."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -20,11 +20,11 @@ OTHER_VARIABLES = {
     "CI_PERF_CORPUS",
     "CI_PERF_GITHUB_TOKEN",
 }
-"""Read elsewhere: profilers, compiled kernels, the tests' corpus; and the token, which no flag or file may hold."""
+"""Variables that are not settings: paths of tools, cache and test data; and the token, which has no flag or key."""
 
 
 def setting_options(*names: str) -> Callable[[Command], Command]:
-    """Add the flags of these settings to a command, or those of `run` where none is named."""
+    """Add the flags of these settings to a command; without names, those of `run`."""
 
     def decorate(command: Command) -> Command:
         for setting in reversed([s for s in SETTINGS if s.name in names or (not names and s.command == "run")]):
@@ -61,7 +61,7 @@ def resolve_settings(root: Path, flags: dict[str, object]) -> Settings:
 
 
 def _refuse_unknown_variables() -> None:
-    """Say that a CI_PERF_ variable is misspelt, as a misspelt key of a file is."""
+    """Refuse a CI_PERF_ variable that is not a setting, as an unknown key of a file is."""
     known = {variable(name) for name in BY_NAME} | OTHER_VARIABLES
     for name in os.environ:
         if name.startswith("CI_PERF_") and name not in known:

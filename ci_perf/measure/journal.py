@@ -11,7 +11,7 @@ from ci_perf.values.run import Against, Note, Run
 
 
 class Journal:
-    """What is known so far."""
+    """The run so far; each change goes to `save`."""
 
     def __init__(self, run: Run, jobs: Sequence[Job], machine: Machine, save: Callable[[Run], object]) -> None:
         self._machine = machine
@@ -23,7 +23,7 @@ class Journal:
         save(self.run)
 
     def of(self, job: Job) -> Measurement:
-        """Return what is known of a job so far."""
+        """Return the measurement of a job so far."""
         return self.run.measurements[self._index[job.spec.name, job.case, job.device]]
 
     def sound(self, jobs: Iterable[Job]) -> list[Job]:
@@ -53,12 +53,12 @@ class Journal:
             self.update(job, failure=found)
 
     def put_control(self, against: Against) -> None:
-        """Replace what is known of the base and save."""
+        """Replace the base and its control, and save."""
         self.run = replace(self.run, against=against)
         self._save(self.run)
 
     def add(self, jobs: Sequence[Job], found: Profiled) -> None:
-        """Add what a profiler learned and save."""
+        """Add the results of a profiler and save."""
         for job in jobs:
             old = self.of(job)
             timeline = found.timelines.get(job.label, old.timeline)

@@ -1,4 +1,4 @@
-"""Units as benchmarks and people write them, brought to the base unit that ci-perf keeps: s, byte/s, flop/s, item/s."""
+"""Converts units of benchmarks and people to base units: s, byte, flop, item, and these per second."""
 
 import re
 
@@ -15,7 +15,7 @@ _COUNTS = {"B": "byte", "byte": "byte", "bytes": "byte", "flop": "flop", "item":
 
 
 def base_unit(text: str) -> tuple[str, float] | None:
-    """Return the base unit and the factor to it, or None where it is not known: a guess would be a wrong number.
+    """Return the base unit and the factor to it, or None for an unknown unit.
 
     >>> base_unit("us"), base_unit("GB/s"), base_unit("TFLOPS")
     (('s', 1e-06), ('byte/s', 1000000000.0), ('flop/s', 1000000000000.0))
@@ -33,7 +33,7 @@ def base_unit(text: str) -> tuple[str, float] | None:
 
 
 def suffix(unit: str) -> str:
-    """Return what the name of a key or column ends in whose numbers have this base unit.
+    """Return the suffix of a key or column whose numbers have this base unit.
 
     >>> suffix("s"), suffix("byte/s"), suffix("")
     ('s', 'byte_per_s', 'value')

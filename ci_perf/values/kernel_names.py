@@ -1,4 +1,4 @@
-"""Names of GPU kernels brought to one form, for comparing and grouping; what people read is always the original.
+"""Normal forms of the names of GPU kernels, for comparing and grouping; reports show the original names.
 
 The same kernel is called differently by other versions of a demangler (`<128, 4>` and `<(int)128, (int)4>`,
 `<unnamed>::` and `(anonymous namespace)::`), and some compilers put a changing part into the name: a hash, a number in
@@ -36,18 +36,18 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 _SURELY_TRITON = 3
-"""So many parameters in the order of their numbers are no chance; `reduce_0d` and `pad_0d1d` may be anyone's names."""
+"""From this many numbered parameters on, a suffix is Triton's; `reduce_0d` and `pad_0d1d` may be names of users."""
 _INDUCTOR = re.compile(
     r"^(triton_(?:poi|red|per|tem|for|spl|mix|fused)_\w*?)_+(?:\d+|(?=[a-f]*\d)[0-9a-f]{8,})$|^(triton)_+\d*$"
 )
 _HASH = re.compile(r"(?<=\w)_(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{16,64}$")
 _LAMBDA = re.compile(r"(\{lambda[^#]*#|__nv_h?dl_tag<[^&]*&[^,]*,)\d+")
-"""A lambda is called by its number in its function."""
+"""The number of a lambda in its function is part of its name."""
 
 
 @lru_cache(maxsize=4096)
 def normalize(name: str) -> str:
-    """Return the form of a name that all versions of the tools share.
+    """Return the normal form of a name, which does not depend on the version of a tool.
 
     >>> normalize("void <unnamed>::softmax<float, (int)6, (bool)0>(T2 *, const T1 *)")
     '<unnamed>::softmax<float,6,false>(T2*,const T1*)'
@@ -62,7 +62,7 @@ def normalize(name: str) -> str:
 
 
 def is_cut(name: str) -> bool:
-    """Say whether a name ends in a changing part, which its normal form lacks.
+    """Return whether a name ends in a changing part, which its normal form does not have.
 
     >>> is_cut("triton_poi_fused_add_0"), is_cut("add_kernel_0d1d2d"), is_cut("pad_0d1d"), is_cut("f<(int)4>(int *)")
     (True, True, False, False)
@@ -87,7 +87,7 @@ def _spell(name: str) -> str:
 
 
 def _specialised(name: str) -> tuple[str, int]:
-    """Part a name from the suffix in which Triton 2 lists every parameter and what it knows of it; else 0 parameters.
+    """Split a name and the suffix of Triton 2, which lists all parameters; return the name and their number, or 0.
 
     The letters stand for 1 (`c`), a multiple of 16 (`d`) and of 8 (`e`).
 
@@ -108,7 +108,7 @@ def _specialised(name: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Several kernels of one trace that share a normal form: grouped by it, they would be taken for one."""
+    """Several kernels of one trace with the same normal form, which grouping by it would mix up."""
 
     normal: str
     names: tuple[str, ...]
@@ -119,7 +119,7 @@ class Collision:
 
 
 def groups(names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the different names of each normal form, in the order in which they first occur."""
+    """Return the names of each normal form, without repetition, in the order of their first occurrence."""
     found: dict[str, dict[str, None]] = {}
     for name in names:
         found.setdefault(normalize(name), {})[name] = None
@@ -133,21 +133,21 @@ def collisions(names: Iterable[str]) -> tuple[Collision, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NameChanges:
-    """The kernels of two traces of one case, told apart by their normal forms."""
+    """The differences between the kernels of two traces of one case, by normal form."""
 
     renamed: tuple[tuple[str, str], ...] = ()
-    """Before and now: written differently, but one kernel."""
+    """The names before and now of the same kernel."""
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
     @property
     def same_kernels(self) -> bool:
-        """Whether both traces hold the same kernels, whatever they are called."""
+        """Whether both traces have the same kernels, by any name."""
         return not (self.added or self.removed)
 
 
 def compare(before: Iterable[str], now: Iterable[str]) -> NameChanges:
-    """Hold the kernels of two traces against each other: renamed, added or removed.
+    """Compare the kernels of two traces: renamed, added or removed.
 
     >>> compare(["f<(int)4>(int *)", "gone"], ["f<4>(int*)", "new"])
     NameChanges(renamed=(('f<(int)4>(int *)', 'f<4>(int*)'),), added=('new',), removed=('gone',))
@@ -157,7 +157,7 @@ def compare(before: Iterable[str], now: Iterable[str]) -> NameChanges:
     >>> compare(["f", "g"], ["void ns::f<4>(int *)", "g"]).renamed
     (('f', 'void ns::f<4>(int *)'),)
 
-    Mangled names cannot be held against others, so nothing is said of them.
+    Mangled names cannot be compared with others: then the result is empty.
     """
     before, now = tuple(before), tuple(now)
     if any(map(_is_mangled, before)) != any(map(_is_mangled, now)):
@@ -182,7 +182,7 @@ def compare(before: Iterable[str], now: Iterable[str]) -> NameChanges:
 
 
 def matches(before: Iterable[str], now: Iterable[str]) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
-    """Return which kernels of one trace are which of the other; one side is empty where a kernel came or went.
+    """Match the kernels of two traces; one side of a match is empty for a kernel that was added or removed.
 
     Several that differ only in a changing part are taken together, unless both traces call them the same:
 
@@ -216,13 +216,13 @@ def matches(before: Iterable[str], now: Iterable[str]) -> tuple[tuple[tuple[str,
 
 
 def _lone_pairs(before: Iterable[str], now: Iterable[str]) -> list[tuple[str, str]]:
-    """Pair the names that differ in what may be a changing part, where there is but one such name on each side."""
+    """Pair names that differ only in what may be a changing part, if there is one such name on each side."""
     old, new = _by(before, _weak), _by(now, _weak)
     return [(names[0], new[form][0]) for form, names in old.items() if len(names) == 1 == len(new.get(form, ()))]
 
 
 def _bare_pairs(before: Iterable[str], now: Iterable[str]) -> list[tuple[str, str]]:
-    """Pair the names of a trace without demangled names with all of the function."""
+    """Pair the bare names of a trace without demangled names with all kernels of the function."""
     old, new = _by(before, _function), _by(now, _function)
     return [
         (a, b) for name, names in old.items() for a in names for b in new.get(name, ()) if _is_bare(a) != _is_bare(b)
@@ -237,7 +237,7 @@ def _by(names: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]
 
 
 def _weak(name: str) -> str:
-    """Return a form without what may be a changing part: enough for a kernel that is gone and one that is new.
+    """Return a form without what may be a changing part, to pair a removed kernel with an added one.
 
     >>> _weak("pad_0d1d"), _weak("pad_0d1"), _weak("k<f()::{lambda(int)#2}>(int)")
     ('pad', 'pad', 'k<f()::{lambda(int)#}>(int)')

@@ -1,4 +1,4 @@
-"""`kernel.toml` as a value: parsed, checked, and its cases written out."""
+"""Reads `kernel.toml`: parses it, checks it, and expands the sweep into cases."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 REFUSED = "refused"
 """The value of `fuzz.strides` in place of a list: `launch` may raise a ValueError for all but contiguous inputs."""
 GATED = (*COUNTERS, *TIMELINE)
-"""Every name that `[gates]` of a kernel.toml may hold."""
+"""The names that `[gates]` of a kernel.toml accepts."""
 
 
 def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
@@ -77,7 +77,7 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
 
 
 def _program(document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> Program | None:
-    """Return the program that stands in for an entry; a file names one of the two, and only keys that it needs."""
+    """Return the program in place of an entry. A file must have exactly one of both, and no key of the other."""
     named = [kind for kind in ("entry", *KINDS) if kind in document]
     if len(named) != 1:
         raise ConfigError(
@@ -110,7 +110,7 @@ _BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("kernels", "gates"): ("entry", "command"),
     ("l2", "tolerance", "fuzz"): ("entry",),
 }
-"""Which keys mean something beside what."""
+"""For each group of keys, the kinds of entry or program that use them."""
 
 
 def _check_program(program: Program, document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> None:
@@ -166,7 +166,7 @@ def _finite(text: str) -> float:
 
 
 def parse_fraction(value: object, where: str) -> float:
-    """Read a threshold, written `3%` or `0.03`; one reading only, so a bare number must be below 1.
+    """Read a threshold, written `3%` or `0.03`. A number without `%` must be below 1, so that it is not ambiguous.
 
     >>> parse_fraction("3%", "regression"), parse_fraction(0.1, "speedup")
     (0.03, 0.1)
@@ -187,7 +187,7 @@ def _optional_fraction(policy: Mapping[str, object], key: str, source: str) -> f
 
 
 def _cases(document: Mapping[str, dict[str, dict[str, Scalar]]], source: str) -> dict[str, Params]:
-    """Write out all cases: the named ones, then the sweep; none may repeat another's name or parameters."""
+    """Return all cases: the named ones, then the sweep. Two with one name or the same parameters are an error."""
     defaults: Params = document.get("defaults", {})  # type: ignore[assignment] # the schema has checked its values
     named: dict[str, Params] = {name: {**defaults, **params} for name, params in document["cases"].items()}
     cases: dict[str, Params] = {}
@@ -241,7 +241,7 @@ def _sanitize(document: Mapping[str, Any], cases: Mapping[str, Params], source: 
 
 
 def _fuzz(table: Mapping[str, object], cases: Mapping[str, Params], source: str) -> dict[str, FuzzRange]:
-    """Return what each parameter of a random case is drawn from; names that random cases need must be free."""
+    """Return the ranges of the parameters of random cases; a name that random cases use is an error."""
     if table and (taken := [name for name in cases if RANDOM_CASE.fullmatch(name)]):
         raise ConfigError(f"{source}: key `cases.{taken[0]}`: random cases have such names", hint="rename the case")
     if table and (taken := [name for name, params in cases.items() if STRIDES in params]):

@@ -1,7 +1,7 @@
-"""The counters that ci-perf knows by name: what ncu calls them, and how far they may be trusted.
+"""The counters by name: their names in ncu, and what a difference between two readings means.
 
 A counter is *exact* (any difference is a change), *banded* (a difference beyond a tolerance that was measured is a
-change) or *explaining* (percentages of a peak: for gates and causes, never the judge of a change).
+change) or *explaining* (percentages of a peak, for gates and causes; a difference alone is not a change).
 """
 
 import math
@@ -42,15 +42,15 @@ class Metric:
     band: float = 0.0
     """For banded counters: the fraction by which unchanged code may differ."""
     slack: float = 0.0
-    """For banded counters: the amount by which unchanged code may differ, beside the band."""
+    """For banded counters: the amount by which unchanged code may differ, in addition to the band."""
     complement: bool = False
     """The value is 100 minus what ncu reports."""
     extra_passes: bool = False
-    """Asked for only where a gate names it, or with `--profile full`: it costs several replay passes of its own."""
+    """Measured only for a gate or with `--profile full`, because it needs several replay passes of its own."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that ncu may call it, by chip and version; the first is the one to ask for."""
+        """Its names in ncu, by chip and version; the first one is requested."""
         return self.ncu, *ALIASES.get(self.ncu, ())
 
 
@@ -138,7 +138,7 @@ _ABSENT = "not in the report"
 
 
 def wanted(gated: Iterable[str], *, full: bool = False) -> tuple[Metric, ...]:
-    """Return the metrics to ask ncu for: all cheap ones, and those that a gate names; or all there are.
+    """Return the metrics to request from ncu: all cheap ones and those with a gate; with `full`, all.
 
     >>> "sm_throughput_pct" in {m.name for m in wanted([])}
     False
@@ -150,17 +150,17 @@ def wanted(gated: Iterable[str], *, full: bool = False) -> tuple[Metric, ...]:
 
 
 def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[Metric]) -> dict[str, Reading]:
-    """Turn the ncu readings of the GPU kernels of one launch into named readings of the launch.
+    """Combine the ncu readings of the GPU kernels of one launch into readings of the launch, by metric.
 
-    A reading that one kernel lacks is lacking for the launch: a partial sum would look like an improvement.
+    If one kernel has no reading, neither has the launch: a partial sum would look like an improvement.
     """
     return {metric.name: _combine(metric, kernels) for metric in metrics}
 
 
 def typical(launches: Sequence[Mapping[str, Reading]]) -> dict[str, Reading]:
-    """Return the median of each metric over the launches of a case; one that a launch lacks is not available.
+    """Return the median of each metric over the launches of a case; not available if one launch has no value.
 
-    The duration is left out: a launch that is replayed, with empty caches, takes longer than it does in truth.
+    The duration is left out: ncu replays a launch with empty caches, so that it takes longer than usual.
 
     >>> typical([{"cycles": Reading(3.0, "cycle")}, {"cycles": Reading(5.0, "cycle")}])
     {'cycles': Reading(value=4.0, unit='cycle', reason='')}
@@ -177,7 +177,7 @@ def typical(launches: Sequence[Mapping[str, Reading]]) -> dict[str, Reading]:
 
 
 def find_reading(metric: Metric, kernel: Mapping[str, Reading]) -> Reading | None:
-    """Return what a report says of a metric under any of its names: a value before a reason why there is none."""
+    """Return the reading of a metric under any of its names; one with a value is preferred."""
     found = [kernel[name] for name in metric.names if name in kernel]
     return next((reading for reading in found if reading.value is not None), found[0] if found else None)
 
@@ -205,7 +205,7 @@ def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Readin
 
 
 def _absence(metric: Metric, kernel: Mapping[str, Reading]) -> str:
-    """Say that a report lacks a metric, and what it has of the same counter.
+    """Return why a metric is not available, with similar names that the report has.
 
     >>> _absence(BY_NAME["duration_ns"], {"gpu__time_duration.max": Reading(1.0), "launch__grid_size": Reading(1.0)})
     'not in the report, which has gpu__time_duration.max'

@@ -1,4 +1,4 @@
-"""The command line of a program: `{name}` in kernel.toml, filled for a case. No shell ever sees it."""
+"""The command line of a program: `{name}` in kernel.toml, filled for a case. No shell is involved."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,13 +13,13 @@ PLACES: Mapping[str, str] = {
     "folder": "the kernel's folder",
     "python": "the interpreter of the user's kernels",
 }
-"""What may stand in braces beside the parameters of the case."""
+"""Names in braces that are not parameters of the case."""
 
 _BRACES = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 
 
 def placeholders(text: str) -> tuple[str, ...]:
-    """Return the names in braces; braces around anything but a name, and double ones, are text.
+    """Return the names in braces; double braces, and braces around anything but a name, are text.
 
     >>> placeholders('--n={n} --json={"a": 1} {{not}} {output}')
     ('n', 'output')
@@ -28,7 +28,7 @@ def placeholders(text: str) -> tuple[str, ...]:
 
 
 def fill(text: str, values: Mapping[str, Scalar]) -> str:
-    """Put the values in the places of their names, written as in TOML; each name must have one.
+    """Replace each name in braces by its value, written as in TOML; KeyError for an unknown name.
 
     >>> fill("--n={n} --fast={fast} {{n}}", {"n": 4, "fast": True})
     '--n=4 --fast=true {n}'
@@ -37,7 +37,7 @@ def fill(text: str, values: Mapping[str, Scalar]) -> str:
 
 
 def command_line(program: Program, params: Params, places: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what is started for a case."""
+    """Return the arguments of the process for a case."""
     return tuple(fill(word, {**params, **places}) for word in program.argv)
 
 

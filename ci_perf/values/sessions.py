@@ -1,4 +1,4 @@
-"""The sessions of a merged run: each is judged by its own machine, toolchain and base against itself."""
+"""The sessions of a merged run: each is judged by its own machine, toolchain and control."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +10,7 @@ from ci_perf.values.run import Note, Run
 
 
 def sessions_of(run: Run) -> Iterator[Run]:
-    """Return each session as a run of its own; a run that was not merged is its only session."""
+    """Return each session as a run of its own; a run that was not merged is one session."""
     if not run.sessions:
         yield run
         return

@@ -19,26 +19,26 @@ class Importer:
     expected: str
     """The folder where nsys looks for it."""
     found: str | None
-    """The folder where it lies."""
+    """The folder where it is."""
     lacks: str | None = None
-    """The first shared library that it does not find."""
+    """The first shared library that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of NVIDIA on this machine; without a version it did not answer, and `problem` says what it did."""
+    """A tool of NVIDIA on this machine. Without a version it could not be started: `problem` says why."""
 
     path: str
     version: str | None
     source: str = "PATH"
-    """What led to it: a variable such as `CI_PERF_NCU`, `PATH`, or a well-known folder."""
+    """How it was found: a variable such as `CI_PERF_NCU`, `PATH`, or a well-known folder."""
     problem: str = ""
     importer: Importer | None = None
-    """Of nsys, where its layout shows it."""
+    """For nsys, if its folders show it."""
 
     @property
     def complete(self) -> bool:
-        """Whether it answers and, for nsys, will leave a report."""
+        """Whether it starts and, for nsys, can write a report."""
         importer = self.importer
         return self.version is not None and (
             importer is None or (importer.found == importer.expected and importer.lacks is None)

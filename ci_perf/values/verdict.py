@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What is said of a case; always beside a reason code and a sentence."""
+    """The verdict on a case; a reason code and a sentence always accompany it."""
 
     SPEEDUP = "SPEEDUP"
     REGRESSION = "REGRESSION"
@@ -17,7 +17,7 @@ class Verdict(StrEnum):
 
     @property
     def is_change(self) -> bool:
-        """Whether it says that the case became slower or faster."""
+        """Whether the case became slower or faster."""
         return self in (Verdict.REGRESSION, Verdict.SPEEDUP)
 
 
