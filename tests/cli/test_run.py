@@ -141,7 +141,7 @@ def test_a_replay_says_what_the_run_said(broken_run, tmp_path, kind):
 
     assert replayed.exit_code == done.exit_code == 1
     assert done.stdout.startswith(replayed.stdout)
-    assert replayed.stdout.endswith("nothing is known of their speed.\n")
+    assert replayed.stdout.endswith("Fix the failed kernels first: their speed is not known.\n")
 
 
 def test_a_report_comes_in_every_form_and_never_fails(broken_run):
