@@ -84,7 +84,7 @@ def _judge_case(
 
     if failure := measurement.failure:
         return say(Verdict.FAILED, Reason.of(failure.code), f"{failure.stage}: {failure.message}")
-    if not measurement.timed and not measurement.unpaired:
+    if not (measurement.timed or measurement.unpaired or measurement.same_code):
         if run.finished and run.against is not None:
             return say(Verdict.INCONCLUSIVE, Reason.BUDGET_SPENT, "the budget was spent before it was timed")
         return say(Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "the run ended before it was timed")

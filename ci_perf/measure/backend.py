@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Cost, Failure, Pair, Part, Replicate, Verification
+from ci_perf.values.measurement import Cost, Failure, Pair, Part, Replicate, SameCode, Verification
 from ci_perf.values.run import Note
 from ci_perf.values.trace import CaseTimeline, Reading
 
 Verified = tuple[Verification, Cost | None]
+Compared = Pair | SameCode | str | Failure
+"""Base and head in turns, or a proof that nothing differs. Text says why there is no base; a Failure is the head's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,8 @@ class Backend(Protocol):
     def time(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a job once, in a fresh process."""
 
-    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
-        """Time each job in turns with the base, in fresh processes; `number` counts the pairs, to vary the order.
-
-        Text says why there is no base to compare with; a Failure is the head's own.
-        """
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Compared]]:
+        """Time each job in turns with the base, in fresh processes; `number` counts the pairs, to vary the order."""
 
     def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""

@@ -22,6 +22,8 @@ class Conditions:
     """Where kernel.toml sets no other."""
     planted: float | None = None
     """A slowdown planted on purpose, as a fraction."""
+    time_identical: bool = False
+    """Time every case, also where base and head run the same machine code."""
     gpu_uuid: str | None = None
     other_programs: frozenset[int] = frozenset()
     """The pids of other programs that were on the GPU, and idle, before anything was measured."""

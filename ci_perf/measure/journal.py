@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ci_perf.measure.backend import Profiled
+from ci_perf.measure.backend import Compared, Profiled
 from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Failure, Measurement, Pair, Replicate
+from ci_perf.values.measurement import Measurement, Pair, Replicate, SameCode
 from ci_perf.values.run import Against, Note, Run
 
 
@@ -40,13 +40,15 @@ class Journal:
         self.update(job, replicates=(*self.of(job).replicates, replicate))
 
     def paired(self, jobs: Iterable[Job]) -> list[Job]:
-        """Return the sound jobs that have a base to compare with."""
-        return [job for job in self.sound(jobs) if not self.of(job).unpaired]
+        """Return the sound jobs that have a base to be timed with."""
+        return [job for job in self.sound(jobs) if not self.of(job).unpaired and not self.of(job).same_code]
 
-    def add_pair(self, job: Job, found: Pair | str | Failure) -> None:
+    def add_pair(self, job: Job, found: Compared) -> None:
         """Add a pair to a job's measurement, or why there is none, and save."""
         if isinstance(found, Pair):
             self.update(job, pairs=(*self.of(job).pairs, found))
+        elif isinstance(found, SameCode):
+            self.update(job, same_code=True, pairs=())
         elif isinstance(found, str):
             self.update(job, unpaired=found, pairs=())
         else:

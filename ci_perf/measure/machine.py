@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TypeVar
 
-from ci_perf.measure.backend import Backend, Profiled, Verified
+from ci_perf.measure.backend import Backend, Compared, Profiled, Verified
 from ci_perf.measure.base import Base
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Pair, Replicate
@@ -40,11 +40,8 @@ class Machine:
         rotated = (*jobs[first:], *jobs[:first])
         return self._counted((job, self._backend_of(job).time(job, batch)) for job in rotated)
 
-    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
-        """Time each job in turns with the base, in fresh processes; `number` counts the pairs, to vary the order.
-
-        Text says why there is no base to compare with; a Failure is the head's own.
-        """
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Compared]]:
+        """Time each job in turns with the base, in fresh processes; `number` counts the pairs, to vary the order."""
         if self._base is None:
             raise RuntimeError("pairs need a base")
         in_base = self._base.side.kernels

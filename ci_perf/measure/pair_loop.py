@@ -9,11 +9,11 @@ from ci_perf.judge.control import LEAST_CONTROL
 from ci_perf.judge.pairs import LOOKS
 from ci_perf.judge.ratios import usable_ratios
 from ci_perf.judge.verdict import judge
-from ci_perf.measure.backend import Progress
+from ci_perf.measure.backend import Compared, Progress
 from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Failure, Pair
+from ci_perf.values.measurement import Pair
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
 
@@ -77,10 +77,10 @@ class _BudgetLeft:
 
     def spend(
         self,
-        measure: Callable[[Sequence[Job], int], Iterator[tuple[Job, Pair | str | Failure]]],
+        measure: Callable[[Sequence[Job], int], Iterator[tuple[Job, Compared]]],
         jobs: Sequence[Job],
         number: int,
-    ) -> Iterator[tuple[Job, Pair | str | Failure]]:
+    ) -> Iterator[tuple[Job, Compared]]:
         """Measure a pair of each case that the budget allows, kernel by kernel."""
         for kernel in dict.fromkeys((job.spec.name, job.device) for job in jobs):
             allowed: list[Job] = []

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ci_perf.measure.backend import Profiled, Verified
+from ci_perf.measure.backend import Compared, Profiled, Verified
 from ci_perf.measure.base import Base
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import Profiler
@@ -14,7 +14,7 @@ from ci_perf.measure.watch import Watch, hottest, mean_clock, mean_power, rounde
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import CONTIGUOUS, KernelSpec
-from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
+from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, SameCode, Verification
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
 
@@ -45,7 +45,7 @@ class PythonKernels:
         self._heads: dict[str, KernelSpec] = {}
         if base is not None:
             head = Side("head", conditions.root, self._heads, worker)
-            self._with_head = TurnTaking((base.side, head), conditions, identify=identify)
+            self._with_head = TurnTaking((base.side, head), conditions, identify=identify, skip_same=identify)
             self._with_itself = TurnTaking((base.side, base.twin), replace(conditions, planted=None), identify=identify)
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
@@ -74,7 +74,7 @@ class PythonKernels:
             answer = self._ask(job, {**request, "planted": self._conditions.planted})
         return answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
 
-    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Compared]]:
         """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
         self._heads.update({job.spec.name: job.spec for job in jobs})
         for job, found in self._with_head.pairs(jobs, number):
@@ -88,6 +88,8 @@ class PythonKernels:
     def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""
         ((_, found),) = self._with_itself.pairs([job], number)
+        if isinstance(found, SameCode):
+            raise TypeError("the control is always timed")
         return found.failure.message if isinstance(found, SideFailure) else found
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:

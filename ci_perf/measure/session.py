@@ -137,6 +137,7 @@ def _prepare(
         samples=settings["samples"],
         timeout_s=settings["timeout"],
         planted=settings["plant-slowdown"],
+        time_identical=settings["time-identical"],
         gpu_uuid=gpu_uuid(seen),
     )
     on_gpu = any(device.kind == "cuda" for device in devices)

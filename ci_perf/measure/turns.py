@@ -13,7 +13,7 @@ from ci_perf.measure.watch import Watch, hottest, mean_clock, mean_power, rounde
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.measurement import Failure, Pair
+from ci_perf.values.measurement import Failure, Pair, SameCode
 
 ROUNDS = 10
 """Even, so that each side goes first as often as the other; each round uses another placement of the data."""
@@ -29,6 +29,8 @@ NOT_BOTH = frozenset({"out-of-memory", "device-taken"})
 """Reason codes of failures that can vanish when one side runs alone."""
 ALONE_SAMPLES = 20
 """Samples of a side that runs alone, where both do not fit on the GPU."""
+TIMED_SAME = 3
+"""So many cases whose machine code is the same on both sides are timed all the same, as controls of the session."""
 DIGITS = 12
 """Digits that are kept of the hash of the shapes of a side's inputs."""
 
@@ -60,18 +62,24 @@ class SideFailure:
 class TurnTaking:
     """Two sides that take turns, case after case."""
 
-    def __init__(self, sides: tuple[Side, Side], conditions: Conditions, *, identify: bool = True) -> None:
+    def __init__(
+        self, sides: tuple[Side, Side], conditions: Conditions, *, identify: bool = True, skip_same: bool = False
+    ) -> None:
         """The first of `sides` is the base; what the conditions plant slows the second one down.
 
-        `identify` compares the machine code of both sides; where something is planted, it differs.
+        `identify` compares the machine code of both sides; where something is planted, it differs. `skip_same` times
+        only the first TIMED_SAME cases whose machine code is the same, unless the conditions say to time all.
         """
         self._sides = sides
         self._conditions = conditions
         self._identify = identify and not conditions.planted
+        self._skip_same = skip_same and not conditions.time_identical
+        self._timed_same: set[str] = set()
+        """Cases of the same machine code that are timed all the same."""
         self._alone: set[str] = set()
         """Cases of which only one side at a time fits on the device."""
 
-    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | SideFailure]]:
+    def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | SameCode | SideFailure]]:
         """Measure a pair of each job, the jobs of one kernel in one fresh pair of processes.
 
         Jobs share processes because a GPU context takes longer than a case. `number` counts the pairs of a run: it
@@ -89,7 +97,7 @@ class TurnTaking:
             for side in self._sides:
                 side.worker.rest()
 
-    def _pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SideFailure:
+    def _pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode | SideFailure:
         if job.id in self._alone:
             return self._alternate(job, number)
         found = self._resident_pair(job, number, fresh=fresh)
@@ -100,7 +108,7 @@ class TurnTaking:
             return alone
         return found
 
-    def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SideFailure:
+    def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode | SideFailure:
         """Make both sides alike and let them take turns."""
         ready = self._make_ready(job, number, fresh=fresh)
         if not isinstance(ready, SideFailure) and _mixed_methods(ready):
@@ -111,6 +119,8 @@ class TurnTaking:
         mixed = _mixed_methods(ready) or _same_code(self._sides, ready)
         if mixed:
             return SideFailure("base", mixed)
+        if self._is_proven(job, ready):
+            return SameCode()
         step = math.lcm(*(answer["step"] for answer in ready))  # only whole launches can be planted
         shape = {
             "launches": -(-max(answer["launches"] for answer in ready) // step) * step,
@@ -127,6 +137,14 @@ class TurnTaking:
             return rounds
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
         return _pair(rounds, facts, shape, watch)
+
+    def _is_proven(self, job: Job, ready: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether both sides run the same code, and the case is not one of those that are timed as controls."""
+        if not self._skip_same or not _runs_same_code(ready):
+            return False
+        if len(self._timed_same) < TIMED_SAME:
+            self._timed_same.add(job.id)
+        return job.id not in self._timed_same
 
     def _make_ready(self, job: Job, number: int, *, fresh: bool, **more: str) -> list[dict[str, Any]] | SideFailure:
         """Let both sides make the inputs of a case and choose a timer; `more` goes into both requests."""
@@ -210,6 +228,10 @@ def _by_kernel(jobs: Sequence[Job]) -> list[list[Job]]:
     return list(groups.values())
 
 
+def _runs_same_code(ready: Sequence[Mapping[str, Any]]) -> bool:
+    return ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"]
+
+
 def _mixed_methods(answers: Sequence[Mapping[str, Any]]) -> Failure | None:
     methods = {answer["method"] for answer in answers}
     if len(methods) == 1:
@@ -268,7 +290,7 @@ def _pair(
         power_w=rounded(mean_power(every)),
         placements=shape["placements"],
         planted=float(f"{ready[1]['planted']:.6g}"),
-        identical=ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"],
+        identical=_runs_same_code(ready),
         other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
         shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
         disturbed=watch.disturbances(every, pids, at_once=at_once),

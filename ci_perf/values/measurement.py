@@ -136,6 +136,10 @@ class Pair(Extensible):
     """What disturbed it: other programs on the GPU, or why the hardware slowed down. The pair does not count."""
 
 
+class SameCode:
+    """In place of a pair: both sides run the same machine code with the same launch parameters on the same inputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part(Extensible):
     """A part of a program's time: one GPU kernel, or all that count in the NVTX ranges of one name."""
@@ -175,6 +179,8 @@ class Measurement(Extensible):
     """The parts of the base that took turns with it."""
     session: Annotated[Whole, OMIT_DEFAULT] = 0
     """In a merged run the index of the session that measured it."""
+    same_code: Annotated[bool, OMIT_DEFAULT] = False
+    """Both sides run the same machine code with the same launch parameters on the same inputs: it was not timed."""
 
     @property
     def id(self) -> str:

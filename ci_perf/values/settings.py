@@ -181,6 +181,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("case-budget", None, _optional(_positive), "The same for each case.", "S"),
     Setting(
+        "time-identical",
+        False,
+        _flag,
+        "Time also the cases whose machine code, launch parameters and inputs are the same on both sides.",
+    ),
+    Setting(
         "wait",
         3600.0,
         _positive,

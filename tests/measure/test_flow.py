@@ -15,7 +15,7 @@ from ci_perf.measure.pair_loop import SPARE_PAIRS, Budget
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import select_jobs
-from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
+from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, SameCode, Verification
 from ci_perf.values.run import Against, Note
 from ci_perf.values.trace import CaseTimeline, Reading
 from ci_perf.values.verdict import Verdict
@@ -285,10 +285,10 @@ OPEN = (0.97, 1.05, 0.95, 1.06)
 class TurnsLab(ScriptedLab):
     """A machine on which pairs have the ratios of a script, over and over, and take as many seconds as it says."""
 
-    def __init__(self, *, ratios=None, lasts=None, base=None, disturbed=None, identical=(), control=AGREED):
+    def __init__(self, *, ratios=None, lasts=None, base=None, disturbed=None, identical=(), proven=(), control=AGREED):
         super().__init__()
         self.ratios = {name: itertools.cycle(found) for name, found in (ratios or {}).items()}
-        self.lasts, self.base, self.identical = lasts or {}, base or {}, identical
+        self.lasts, self.base, self.identical, self.proven = lasts or {}, base or {}, identical, proven
         self.disturbed = {name: itertools.cycle(found) for name, found in (disturbed or {}).items()}
         self.control_ratios = itertools.cycle(control)
         self.seconds = 0.0
@@ -300,6 +300,9 @@ class TurnsLab(ScriptedLab):
             self.seconds += self.lasts.get(job.id, 1.0)
             found = self.pair(job, next(self.ratios.setdefault(job.id, itertools.cycle(AGREED))))
             spoilt = next(self.disturbed.get(job.id, iter(((),))))
+            if job.id in self.proven:
+                yield job, SameCode()
+                continue
             yield job, replace(found, identical=job.id in self.identical, disturbed=spoilt)
 
     def control(self, job, number):
@@ -477,6 +480,26 @@ def test_the_same_machine_code_is_unchanged_whatever_the_times_are():
     assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.UNCHANGED, "same-machine-code")
     assert found["gemm"].sentence.endswith("measured +1.9 %")
     assert found["sdpa"].code == "within-noise"
+
+
+def test_a_case_whose_machine_code_is_proven_the_same_is_unchanged_and_not_timed():
+    lab = TurnsLab(proven=("gemm/s128",), control=(1.05, 1.0501))
+    run, exit_status, found = take_turns(lab)
+
+    assert (lab.paired("gemm/s128"), exit_status) == (1, 0)
+    assert [m.pairs for m in run.measurements if m.kernel == "gemm"] == [()]
+    assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.UNCHANGED, "same-machine-code")
+    assert found["gemm"].sentence.endswith("proven, not timed")
+    assert found["sdpa"].code == "control-moved"
+
+
+def test_where_every_case_is_proven_the_same_nothing_is_left_to_measure():
+    lab = TurnsLab(proven=("gemm/s128", "sdpa/s128"))
+    _, exit_status, found = take_turns(lab)
+
+    assert exit_status == 0
+    assert {finding.code for finding in found.values()} == {"same-machine-code"}
+    assert not [entry for entry in lab.log if entry[0] == "control"]
 
 
 @pytest.mark.parametrize(

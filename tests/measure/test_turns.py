@@ -137,11 +137,11 @@ def test_sides_that_the_device_does_not_take_together_alternate_and_the_next_pai
     assert [side for side, op in told if op == "time"] == ["head", "base"]
 
 
-class Uncapturable:
+class WorkerOnGpu:
     """A worker on a GPU; where `captured` is False, no graph of its kernel can be captured."""
 
-    def __init__(self, *, captured):
-        self.captured, self.asked = captured, []
+    def __init__(self, *, captured, code=None):
+        self.captured, self.code, self.asked = captured, code, []
 
     def send(self, request):
         self.asked.append(request)
@@ -154,7 +154,7 @@ class Uncapturable:
         if request["op"] == "alike":
             return {}
         graph = self.captured and request.get("timer") != "cupti"
-        facts = {"launches": 100, "step": 1, "placements": 1, "pid": 7, "code": None, "inputs": None, "shapes": ""}
+        facts = {"launches": 100, "step": 1, "placements": 1, "pid": 7, "code": self.code, "inputs": None, "shapes": ""}
         return {**facts, "planted": 0.0, "files": [], "installed": {}, "method": "cuda-graph" if graph else "cupti"}
 
     def ask(self, request, timeout_s):
@@ -168,12 +168,40 @@ class Uncapturable:
 def test_where_one_side_cannot_be_captured_cupti_times_both(monkeypatch, tmp_path):
     monkeypatch.setattr(turns, "WARM_UP_S", {"cuda": 0.0})
     spec = a_spec("sdpa")
-    sides = [Side(name, tmp_path, {"sdpa": spec}, Uncapturable(captured=name == "base")) for name in ("base", "head")]
+    sides = [Side(name, tmp_path, {"sdpa": spec}, WorkerOnGpu(captured=name == "base")) for name in ("base", "head")]
     job = select_jobs((spec,), [], ["cuda"])[0]
     ((_, pair),) = TurnTaking(tuple(sides), Conditions("python3", tmp_path, {}, 30, 60.0)).pairs([job], 0)
 
     assert pair.method == "cupti"
     assert [request.get("timer") for request in sides[0].worker.asked if request["op"] == "ready"] == [None, "cupti"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "timed", "more"),
+    [
+        pytest.param(("a", "a"), 3, {}, id="same-code"),
+        pytest.param(("a", "a"), 5, {"time_identical": True}, id="same-code-timed-all-the-same"),
+        pytest.param(("a", "b"), 5, {}, id="other-code"),
+        pytest.param((None, None), 5, {}, id="code-not-known"),
+    ],
+)
+def test_of_the_cases_whose_machine_code_is_the_same_only_a_few_are_timed(monkeypatch, tmp_path, codes, timed, more):
+    monkeypatch.setattr(turns, "WARM_UP_S", {"cuda": 0.0})
+    monkeypatch.setattr(turns, "STILL_WARM_S", {"cuda": 0.0})
+    spec = a_spec(cases={f"s{number}": {} for number in range(5)})
+    sides = tuple(
+        Side(name, tmp_path, {"sdpa": spec}, WorkerOnGpu(captured=True, code=code))
+        for name, code in zip(("base", "head"), codes, strict=True)
+    )
+    conditions = Conditions("python3", tmp_path, {}, 30, 60.0, **more)
+    taking = TurnTaking(sides, conditions, skip_same=True)
+    jobs = select_jobs((spec,), [], ["cuda"])
+    first, second = (
+        {job.case for job, found in taking.pairs(jobs, number) if isinstance(found, Pair)} for number in (0, 1)
+    )
+
+    assert len(first) == timed
+    assert first == second
 
 
 @pytest.mark.parametrize("source", [FAST, ALONE.replace("{error}", "MemoryError")], ids=["resident", "alternating"])
