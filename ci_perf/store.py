@@ -34,7 +34,7 @@ def read_kernels(folder: Path, root: Path) -> tuple[KernelSpec, ...]:
         )
     files = sorted(folder.glob("*/kernel.toml"))
     if not files:
-        raise ConfigError(f"{folder}: holds no kernel", hint="a kernel is a folder with a kernel.toml")
+        raise ConfigError(f"{folder}: has no kernel", hint="a kernel is a folder with a kernel.toml")
     return tuple(_read_kernel(file, root) for file in files)
 
 
@@ -139,7 +139,7 @@ def claim_run_folder(folder: Path) -> None:
     """Make the folder of a run; refuse one with files but neither a run.json nor a journal."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if names - {"logs"} and not names & {"run.json", JOURNAL}:
-        raise ConfigError(f"{folder}: holds files that are no run", hint="name a new folder with --output")
+        raise ConfigError(f"{folder}: has files, but no run", hint="name a new folder with --output")
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         (folder / "run.json").touch()

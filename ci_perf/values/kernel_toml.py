@@ -94,7 +94,7 @@ def _program(document: Mapping[str, Any], cases: Mapping[str, Params], source: s
         for key in keys:
             if key in document and kind not in kinds:
                 raise ConfigError(
-                    f"{source}: key `{key}`: means nothing beside `{kind}`", hint=f"it belongs to {_listed(kinds)}"
+                    f"{source}: key `{key}`: cannot be combined with `{kind}`", hint=f"it belongs to {_listed(kinds)}"
                 )
     if kind == "entry":
         return None
