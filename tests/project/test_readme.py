@@ -34,11 +34,12 @@ def blocks(language):
 def repository(tmp_path_factory):
     """Return a user's repository: the kernel that the README shows, and those whose names its commands use."""
     root = tmp_path_factory.mktemp("repository")
-    for folder in ("kernels/sdpa", "baselines"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in re.findall(r"^\$ .*? (tests/data/\S+)", README, re.MULTILINE):
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / file, root / file)
+    shutil.copytree(ROOT / "kernels/sdpa", root / "kernels/sdpa", ignore=shutil.ignore_patterns("__pycache__"))
+    named = re.findall(r"^\$ .*? ((?:tests/data|baselines)/\S+)", README, re.MULTILINE)
+    for file in (*map(ROOT.joinpath, named), *ROOT.glob("baselines/*/sdpa.json")):
+        copy = root / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
     for block in blocks("toml") + blocks("python"):
         path = root / block.splitlines()[0].removeprefix("# ")
         path.parent.mkdir(exist_ok=True)
