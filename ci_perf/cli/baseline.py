@@ -1,4 +1,4 @@
-"""`ci-perf baseline`: accept a run as what was agreed, check the files, see what accepting would change."""
+"""`ci-perf baseline`: accepts a run as the baseline, checks the files, shows what accepting would change."""
 
 import json
 from pathlib import Path
@@ -22,26 +22,26 @@ _KERNELS = click.argument("kernels", metavar="[KERNEL]...", nargs=-1)
 
 @click.group()
 def baseline() -> None:
-    """Accept, check and compare the files in baselines/, which say what was agreed for each kernel and GPU."""
+    """Accept, check and compare the files in baselines/, which hold the agreed numbers of each kernel and GPU."""
 
 
 @baseline.command()
 @_RUN
 @_KERNELS
 @setting_options("baselines")
-@click.option("--by", metavar="NAME", default=None, help="Who accepts it.  [default: git's user.name]")
+@click.option("--by", metavar="NAME", default=None, help="The name of who accepts it.  [default: git's user.name]")
 def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, **flags: object) -> None:
     """Make RUN (a run.json or its folder) the baseline of its kernels, or of those named.
 
-    The only writer of baselines. Whole kernels at a time; a run that failed, was cut short or was slowed down on
-    purpose is refused.
+    Only this command writes baselines, of whole kernels. A run that failed, was cut short or was slowed down on purpose
+    is refused.
     """
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
     for new in make_baselines(store.read_run(run_file), kernels, by or git.query_user(root), str(run_file)):
         path = store.write_baseline(new, folder)
         click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
-    click.echo("Commit these files and say why.", err=True)
+    click.echo("Commit these files, and give the reason in the message.", err=True)
 
 
 @baseline.command()
@@ -55,7 +55,9 @@ def check(ctx: click.Context, /, **flags: object) -> None:
     specs = {spec.name: spec for spec in store.read_kernels(root / settings["kernels-dir"], root)}
     files = sorted(folder.rglob("*.json"))
     if not files:
-        raise ConfigError(f"{settings['baselines']}: holds no baseline", hint="`ci-perf baseline accept` writes them")
+        raise ConfigError(
+            f"{settings['baselines']}: holds no baseline", hint="`ci-perf baseline accept` writes baselines"
+        )
     problems = 0
     for file in files:
         path = file.relative_to(folder).as_posix()
@@ -67,7 +69,7 @@ def check(ctx: click.Context, /, **flags: object) -> None:
             continue
         complaints = check_baseline(found, path, specs)
         if dump_baseline(found) != file.read_text(encoding="utf-8"):
-            complaints.append("not in canonical form: `ci-perf baseline accept` writes it so")
+            complaints.append("not in canonical form: `ci-perf baseline accept` writes it")
         for complaint in complaints:
             click.echo(f"{path}: {complaint}")
         problems += len(complaints)

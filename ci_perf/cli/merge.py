@@ -1,4 +1,4 @@
-"""`ci-perf merge`: the shards of a plan as one run, with one report."""
+"""`ci-perf merge`: merges the shards of a plan into one run, with one report."""
 
 import os
 import shlex
@@ -29,15 +29,15 @@ from ci_perf.values.run import Note, Run
     "plan_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="What was expected, from `ci-perf plan --plan`: a case without a number is a failed row.",
+    help="The plan, from `ci-perf plan --plan`: a planned case without a measurement is a failed row.",
 )
 @setting_options("output", "baselines")
 def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> None:
-    """Make one run of several: the shards of a plan, or runs on different devices. Print its report.
+    """Merge the shards of a plan, or runs on different devices, into one run. Print its report.
 
     RUN is a run.json, its folder, or a zip. Runs of another commit, base, policy or version are refused. Each case is
-    judged by the machine, and by the base against itself, of the job that measured it. Exit status 0 whatever the
-    report says: `replay` judges.
+    judged with the machine and the control of the job that measured it. Exit status 0 whatever the report says:
+    `replay` judges.
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)
@@ -61,7 +61,7 @@ def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> No
 
 
 def _read(runs: Sequence[Path], *, lenient: bool) -> tuple[dict[str, Run], tuple[Note, ...]]:
-    """Read the runs; with a plan, one that cannot be read is as good as none, and is said to be."""
+    """Read the runs; with a plan, a run that cannot be read becomes a note."""
     found: dict[str, Run] = {}
     notes: list[Note] = []
     for path in runs:
@@ -87,7 +87,7 @@ def _provenance(root: Path, runs: Sequence[Path]) -> Provenance:
 
 
 def _with_baselines(run: Run, folder: Path) -> Run:
-    """Add the baselines of kernels that no shard knows: what they promise and nobody measured is MISSING."""
+    """Add the baselines of kernels that are in no shard: their cases are MISSING."""
     if run.selection or run.against is not None:
         return run
     known = {(baseline.device.slug, baseline.kernel) for baseline in run.baselines}

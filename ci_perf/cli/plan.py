@@ -1,4 +1,4 @@
-"""`ci-perf plan`: the cases shared out over jobs, as a matrix for GitHub or as a table."""
+"""`ci-perf plan`: shares the cases out over jobs, as a matrix for GitHub or as a table."""
 
 import json
 from pathlib import Path
@@ -27,13 +27,13 @@ from ci_perf.values.shard import Plan
     multiple=True,
     default=("self-hosted,gpu",),
     show_default=True,
-    help="Labels of a runner; once for each model of GPU that measures everything.",
+    help="Labels of a runner; repeat for each model of GPU. Each measures everything.",
 )
 @click.option(
     "--durations",
     metavar="RUN",
     type=click.Path(path_type=Path),
-    help="An earlier run that says how long each case takes; without it the baselines do.",
+    help="An earlier run, from which to take how long each case takes; by default the baselines.",
 )
 @click.option(
     "--format",
@@ -41,9 +41,9 @@ from ci_perf.values.shard import Plan
     type=click.Choice(("text", "json", "github")),
     default="text",
     show_default=True,
-    help="A table; the plan for `merge`; or a matrix for `strategy.matrix` through `fromJSON`.",
+    help="text: a table; json: the plan for `merge`; github: a matrix for `strategy.matrix` through `fromJSON`.",
 )
-@click.option("--plan", "file", type=click.Path(path_type=Path), help="Write the plan for `merge` there as well.")
+@click.option("--plan", "file", type=click.Path(path_type=Path), help="Also write the plan for `merge` to this file.")
 @setting_options("kernels-dir", "baselines", "device", "all-cases")
 def plan(
     patterns: tuple[str, ...],
@@ -56,8 +56,8 @@ def plan(
 ) -> None:
     """Share the cases out over jobs that end at about the same time; nothing is imported or run.
 
-    Each runner gets all cases, cut into --shards jobs; the cases of a kernel may go to several jobs. Where it is not
-    known how long a case takes, it counts as their mean.
+    Each runner gets all cases, split into --shards jobs; the cases of a kernel may go to several jobs. A case of which
+    no duration is known counts as their mean.
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)
@@ -65,7 +65,7 @@ def plan(
     specs = store.read_kernels(root / settings["kernels-dir"], root)
     jobs = [j for j in select_jobs(specs, patterns, kinds, all_cases=settings["all-cases"]) if j.runs]
     if not jobs:
-        raise ConfigError(f"none of the kernels runs on {', '.join(kinds)}", hint="plan for another --device")
+        raise ConfigError(f"none of the kernels runs on {', '.join(kinds)}", hint="choose another --device")
     seconds = seconds_of_run(store.read_run(durations)) if durations else _agreed(root, settings)
     made = share_out(jobs, patterns, shards, [_runner(labels) for labels in runners], seconds)
     if file:

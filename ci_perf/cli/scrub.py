@@ -1,4 +1,4 @@
-"""`ci-perf scrub`: files of profilers, made anywhere, without what they recorded of the environment."""
+"""`ci-perf scrub`: removes environments from files of profilers, and searches files for secrets."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ from ci_perf.values.errors import EXIT_RED, ConfigError
     type=click.Path(path_type=Path),
     default=None,
     metavar="OUT",
-    help="A file, or a folder where there are several.  [default: FILE with .scrubbed before its suffix]",
+    help="A file, or a folder for several files.  [default: FILE with .scrubbed before its suffix]",
 )
 @click.option(
     "--value-from-env",
@@ -46,7 +46,7 @@ def scrub(ctx: click.Context, files: tuple[Path, ...], output: Path | None, name
     Exit status 1 where a file holds a secret, or cannot be searched; the variable is named, its value never.
     """
     if output is not None and len(files) > 1 and not output.is_dir():
-        raise ConfigError(f"{output}: no folder, and there are {len(files)} files", hint="make the folder first")
+        raise ConfigError(f"{output}: is not a folder, and there are {len(files)} files", hint="make the folder first")
     needles = needles_of(_secrets(names, os.environ))
     found = [_scrub(file, _target(file, output), needles) for file in files]
     ctx.exit(EXIT_RED if any(found) else 0)
@@ -66,7 +66,7 @@ def _target(file: Path, output: Path | None) -> Path | None:
 
 
 def _scrub(file: Path, target: Path | None, needles: tuple[Needle, ...]) -> bool:
-    """Clean or search a file; say what came of it, and return whether it still holds a secret."""
+    """Clean or search a file, print the outcome, and return whether it still holds a secret."""
     if target is not None and target.resolve() == file.resolve():
         raise ConfigError(f"{file}: would be written over", hint="name another file with -o")
     searched = file
@@ -87,7 +87,7 @@ def _scrub(file: Path, target: Path | None, needles: tuple[Needle, ...]) -> bool
             click.echo(f"{file}: the copy was deleted: the secret is in the trace itself, not in an environment")
         return True
     if suspicious:
-        click.echo(f"{file}: holds the variables {', '.join(suspicious)}, whose values nobody here can judge")
+        click.echo(f"{file}: holds the variables {', '.join(suspicious)}, whose values are not known here")
         click.echo(f"{file}: `nsys export --type sqlite` writes a database, which `ci-perf scrub` can clean")
         return True
     if target is not None and searched != target:

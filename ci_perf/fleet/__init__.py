@@ -1,5 +1,5 @@
 """Cases shared out over jobs, and the runs of the jobs as one.
 
-merge   shards into one run
+merge   the runs of shards merged into one
 shards  the cases of a plan shared out over jobs
 """

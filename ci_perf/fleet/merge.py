@@ -1,4 +1,4 @@
-"""Shards into one run: alike in what was asked, each with its own machine; what is missing is a row that says so."""
+"""Merges the runs of shards into one. Each keeps its own machine; a planned case without a result is a failed row."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ Found = Mapping[str, Run]
 
 
 def merge_runs(found: Found) -> Run:
-    """Make one run of several; a ConfigError where they were not measured alike, or a case twice."""
+    """Merge runs; a ConfigError if they differ in commit, rules, base or version, or measured a case twice."""
     if not found:
         raise ConfigError("there is no run to merge", hint="name the folders of the shards, or their plan with --plan")
     _check_alike(found)
@@ -47,10 +47,10 @@ def merge_runs(found: Found) -> Run:
 
 
 def merge_planned(found: Found, plan: Plan, provenance: Provenance) -> Run:
-    """Make one run of the shards of a plan, in which each planned case has a row, measured or not.
+    """Merge the shards of a plan; each planned case has a row, measured or not.
 
-    Of several runs of one shard, as a repeated job leaves them, the latest counts; of runners that turn out to have one
-    model of GPU, the first. `provenance` is taken where no run at all was found.
+    Of several runs of one shard, as a repeated job leaves them, the latest counts. Of runners that turn out to have the
+    same model of GPU, the first counts. `provenance` is used if no run was found.
     """
     kept, notes = _latest(found, plan)
     kept, twice = _first_of_each_model(kept, plan)
@@ -96,9 +96,9 @@ def _latest(found: Found, plan: Plan) -> tuple[dict[str, Run], list[Note]]:
 
 
 def _first_of_each_model(found: Found, plan: Plan) -> tuple[dict[str, Run], dict[str, Note]]:
-    """Leave out the shards of a runner whose model of GPU an earlier runner of the plan has: it has its rows already.
+    """Leave out the shards of a runner that has the same model of GPU as an earlier runner of the plan.
 
-    The second value says so of each, by the name of the shard.
+    The second value is a note for each shard that was left out, by its name.
     """
     runners = {shard.name: ", ".join(shard.runner) for shard in plan.shards}
     owners: dict[str, str] = {}
@@ -117,11 +117,12 @@ def _first_of_each_model(found: Found, plan: Plan) -> tuple[dict[str, Run], dict
 
 
 def _check_alike(found: Found) -> None:
-    """Refuse runs of other commits, rules, bases or versions than the first, and those that measured nothing."""
+    """Refuse runs whose commit, rules, base or version differ from the first, and runs that did not measure."""
     for source, run in found.items():
         if run.fuzzed or run.sanitized:
             raise ConfigError(
-                f"{source}: a run with --fuzz or --sanitize", hint="it stands for itself: merge runs that measured"
+                f"{source}: a run with --fuzz or --sanitize",
+                hint="such a run cannot be merged; merge runs that measured",
             )
     (first, expected), *others = found.items()
     for source, run in others:
@@ -152,7 +153,7 @@ def _short(value: object) -> str:
 
 
 def _check_once(found: Found) -> None:
-    """Refuse a case that two runs measured on devices of one model: there is one row for it."""
+    """Refuse a case that two runs measured on the same model of device: there is one row for it."""
     seen: dict[tuple[str, str], str] = {}
     for source, run in found.items():
         slugs = {device.kind: device.slug for device in run.devices}
@@ -161,7 +162,7 @@ def _check_once(found: Found) -> None:
             if key in seen:
                 raise ConfigError(
                     f"{source}: `{m.id}` on {key[1]} is in {seen[key]} too",
-                    hint="each case belongs to one shard; `ci-perf plan` sees to that",
+                    hint="each case belongs to one shard, as in a plan of `ci-perf plan`",
                 )
             seen[key] = source
 
@@ -199,12 +200,14 @@ def _baselines(found: Found) -> tuple[Baseline, ...]:
             known = merged.setdefault(key, baseline)
             merged[key] = replace(known, cases={**known.cases, **baseline.cases})
             if merged[key] != replace(baseline, cases={**baseline.cases, **known.cases}):
-                raise ConfigError(f"{source}: another baseline of {key[1]} on {key[0]} than the other shards have")
+                raise ConfigError(
+                    f"{source}: its baseline of {key[1]} on {key[0]} differs from that of the other shards"
+                )
     return tuple(merged[key] for key in sorted(merged))
 
 
 def _against(runs: Sequence[Run]) -> Against | None:
-    """Return the base of all; each session keeps its own control."""
+    """Return the common base; each session keeps its own control."""
     if runs[0].against is None:
         return None
     gone = sorted({name for run in runs if run.against for name in run.against.gone})
@@ -212,7 +215,7 @@ def _against(runs: Sequence[Run]) -> Against | None:
 
 
 def _absent(shard: Shard, plan: Plan, sessions: Sequence[Session]) -> Session:
-    """Stand in for a shard that left no run; its device is that of its siblings, as far as there are any."""
+    """Return a session for a shard without a run; its devices are those of the other shards of its runner, if any."""
     runners = {other.name: other.runner for other in plan.shards}
     for session in sessions:
         if runners.get(session.name) == shard.runner:
@@ -234,7 +237,7 @@ def _lost(
     """Return a failed row for each case that its shard should have measured."""
     specs = {spec.name: spec for spec in plan.kernels}
     known = {m.id for m in measurements if m.session == index}
-    failure = Failure("shard", "no-run", f"{shard.name} left no number of this case")
+    failure = Failure("shard", "no-run", f"{shard.name} left no measurement of this case")
     kind = session.devices[0].kind
     return [
         Measurement(kernel, name, specs[kernel].cases[name], kind, "launch", failure=failure, session=index)

@@ -1,4 +1,4 @@
-"""Cases shared out over jobs that run side by side, so that all of them end at about the same time."""
+"""Shares cases out over jobs that run at the same time, so that all of them end at about the same time."""
 
 import re
 import statistics
@@ -12,13 +12,13 @@ from ci_perf.values.run import Run
 from ci_perf.values.shard import Plan, Shard
 
 START_S = 1.5
-"""What a fresh process costs beside its samples, in seconds: start, warm-up, estimate, profilers. An H100 run of 72
+"""Seconds that a fresh process takes beside its samples: start, warm-up, estimate, profilers. An H100 run of 72
 processes (tests/data/runs/h100-unchanged) held the GPU for 120.5 s, and its samples last 8.9 s."""
 SAMPLE_S = 4e-3
 MOST_LAUNCHES = 500
 """A sample lasts this long or takes this many launches (`userside` of the worker), whichever is less."""
 PROCESSES = 6
-"""That time a case of which nothing is recorded."""
+"""Processes of a case of which nothing is recorded."""
 MOST_JOBS = 256
 """GitHub's limit for a matrix."""
 
@@ -30,11 +30,11 @@ def share_out(
     runners: Sequence[tuple[str, ...]],
     seconds: Mapping[str, float],
 ) -> Plan:
-    """Share the cases of a plan out over `shards` jobs on each runner, the longest first to whoever has least to do.
+    """Share cases out over `shards` jobs on each runner: the longest first, each to the job with the least to do.
 
-    `seconds` says how long a case holds the GPU, by `kernel/case`; one that it does not know counts as their mean.
-    There are no empty shards: fewer cases than shards make as many shards as cases. That the longest go first bounds
-    the makespan at 4/3 of the best one: R. L. Graham, "Bounds on multiprocessing timing anomalies", 1969.
+    `seconds` is how long a case uses the GPU, by `kernel/case`; an unknown case counts as their mean. No shard is
+    empty: there are at most as many as cases. This order takes at most 4/3 of the shortest possible time: R. L. Graham,
+    "Bounds on multiprocessing timing anomalies", 1969.
     """
     specs = {job.spec.name: job.spec for job in jobs}
     ids = list(dict.fromkeys(job.id for job in jobs))
@@ -74,7 +74,7 @@ def _piles(cost: Mapping[str, float], count: int) -> list[list[str]]:
 
 
 def _patterns(pile: Sequence[str], specs: Mapping[str, KernelSpec], devices: Sequence[str]) -> Iterable[str]:
-    """Name a kernel in one word where all of it is there; on a CPU that word means fewer cases, so it stays apart."""
+    """Name a kernel alone where all of its cases are there; on a CPU the name alone selects fewer cases."""
     for kernel in dict.fromkeys(case.partition("/")[0] for case in pile):
         mine = [case for case in pile if case.partition("/")[0] == kernel]
         whole = len(mine) == len(specs[kernel].cases) and "cpu" not in devices
@@ -82,7 +82,7 @@ def _patterns(pile: Sequence[str], specs: Mapping[str, KernelSpec], devices: Seq
 
 
 def _labels(runners: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return a short name for each runner: the label that the others do not have, usually the last.
+    """Return a short name for each runner: its last label.
 
     >>> _labels([("self-hosted", "gpu", "h100"), ("self-hosted", "gpu", "l4")])
     ['h100', 'l4']
@@ -90,12 +90,14 @@ def _labels(runners: Sequence[tuple[str, ...]]) -> list[str]:
     names = [re.sub(r"[^A-Za-z0-9_.-]+", "-", runner[-1]) for runner in runners]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"two runners end in the label `{twice}`", hint="put the label that tells them apart last")
+        raise ConfigError(
+            f"two runners end in the label `{twice}`", hint="put the label that only one of them has last"
+        )
     return names
 
 
 def matrix(plan: Plan) -> dict[str, list[dict[str, object]]]:
-    """Return what `strategy.matrix` takes through `fromJSON`."""
+    """Return the value of `strategy.matrix`, for `fromJSON`."""
     return {
         "include": [
             {"shard": shard.name, "runner": list(shard.runner), "kernels": " ".join(shard.patterns)}
@@ -105,9 +107,9 @@ def matrix(plan: Plan) -> dict[str, list[dict[str, object]]]:
 
 
 def seconds_of_run(run: Run) -> dict[str, float]:
-    """Return how long each case of an earlier run held the GPU: its samples, and what its processes cost beside them.
+    """Return how long each case of an earlier run used the GPU: its samples, and a share of the other time.
 
-    What a run cost beside its samples is known for all processes together: `gpu_seconds`.
+    The time beside the samples is known for all processes together, from `gpu_seconds`.
     """
     sampled: dict[str, float] = {}
     processes: dict[str, int] = {}
@@ -125,7 +127,7 @@ def seconds_of_run(run: Run) -> dict[str, float]:
 
 
 def seconds_of_baselines(baselines: Iterable[Baseline]) -> dict[str, float]:
-    """Return how long each case probably holds the GPU, from the samples that were agreed on."""
+    """Estimate how long each case uses the GPU, from the samples of the baselines."""
     found: dict[str, float] = {}
     for baseline in baselines:
         for name, case in baseline.cases.items():

@@ -1,13 +1,13 @@
 """Pull requests, comments, annotations, artifacts of workflows.
 
 actions            the files of GitHub's runner: event, summary, outputs
-archive            the run.json of an artifact that nobody vouches for
+archive            reads run.json from an untrusted artifact
 client             pull requests and comments, through PyGithub
 event              the event that started a workflow
-foreign            a run from code that nobody vouches for
-patch              the baselines of a run as a patch
+foreign            checks and judges a run that untrusted code measured
+patch              the baselines of a run as a patch for `git apply`
 places             where each kernel is launched
-publish            what a report sends to GitHub
+publish            decides what a report sends to GitHub
 target             the pull request, and our comment there
 workflow_commands  annotations for GitHub's runner
 """

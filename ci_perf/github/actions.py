@@ -10,19 +10,19 @@ from ci_perf.values.errors import CiPerfError, ConfigError, MachineError
 
 
 def read_event(environ: Mapping[str, str]) -> Event:
-    """Return the event that started this workflow (ConfigError where it is not what GitHub writes)."""
+    """Return the event that started this workflow; a ConfigError if GitHub did not write it so."""
     if not environ.get("GITHUB_EVENT_NAME"):
         return parse_event(environ, None)
     path = environ.get("GITHUB_EVENT_PATH", "")
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"environment GITHUB_EVENT_PATH: {path} is no event: {error}") from None
+        raise ConfigError(f"environment GITHUB_EVENT_PATH: {path} is not an event: {error}") from None
     return parse_event(environ, document, path or "GITHUB_EVENT_PATH")
 
 
 def query_origin(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the repository and the commit that this workflow is about, or nothing outside of one."""
+    """Return the repository and the commit of this workflow's event, or None for both outside of a workflow."""
     try:
         event = read_event(environ)
     except CiPerfError:
@@ -31,12 +31,12 @@ def query_origin(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def append_summary(environ: Mapping[str, str], text: str) -> None:
-    """Add to the summary of the step, where there is one."""
+    """Append to the summary of the step; outside of GitHub Actions nothing is done."""
     _append(environ, "GITHUB_STEP_SUMMARY", text)
 
 
 def append_outputs(environ: Mapping[str, str], outputs: Mapping[str, str]) -> None:
-    """Set outputs of the step, where there is one; no value can end early or set another output."""
+    """Set outputs of the step. No value can end early or set another output: each has a random delimiter."""
     lines = []
     for name, value in outputs.items():
         end = f"ci-perf-{secrets.token_hex(16)}"

@@ -1,4 +1,4 @@
-"""The run.json of an artifact that nobody vouches for: read in memory, within limits, without unpacking anything."""
+"""Reads run.json from an untrusted artifact: in memory, within limits, without unpacking anything to disk."""
 
 import re
 import stat
@@ -9,18 +9,21 @@ from pathlib import Path, PurePosixPath
 from ci_perf.values.errors import ConfigError, FormatError
 
 LARGEST_ARCHIVE = 32 << 20
-"""Bytes of the zip; its directory is read whole, which bounds the entries as well."""
+"""Bytes of the zip. Its directory is read as a whole, so this limits the entries as well."""
 LARGEST_RUN = 64 << 20
 """Bytes of run.json when unpacked."""
 MOST_ENTRIES = 1_000
 LARGEST_RATIO = 200
-"""Unpacked to packed; what a run.json holds is packed about 10 times smaller."""
+"""Unpacked to packed size; a run.json has a ratio of about 10."""
 _NAME = "run.json"
 _BLOCK = 1 << 20
 
 
 def read_untrusted(path: Path) -> str:
-    """Return the text of run.json in a folder or in a zip, or of the file itself; refuse whatever is odd."""
+    """Return the text of run.json in a folder or in a zip, or of the file itself.
+
+    Links, devices, bombs, entries that leave the archive's folder and several files called run.json are a FormatError.
+    """
     file = path / _NAME if path.is_dir() and not path.is_symlink() else path
     try:
         kind = file.lstat()
@@ -59,7 +62,7 @@ def _from_zip(file: Path, size: int) -> bytes:
 
 
 def _check_entry(entry: zipfile.ZipInfo, file: Path) -> None:
-    """Refuse what could leave a folder if anybody unpacked it: nobody honest packs that."""
+    """Refuse an entry that would leave the folder into which the archive is unpacked."""
     name = PurePosixPath(entry.filename.replace("\\", "/"))
     if name.is_absolute() or ".." in name.parts or re.match("[A-Za-z]:", entry.filename):
         raise FormatError(f"{file}: the entry {entry.filename!r:.80} leaves the archive's folder")
@@ -69,7 +72,7 @@ def _check_entry(entry: zipfile.ZipInfo, file: Path) -> None:
 
 
 def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> bytes:
-    """Unpack block by block: the sizes that an archive states of itself are not believed."""
+    """Unpack block by block: the sizes in the archive's directory are not trusted."""
     content = bytearray()
     with archive.open(entry) as member:
         while block := member.read(_BLOCK):

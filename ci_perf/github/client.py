@@ -1,4 +1,4 @@
-"""GitHub: the pull request of a commit, and the one comment that is ours. Through PyGithub, which pages and retries."""
+"""Finds pull requests and writes our comment, through PyGithub, which reads all pages and retries."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -19,25 +19,43 @@ from ci_perf.values.comment import State, read_marker
 from ci_perf.values.errors import MachineError
 
 WORKFLOW_USER = "github-actions[bot]"
-"""Who comments with a workflow's own token, where GitHub does not say."""
+"""The author of comments made with a workflow's own token, if GitHub does not say."""
 PERMISSIONS = """give the job these permissions:
 
 permissions:
   contents: read
   pull-requests: write
 """
+_GONE = (
+    "GitHub knows no such repository, pull request or comment, or hides it",
+    f"the token must see {{name}}: {PERMISSIONS}",
+)
+_MEANINGS: dict[int, tuple[str, str]] = {
+    HTTPStatus.UNAUTHORIZED: (
+        "GitHub does not accept the token",
+        "pass `github-token: ${{{{ github.token }}}}`; a token of your own may have expired",
+    ),
+    HTTPStatus.NOT_FOUND: _GONE,
+    HTTPStatus.GONE: _GONE,
+    HTTPStatus.UNPROCESSABLE_ENTITY: (
+        "GitHub refuses the comment",
+        "a locked conversation takes none; otherwise report this with the output of `--dry-run`",
+    ),
+}
+_OTHER = ("GitHub failed", "see https://www.githubstatus.com, and run the job again")
+"""What an error status means, and the remedy."""
 _TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long GitHub is asked again; the defaults follow its best practices for the REST API."""
+    """How often and how long a request is retried; the defaults follow GitHub's best practices for the REST API."""
 
     tries: int = 6
     backoff_s: float = 1.0
     """Doubled with each try after the second."""
     secondary_limit_s: float = 60.0
-    """Where GitHub names no time itself in `Retry-After`."""
+    """If GitHub sends no `Retry-After`."""
     longest_s: float = 600.0
     between_s: float = 0.25
     between_writes_s: float = 1.0
@@ -54,7 +72,7 @@ class Comment:
 
 
 class Repository:
-    """A repository on GitHub, seen with a token; every failure is a MachineError that says what to change."""
+    """A repository on GitHub, accessed with a token; every failure is a MachineError with the remedy as its hint."""
 
     def __init__(self, api_url: str, name: str, token: str, patience: Patience = Patience()) -> None:
         self._api_url, self._name, self._token = api_url, name, token
@@ -66,7 +84,7 @@ class Repository:
             max_rate_limit_wait=patience.longest_s,
             retry_after_max=int(patience.longest_s),
             status_forcelist=[HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)],
-            allowed_methods=None,  # A comment that was made twice is noticed: see `create`.
+            allowed_methods=None,  # also POST: `write` removes a comment that was created twice
         )
         self._github = Github(
             auth=Auth.Token(token),
@@ -107,7 +125,7 @@ class Repository:
 
     @cached_property
     def _login(self) -> str:
-        """The user as whom the token comments; GitHub's GraphQL names apps with or without `[bot]`."""
+        """The login of the token's user; GitHub's GraphQL names apps with or without `[bot]`."""
         try:
             _, data = self._github.requester.graphql_query("query { viewer { login } }", {})
             return str(data["data"]["viewer"]["login"])
@@ -116,7 +134,7 @@ class Repository:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn what GitHub answers, or that it does not, into what to do about it."""
+        """Turn errors of GitHub and of the network into a MachineError with a remedy."""
         try:
             yield
         except RateLimitExceededException:
@@ -127,7 +145,7 @@ class Repository:
             if re.search("too many (403|429) error", str(error)):
                 raise self._limited() from None
             raise MachineError(
-                f"{self._api_url}: answered with errors again and again",
+                f"{self._api_url}: answered each try with an error",
                 hint="see https://www.githubstatus.com, and run the job again later",
             ) from None
         except requests.exceptions.RequestException as error:
@@ -146,28 +164,10 @@ class Repository:
         data = error.data if isinstance(error.data, dict) else {}
         said = self._harmless(str(data.get("message", ""))) or "without a reason"
         what = f"{self._api_url}: {self._name}: {error.status}"
-        match error.status:
-            case HTTPStatus.UNAUTHORIZED:
-                return MachineError(
-                    f"{what}: GitHub does not accept the token ({said})",
-                    hint="pass `github-token: ${{ github.token }}`; a token of your own may have expired",
-                )
-            case HTTPStatus.FORBIDDEN:
-                return Forbidden(f"{what}: the token may not do this ({said})", hint=PERMISSIONS)
-            case HTTPStatus.NOT_FOUND | HTTPStatus.GONE:
-                return MachineError(
-                    f"{what}: GitHub knows no such repository, pull request or comment, or hides it ({said})",
-                    hint=f"the token must see {self._name}: {PERMISSIONS}",
-                )
-            case HTTPStatus.UNPROCESSABLE_ENTITY:
-                return MachineError(
-                    f"{what}: GitHub refuses the comment ({said})",
-                    hint="a locked conversation takes none; otherwise report this with `--dry-run`'s output",
-                )
-            case _:
-                return MachineError(
-                    f"{what}: GitHub failed ({said})", hint="see https://www.githubstatus.com, and run the job again"
-                )
+        if error.status == HTTPStatus.FORBIDDEN:
+            return Forbidden(f"{what}: the token may not do this ({said})", hint=PERMISSIONS)
+        meaning, hint = _MEANINGS.get(error.status, _OTHER)
+        return MachineError(f"{what}: {meaning} ({said})", hint=hint.format(name=self._name))
 
     def _harmless(self, text: str) -> str:
         return text.replace(self._token, "***")[:300] if self._token else text[:300]
@@ -185,30 +185,30 @@ class Conversation:
         errors: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.head_sha = head_sha
-        """What the pull request's head is now."""
+        """The current head of the pull request."""
         self._pull, self._key, self._is_ours, self._errors = pull, key, is_ours, errors
 
     def find_state(self) -> State | None:
-        """Return what our comment says, or None where there is none."""
+        """Return the state in our comment, or None if there is no comment."""
         with self._errors():
             ours = self._ours()
         return ours[0][1].state if ours else None
 
     def write(self, body: str) -> Comment:
-        """Make `body` our only comment; two jobs that do so at once end with one comment, whoever is first.
+        """Make `body` our only comment; if two jobs do so at once, one comment remains.
 
-        A new comment may have been made beside another job's: who looks last sees both, and keeps the oldest.
+        Both may create one. The job that lists the comments last sees both, keeps the oldest and deletes the other.
         """
         with self._errors():
             ours = self._ours()
             if not ours:
                 made = self._pull.create_issue_comment(body)
-                ours = self._ours() or self._of_key([made])  # GitHub's lists may lag behind what was just made.
+                ours = self._ours() or self._of_key([made])  # GitHub's list may lag behind
             (kept, found), *younger = ours
             if found.body != body:
                 kept.edit(body)
             for comment, _ in younger:
-                with suppress(UnknownObjectException):  # The other job was here first.
+                with suppress(UnknownObjectException):  # the other job deleted it
                     comment.delete()
         return found
 

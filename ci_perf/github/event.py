@@ -1,4 +1,4 @@
-"""The event that started a workflow: whose change it is, which pull request it belongs to, what its token may do.
+"""The event that started a workflow: its commit, its pull request, and whether its token can write.
 
 Made from the variables that GitHub's runner sets and from the event's JSON document, which it writes to
 `GITHUB_EVENT_PATH`. Fields as in GitHub's "Webhook events and payloads" and "Variables reference".
@@ -19,11 +19,11 @@ _URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]+)?(/[A-Za-z0-9._/-]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The workflow run that a `workflow_run` event reports: what triggered it, and whose commit it measured."""
+    """The workflow run that a `workflow_run` event reports: its trigger and the commit that it measured."""
 
     event: str
     head_repository: str
-    """`owner/name`; empty once it is deleted."""
+    """`owner/name`; empty if it was deleted."""
     head_branch: str
     run_id: str
     attempt: int
@@ -36,23 +36,23 @@ class Event:
     name: str
     """`pull_request`, `push`, `schedule`, ...; empty outside of GitHub Actions."""
     repository: str
-    """`owner/name` of the repository that the workflow belongs to; of a fork's pull request the base."""
+    """`owner/name` of the repository of the workflow; for a fork's pull request the base repository."""
     head_sha: str
-    """The commit that the event is about; of a pull request its head, not the merge commit that is checked out."""
+    """The commit of the event; for a pull request its head, not the merge commit that is checked out."""
     api_url: str = "https://api.github.com"
     server_url: str = "https://github.com"
     run_id: str = ""
     attempt: int = 1
-    """Above 1 in a re-run."""
+    """More than 1 in a re-run."""
     pull_request: int | None = None
-    """Its number; None where the event belongs to none, or names none that can be trusted."""
+    """Its number; None if the event belongs to no pull request, or its number cannot be trusted."""
     read_only: str = ""
-    """Why the workflow's token can probably not write, in words; empty: nothing speaks against it."""
+    """Why the workflow's token probably cannot write; empty if it probably can."""
     origin: Origin | None = None
 
     @property
     def run_url(self) -> str:
-        """The page of the workflow run that measured, where its artifacts are; empty outside of GitHub Actions."""
+        """The page of the workflow run that measured, with its artifacts; empty outside of GitHub Actions."""
         run_id, attempt = (self.origin.run_id, self.origin.attempt) if self.origin else (self.run_id, self.attempt)
         if not run_id:
             return ""
@@ -61,9 +61,9 @@ class Event:
 
 
 def parse_event(environ: Mapping[str, str], document: object, source: str = "GITHUB_EVENT_PATH") -> Event:
-    """Read an event; `document` is its JSON, `source` names that file in errors (ConfigError).
+    """Read an event; `document` is its JSON, and `source` is the name of that file in errors (ConfigError).
 
-    Outside of GitHub Actions, where `GITHUB_EVENT_NAME` is not set, there is an event without a name.
+    Outside of GitHub Actions, where `GITHUB_EVENT_NAME` is not set, the event has no name.
 
     >>> variables = {"GITHUB_EVENT_NAME": "push", "GITHUB_REPOSITORY": "octo/kernels", "GITHUB_SHA": 40 * "a"}
     >>> parse_event(variables, {}).pull_request is None
@@ -101,20 +101,20 @@ def parse_event(environ: Mapping[str, str], document: object, source: str = "GIT
 
 
 def _read_only(name: str, repository: str, environ: Mapping[str, str], keys: "_Keys") -> str:
-    """Say why GitHub hands a pull request's workflow a token that cannot write, where it does."""
+    """Return why GitHub gives the workflow of this pull request a token that cannot write; empty if it can."""
     if name == "pull_request_target":
         return ""
     head = keys.text("pull_request.head.repo.full_name", absent="")  # null once the fork is deleted
     if head.lower() != repository.lower():
         return f"the pull request comes from the fork {head}" if head else "the pull request's fork is gone"
-    # `GITHUB_ACTOR` stays who triggered the first attempt, and so does what the token may do.
+    # In a re-run too, `GITHUB_ACTOR` and the token's permissions are those of the first attempt.
     if environ.get("GITHUB_ACTOR") == _BOT:
         return "Dependabot opened the pull request"
     return ""
 
 
 def _origin(repository: str, keys: "_Keys") -> Origin:
-    """Read whose workflow run was completed; one of another repository is refused."""
+    """Read which workflow run was completed; one of another repository is refused."""
     of = keys.text("workflow_run.repository.full_name")
     if of.lower() != repository.lower():
         raise ConfigError(
@@ -132,7 +132,7 @@ def _origin(repository: str, keys: "_Keys") -> Origin:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Reads values out of a JSON document; what is not of the expected kind is said with file and key."""
+    """Reads values from a JSON document; a value of another kind is a ConfigError with file and key."""
 
     document: object
     source: str

@@ -1,8 +1,8 @@
-"""A run that somebody else's code had its hands on: what is refused, and by whose rules the rest is judged.
+"""Checks and judges a run that untrusted code measured, such as that of a fork.
 
-A fork can forge what it measured, and nothing here can stop that: the comment says so. What must hold is that the file
-belongs to this commit of this repository, that no number in it breaks the arithmetic, and that thresholds, gates and
-baselines are those of the base repository.
+A fork can forge its measurements; nothing here can prevent that, and the comment says so. What is ensured: the file
+belongs to this commit of this repository, no number in it breaks the arithmetic, and thresholds, gates and baselines
+are those of the base repository.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ from ci_perf.values.schema import key_path
 
 LARGEST = 1e21
 SMALLEST = 1e-18
-"""Beyond both there is no time in seconds, no number of bytes or operations, and no clock."""
+"""No time in seconds, number of bytes or operations, or clock rate is outside of these two."""
 LONGEST_TEXT = 100_000
 MOST_CASES = 10_000
 MOST_PROCESSES = 200
-"""Of a case: the exact intervals take time that grows with their square."""
+"""Of a case: the time of exact intervals grows with the square of the number of processes."""
 
 
 def check_run(run: Run, document: object, event: Event, source: str) -> None:
@@ -52,8 +52,8 @@ def judge_foreign(
 ) -> Report:
     """Judge a run by the rules of the base repository.
 
-    `specs` are its kernels, as far as they are known, and `baselines` its own. Those that the run brought count for
-    nothing; of a kernel that the base repository does not have, its gates do.
+    `specs` and `baselines` are the base repository's. Baselines in the run are ignored; gates in the run are used only
+    for kernels that the base repository does not have.
     """
     kernels = tuple(_by_own_rules(spec, specs.get(spec.name)) for spec in run.kernels)
     try:
@@ -85,7 +85,7 @@ def _check_values(node: object, keys: list[str | int], source: str) -> None:
             raise FormatError(f"{source}: key `{key_path(keys)}`: {len(node)} characters of at most {LONGEST_TEXT}")
         case int() | float():
             if node and not SMALLEST <= abs(node) <= LARGEST:
-                raise FormatError(f"{source}: key `{key_path(keys)}`: no measurement is {node:.3g}")
+                raise FormatError(f"{source}: key `{key_path(keys)}`: {node:.3g} cannot be a measurement")
         case Mapping() | list():
             for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
                 keys.append(key)

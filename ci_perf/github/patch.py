@@ -1,4 +1,4 @@
-"""The baselines of a run as a patch for `git apply`, so that accepting them is one command."""
+"""The baselines of a run as a patch, so that one `git apply` accepts them."""
 
 import difflib
 import re
@@ -21,10 +21,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
 
 def baseline_patch(run: Run, report: Report, folder: str) -> str:
-    """Return the patch that `baseline accept` of this run would make; empty where there is nothing to accept.
+    """Return the changes that `baseline accept` of this run would make, as a patch; empty if there are none.
 
-    Of the kernels with a case that is new or no longer what was agreed; one that cannot be accepted, such as after a
-    failure, is left out. `folder` is where the baselines lie, relative to the top of the repository.
+    It contains the kernels with a case that is new or differs from its baseline, except those that cannot be accepted,
+    such as after a failure. `folder` is the folder of the baselines, relative to the top of the repository.
     """
     old = {path_of(b.device, b.kernel): b for b in run.baselines}
     kernels = sorted({row.finding.kernel for row in report.rows if row.finding.verdict not in _AS_AGREED})
@@ -36,9 +36,9 @@ def baseline_patch(run: Run, report: Report, folder: str) -> str:
 
 
 def apply_command(event: Event, artifact: str) -> str:
-    """Return what a person pastes into a shell to fetch the patch from a workflow's artifact and apply it.
+    """Return a shell command that fetches the patch from a workflow's artifact and applies it.
 
-    From any folder of the repository: below its top, git leaves out, without a word, whatever lies elsewhere.
+    It works from any folder of the repository: in a subfolder, `git apply` would silently skip files outside of it.
     """
     apply = 'git -C "$(git rev-parse --show-toplevel)" apply "$PWD/{}"'
     if not event.run_id:

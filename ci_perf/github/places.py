@@ -1,4 +1,4 @@
-"""Where each kernel is launched, for annotations."""
+"""The source line at which each kernel is launched, for annotations."""
 
 import ast
 import re
@@ -11,9 +11,9 @@ from ci_perf.values.kernel import KernelSpec
 
 
 def query_places(specs: Iterable[KernelSpec], root: Path, prefix: str) -> dict[str, Place]:
-    """Return where each kernel is launched: in its entry file, or, of a program, its kernel.toml.
+    """Return the place of each kernel: `launch` in its entry file, or, for a program, its kernel.toml.
 
-    `prefix` is the way from the top of the repository to `root`. A file that cannot be read is named all the same.
+    `prefix` is the path from the top of the repository to `root`. For a file that cannot be read it is line 1.
     """
     places = {}
     for spec in specs:
@@ -26,7 +26,7 @@ def query_places(specs: Iterable[KernelSpec], root: Path, prefix: str) -> dict[s
 
 
 def launch_line(source: str) -> int:
-    r"""Return the line on which a kernel.py says what `launch` is, or 1 where it does not say.
+    r"""Return the line on which a kernel.py binds `launch`, or 1 if it does not.
 
     >>> launch_line("import torch\n\n@torch.no_grad()\ndef launch(x):\n    return x\n")
     4

@@ -1,4 +1,4 @@
-"""What a report sends to GitHub, decided without sending anything: (report, event, comment so far) -> effects."""
+"""Decides what a report sends to GitHub, without sending anything: (report, event, current comment) -> effects."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from ci_perf.values.errors import MachineError
 from ci_perf.values.verdict import Verdict
 
 MOST_ANNOTATIONS = 10
-"""Of each level in a step: GitHub drops further ones without a word."""
+"""Of each level in a step: GitHub silently drops further ones."""
 
 
 class Forbidden(MachineError):
@@ -21,7 +21,7 @@ class Forbidden(MachineError):
 
 
 class Action(StrEnum):
-    """What becomes of the comment."""
+    """What is done with the comment."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A message at a line of the source, or at none."""
+    """A message, at a line of the source if it has a place."""
 
     level: Level
     title: str
@@ -56,11 +56,11 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """All that publishing does."""
+    """Everything that publishing does."""
 
     action: Action
     reason: str
-    """Why the comment is created, updated or left."""
+    """Why the comment is created, updated or left as it is."""
     state: State
     annotations: tuple[Annotation, ...]
     outputs: Mapping[str, str]
@@ -68,23 +68,23 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """What is known of the pull request before anything is written."""
+    """The state of the pull request before anything is written."""
 
     before: State | None = None
-    """Of our comment; None: there is none."""
+    """Of our comment; None if there is no comment."""
     head_sha: str = ""
-    """Of the pull request now, which a job that waited for a GPU may be behind; empty: not known."""
+    """The current head: it may be newer than the commit of a job that waited for a GPU. Empty if not known."""
     absent: str = ""
-    """Why there is no pull request to write to, where the event does not say."""
+    """Why there is no pull request to write to, if the event alone does not tell."""
 
 
 def decide(
     report: Report, event: Event, policy: str, thread: Thread, places: Mapping[str, Place] | None = None
 ) -> Effects:
-    """Decide what a report does.
+    """Decide about comment, annotations and outputs.
 
-    `policy` is one of COMMENT_POLICIES; `places` is where each kernel is launched, and None where annotations would be
-    about another commit than the job's.
+    `policy` is one of COMMENT_POLICIES. `places` is where each kernel is launched; with None there are no annotations,
+    as they would refer to another commit than the job's.
     """
     state = next_state(report, thread.before)
     action, reason = _comment(state, event, policy, thread)
@@ -103,12 +103,12 @@ def _comment(state: State, event: Event, policy: str, thread: Thread) -> tuple[A
         if holds:
             return Action.LEAVE, why
     if thread.before is not None:
-        return Action.UPDATE, f"the comment that is there said `{thread.before}`"
+        return Action.UPDATE, f"the existing comment says `{thread.before}`"
     if policy == "always":
         return Action.CREATE, "`comment` is `always`"
     if state is State.FLAGGED:
-        return Action.CREATE, "something got faster, slower or wrong, or was compared with nothing"
-    return Action.LEAVE, "there is nothing to say, and nothing was said before"
+        return Action.CREATE, "a case became faster, slower or wrong, or was compared with nothing"
+    return Action.LEAVE, "nothing is flagged, and there is no comment to update"
 
 
 def annotations(report: Report, places: Mapping[str, Place]) -> tuple[Annotation, ...]:
@@ -136,7 +136,7 @@ def _annotation(row: Row, place: Place | None) -> Annotation:
 
 
 def counts(report: Report) -> dict[str, str]:
-    """Return the outputs of a step that follow from the report alone."""
+    """Return the outputs of a step that depend on the report alone."""
     found = Counter(row.finding.verdict for row in report.rows)
     return {
         "verdict": overall(report),
@@ -148,9 +148,9 @@ def counts(report: Report) -> dict[str, str]:
 
 
 def overall(report: Report) -> str:
-    """Return the verdict that most needs attention, or what stands in place of one.
+    """Return the verdict that most needs attention, or one of four other words.
 
-    `BROKEN_GATE`; `GATE_NOT_MEASURED` where that alone fails the run; `INCOMPLETE` (cut short); `NOTHING` (no case).
+    `BROKEN_GATE`; `GATE_NOT_MEASURED` if that alone fails the run; `INCOMPLETE` (cut short); `NOTHING` (no case).
     """
     if not report.finished:
         return "INCOMPLETE"

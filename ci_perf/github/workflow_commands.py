@@ -1,4 +1,4 @@
-"""Annotations as commands to GitHub's runner, in which no text can end early or begin another command."""
+"""Annotations as workflow commands of GitHub's runner; no text in them can end early or begin another command."""
 
 from ci_perf.github.publish import Annotation
 from ci_perf.values.escape import clean
@@ -8,7 +8,7 @@ _LONGEST_MESSAGE = 2000
 
 
 def render_annotation(annotation: Annotation) -> str:
-    r"""Write an annotation as a line of a step's log.
+    r"""Return an annotation as a line of a step's log.
 
     >>> from ci_perf.github.publish import Level, Place
     >>> render_annotation(Annotation(Level.ERROR, "a, b", "50 %\nmore", Place("k/kernel.py", 7)))

@@ -1,9 +1,9 @@
 """Keeps secrets on the machine.
 
-guard            keeps what holds a secret out of it
-own_environment  blanks the secrets that this process shows to others
+guard            keeps files that hold a secret out of the artifact folder
+own_environment  blanks the secrets that other processes can read in this one
 redact           a run without the values of secrets
-secrets          what must not leave the machine
-spellings        how it looks in a file
-unpack           what a file holds at every depth, in archives within archives too
+secrets          which variables hold secrets
+spellings        how the value of a secret looks in a file
+unpack           the contents of a file, in archives within archives too
 """

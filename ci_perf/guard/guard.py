@@ -95,7 +95,7 @@ class Guard:
                 "and start ci-perf with `exec`; timeline.sqlite holds the trace without environments"
             )
             return Note("withheld", message, hint)
-        return Note("withheld", message, "give the measuring step no secrets, or find out who wrote it there")
+        return Note("withheld", message, "give the measuring step no secrets, or find out which program wrote it there")
 
 
 def _printable(path: Path) -> str:
@@ -103,7 +103,7 @@ def _printable(path: Path) -> str:
 
 
 def names_in_file(file: Path, needles: Sequence[Needle]) -> tuple[str, ...]:
-    """Return the variables whose value a file holds: in its bytes, in its name, or packed in it; Unsearchable."""
+    """Return the variables whose value is in the name or the contents of a file, packed or not; Unsearchable."""
     if not needles:
         return ()
     in_name = _names_in_text(file.name, needles)
@@ -111,7 +111,7 @@ def names_in_file(file: Path, needles: Sequence[Needle]) -> tuple[str, ...]:
 
 
 def variables_in_file(file: Path) -> tuple[str, ...]:
-    """Return the names of secret-looking variables that a file holds with a value, as a recorded environment does."""
+    """Return the secret-looking variables that a file holds with a value, as a recorded environment does."""
     return tuple(sorted(_search(file, variables_in)))
 
 

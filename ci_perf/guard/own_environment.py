@@ -1,7 +1,7 @@
-"""Blanks the secrets in the environment that this process shows to others.
+"""Blanks the secrets in the environment of this process as other processes can read it.
 
-/proc/PID/environ is the memory where a process got its environment when it began, and every program of the same user
-may read it: nsys does, and records what it finds. Python has its own copy in `os.environ`, so nothing is lost here.
+/proc/PID/environ is the memory in which a process received its environment. Every program of the same user can read it:
+nsys does, and records it. Python has its own copy in `os.environ`, so nothing is lost here.
 """
 
 import ctypes
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 _FIRST = 50
-"""Of the fields of /proc/self/stat: where the environment begins; the next is where it ends (man 5 proc_pid_stat)."""
+"""The field of /proc/self/stat with the address of the environment; the next field is its end (man 5 proc_pid_stat)."""
 
 
 def hide(is_secret: Callable[[str, str], bool]) -> int:
     """Overwrite the value of each variable that `is_secret` names; return how many there were.
 
-    Programs started without an environment of their own get the blanked one. Where there is no /proc, nothing is done.
+    Programs started without an environment of their own get the blanked one. Without /proc, nothing is done.
     """
     try:
         shown = Path("/proc/self/environ").read_bytes()

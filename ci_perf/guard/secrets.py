@@ -1,4 +1,4 @@
-"""What must not leave the machine: which variables hold secrets, and who may see them.
+"""Which variables hold secrets, and which processes get them.
 
 Profilers record the whole environment of the process that they profile, their own, and that of any other process that
 they can read. So the processes that run kernels do not get the secrets, and whatever is about to leave the machine is
@@ -24,7 +24,7 @@ _NO_SECRET = re.compile(
     r"|postgres|changeme|secret|example",
     re.IGNORECASE,
 )
-"""Values that stand in honest files too: numbers as of `MAX_TOKENS`, and words that settings take."""
+"""Values that occur in files without secrets too: numbers, as of `MAX_TOKENS`, and words that settings take."""
 _USER_INFO = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@", re.IGNORECASE)
 
 PASSED_TO_PROFILERS = (
@@ -39,11 +39,11 @@ PASSED_TO_PROFILERS = (
     *("PYTHON*", "VIRTUAL_ENV", "CONDA_PREFIX", "TORCH*", "PYTORCH*", "TRITON*", "OMP_*", "MKL_*", "KMP_*", "GOMP_*"),
     *("XDG_CACHE_HOME", "CI_PERF_CACHE"),
 )
-"""Names, with wildcards, of the variables that a profiled process gets; all others stay behind."""
+"""Names, with wildcards, of the variables that a profiled process gets; it gets no others."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether a variable's name looks as if its value were a secret.
+    """Say whether a variable's name looks like that of a secret.
 
     >>> [is_secret_name(n) for n in ("GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "CUDA_VISIBLE_DEVICES", "PATH")]
     [True, True, False, False]
@@ -52,7 +52,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def without_secrets(environ: Mapping[str, str], passed: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment of a worker: all but what looks like a secret and was not passed on purpose.
+    """Return the environment of a worker: all variables except those that look secret and are not in `passed`.
 
     >>> without_secrets({"HF_TOKEN": "hf_1", "PIP_INDEX_URL": "https://me:pass@host", "MY_FLAG": "1"}, ["HF_*"])
     {'HF_TOKEN': 'hf_1', 'MY_FLAG': '1'}
@@ -61,7 +61,7 @@ def without_secrets(environ: Mapping[str, str], passed: Sequence[str] = ()) -> d
 
 
 def for_profilers(environ: Mapping[str, str], passed: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment of a profiler: what programs on a GPU need, and what was passed on purpose.
+    """Return the environment of a profiler: the variables that programs on a GPU need, and those in `passed`.
 
     >>> for_profilers({"PATH": "/bin", "TORCH_API_KEY": "x", "MY_FLAG": "1", "YOURS": "2"}, ["MY_*"])
     {'PATH': '/bin', 'MY_FLAG': '1'}
@@ -78,14 +78,14 @@ def _is_passed(name: str, patterns: Iterable[str]) -> bool:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Say whether a variable is to be kept from others: for its name, or for a password in a URL."""
+    """Say whether a variable looks secret: by its name, or by a password in a URL."""
     return is_secret_name(name) or _USER_INFO.search(value) is not None
 
 
 def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values to search for, by the name of their variable: secrets, and passwords inside URLs.
 
-    ci-perf's own settings are no secrets, nor is what is too short or too common to be told from chance.
+    ci-perf's own settings are not secrets. Values that are short or common are left out: they occur by chance.
 
     >>> url = "http://me:hunter22@host"
     >>> secrets_of({"GH_TOKEN": "ghp_abcdef", "A_KEY": "abc", "PROXY": url, "MAX_TOKENS": "131072"})
@@ -110,9 +110,9 @@ _ENTRY = re.compile(
 
 
 def variables_in(blocks: Iterable[bytes]) -> frozenset[str]:
-    r"""Return names that look secret and stand before a value, as in an environment that was recorded.
+    r"""Return names that look secret and are followed by a value, as in a recorded environment.
 
-    For files made elsewhere, whose secrets nobody here knows.
+    For files made elsewhere, whose secrets are not known here.
 
     >>> sorted(variables_in([b"PATH=/usr/bin\0GITHUB_TOKEN=ghp_1234567"]))
     ['GITHUB_TOKEN']

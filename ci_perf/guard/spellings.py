@@ -96,7 +96,7 @@ _IDENTIFIERS = frozenset(
         *("kind", "l2", "devices", "fail_on", "source"),
     }
 )
-"""Keys whose values are words of ci-perf's own or names from the repository; redacted, a run could not be read."""
+"""Keys whose values are words of ci-perf or names in the repository; a run with redacted ones could not be read."""
 
 
 def redact(value: object, needles: Sequence[Needle]) -> object:

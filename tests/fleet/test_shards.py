@@ -192,7 +192,7 @@ def test_the_merged_run_has_the_rows_of_the_baselines_of_all_shards():
     assert merged({"s0": row, "gone": row}, {"s1": other, "gone": row}).baselines == (
         a_baseline(cases={"s0": row, "s1": other, "gone": row}),
     )
-    with pytest.raises(ConfigError, match=r"^shards/1: another baseline of sdpa on h100-80gb-hbm3"):
+    with pytest.raises(ConfigError, match=r"^shards/1: its baseline of sdpa on h100-80gb-hbm3 differs"):
         merged({"s0": row, "gone": row}, {"s1": other, "gone": other})
 
 

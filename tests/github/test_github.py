@@ -192,7 +192,7 @@ def test_retry_after_is_respected(github):
         (Fault("POST", 403, message="Resource not accessible by integration"), "may not", "pull-requests: write"),
         (Fault("GET", 404, message="Not Found"), "knows no such repository", "pull-requests: write"),
         (Fault("POST", 422, message="Validation Failed"), "refuses the comment (Validation Failed)", "locked"),
-        (Fault("GET", 502, times=9), "answered with errors again and again", "githubstatus"),
+        (Fault("GET", 502, times=9), "answered each try with an error", "githubstatus"),
         (Fault("GET", 418, message="a teapot"), "418: GitHub failed (a teapot)", "githubstatus"),
         (Fault("GET", 403, times=9, message="API rate limit exceeded for x"), "rate limit", "later"),
     ],
