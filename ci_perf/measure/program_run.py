@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ci_perf.measure import proc
 from ci_perf.measure.conditions import Conditions
-from ci_perf.traces.benchmarks.choice import Chosen, NoNumber, choose
+from ci_perf.measure.program_choice import Chosen, NoNumber, choose
 from ci_perf.traces.benchmarks.reader import beside, parse
 from ci_perf.traces.benchmarks.results import BenchmarkFile
 from ci_perf.values.errors import CiPerfError, ProfileError

@@ -12,10 +12,10 @@ from pathlib import Path
 from ci_perf.guard.guard import Guard
 from ci_perf.judge.parts import parts_of
 from ci_perf.measure import proc
+from ci_perf.measure.program_choice import Chosen
 from ci_perf.measure.program_run import Launcher, ProgramFailed, bad_end, last_line
 from ci_perf.traces import activity, nsys
 from ci_perf.traces.attribution import program_timeline
-from ci_perf.traces.benchmarks.choice import Chosen
 from ci_perf.traces.benchmarks.results import scaled
 from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.nsys import scrub as nsys_scrub

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from ci_perf.measure.backend import Profiled, Verified
+from ci_perf.measure.program_choice import Chosen
 from ci_perf.measure.program_counters import ProgramCounters
 from ci_perf.measure.program_run import Launcher, ProgramFailed
 from ci_perf.measure.program_trace import TRACED, KeptTraces, Traced, TracedPrograms
 from ci_perf.measure.watch import Watch, hottest, slowdowns, throttle_reasons
 from ci_perf.traces.attribution import program_launch_counters
-from ci_perf.traces.benchmarks.choice import Chosen
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Pair, Part, Replicate, Verification
 from ci_perf.values.run import Note

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.traces.benchmarks.choice import Chosen, NoNumber, choose
+from ci_perf.measure.program_choice import Chosen, NoNumber, choose
 from ci_perf.traces.benchmarks.reader import parse, read
 from ci_perf.traces.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, select
 from ci_perf.values.errors import ProfileError

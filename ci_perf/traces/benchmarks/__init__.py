@@ -1,6 +1,5 @@
 """Readers of the files that benchmark programs write.
 
-choice            selects the metric that a kernel.toml names
 google            google-benchmark's JSON and CSV
 nvbench           its JSON and CSV
 pytest_benchmark  its JSON

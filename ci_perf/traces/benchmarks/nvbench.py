@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PureWindowsPath
 from typing import Any
 
-from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, measured, number, scalar
+from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, Scalar, measured, number, scalar
 from ci_perf.values.errors import ProfileError
-from ci_perf.values.kernel import Scalar
 
 Beside = Callable[[str, str], bytes | None]
 """Returns the content of a file, named by its folder and its name, beside the JSON; None: it is not there."""

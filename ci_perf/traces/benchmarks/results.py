@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ci_perf.values.kernel import Scalar
+Scalar = str | int | float | bool
+"""A parameter of a benchmark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ counters     what a report holds
 csv_table    reads its CSV pages and logs
 printed      numbers of any locale
 report_file  reads .ncu-rep
-table        the tables in what `ncu --csv` prints
 table        finds the tables in its output
 tool         its commands and its errors
 units        every unit to its base unit
