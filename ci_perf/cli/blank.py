@@ -50,7 +50,7 @@ def blank_run(
 
 
 def _flags(settings: Settings) -> list[str]:
-    """Return what makes the run another than the default one, as flags; where files lie makes no difference."""
+    """Return the settings that change what is measured or judged, as flags; paths do not count."""
     chosen = {name: value for name, value in settings.values.items() if _makes_a_difference(name, settings)}
     return [
         f"--{name}" if value is True else f"--{name}={text_of(value)}"

@@ -78,7 +78,7 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
 
 
 def _against(blank: Run, base: Base | None) -> Run:
-    """Return the run with its base; a commit that is measured against itself is told: its verdicts are known before."""
+    """Return the run with its base, and a note where a commit is compared with itself."""
     if base is None:
         return blank
     notes = blank.notes
@@ -90,7 +90,7 @@ def _against(blank: Run, base: Base | None) -> Run:
 
 
 def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: Settings) -> tuple[Job, ...]:
-    """Refuse what can never be measured before anything is started: a pattern that matches nothing, two devices."""
+    """Select the jobs that may run; ConfigError for a pattern that matches nothing, and for two devices."""
     if settings["against"]:
         refuse_several_devices(settings, f"`against` is `{settings['against']}`")
     return select_jobs(specs, patterns, ["cuda"])
@@ -102,7 +102,7 @@ def _refuse_missing_baselines(root: Path, settings: Settings) -> None:
 
 
 def refuse_several_devices(settings: Settings, why: str) -> None:
-    """Refuse several devices where sides take turns: the base against itself vouches for the one that it ran on."""
+    """Raise ConfigError for several devices where sides take turns: the control covers one device only."""
     if len(set(settings["device"])) > 1:
         kinds = ",".join(settings["device"])
         message = f"{settings.origins['device']}: `{kinds}` in one session, whose control is of one device; {why}"
@@ -110,7 +110,7 @@ def refuse_several_devices(settings: Settings, why: str) -> None:
 
 
 def _with_base(settings: Settings) -> Settings:
-    """Settle what `auto` is measured against: the base of the event, or nothing."""
+    """Replace `--against auto` by the base of the event, or by nothing."""
     if settings["against"] != "auto":
         return settings
     base = "base" if git.query_event_base(os.environ) else ""
@@ -123,7 +123,7 @@ def _left_out_note(jobs: tuple[Job, ...]) -> tuple[Note, ...]:
 
 
 def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, ...]:
-    """Say how many cases a run on the CPU leaves out by default."""
+    """Return a note on the cases that a run on the CPU leaves out by default."""
     elsewhere = {job.spec.name for job in jobs if not job.runs}
     here = {job.id for job in planned if job.spec.name not in elsewhere}
     left = len(here - {job.id for job in jobs})

@@ -31,7 +31,7 @@ class Backend(Protocol):
     """Runs the cases of one kind. Whatever fails is a value, never an exception; jobs come back in any order."""
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
-        """Say before anything runs what is odd about how these jobs are timed."""
+        """Return notes, before anything runs, on how these jobs will be timed."""
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
         """Compare the output of each job with its reference."""

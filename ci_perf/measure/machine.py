@@ -26,7 +26,7 @@ class Machine:
         self._gpu_seconds = 0.0
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
-        """Say before anything runs what is odd about how these jobs are timed."""
+        """Return notes, before anything runs, on how these jobs will be timed."""
         return tuple(note for backend, group in self._by_backend(jobs) for note in backend.notes(group))
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:

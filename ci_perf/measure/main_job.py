@@ -1,6 +1,6 @@
 """The main job: verify, time, confirm, profile; the run is saved after every step.
 
-The order of the steps lives here and nowhere else. What touches the machine comes in as a `Lab`.
+The order of the steps is here and nowhere else. Whatever touches the machine is behind `Machine`.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from ci_perf.values.run import Note, Run
 from ci_perf.values.verdict import Verdict
 
 SPARE_PROCESSES = 3
-"""So many times a process that something disturbed is measured again."""
+"""How often a process that something disturbed is measured again."""
 
 
 def execute(
@@ -32,7 +32,7 @@ def execute(
     progress: Progress,
     budget: Budget = UNBOUNDED,
 ) -> Run:
-    """Measure all jobs and return the finished run; a failing job costs nothing but its own row."""
+    """Measure all jobs and return the finished run; a job that fails affects only its own row."""
     journal = Journal(run, jobs, machine, save)
     progress.begin("verify", len(jobs))
     for job, answer in machine.verify(jobs):
@@ -57,7 +57,7 @@ def execute(
 
 
 def _changed(journal: Journal, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs that are slower or faster: what costs more is asked of them alone."""
+    """Return the jobs that are slower or faster, which alone are profiled for every counter."""
     clear = [f for f in judge(journal.run) if f.verdict.is_change]
     return _jobs_of(clear, journal.run, jobs)
 
@@ -87,7 +87,7 @@ def _time(
 
 
 class _Spares:
-    """Processes in place of those that something disturbed, and what is said of them."""
+    """Repeats processes that something disturbed, and notes it."""
 
     def __init__(self, machine: Machine, batch: int) -> None:
         self._machine = machine
@@ -97,9 +97,9 @@ class _Spares:
         self._reasons: set[str] = set()
 
     def undisturbed(self, job: Job, answer: Replicate | Failure, turn: int) -> Replicate | Failure:
-        """Return what was measured, or what a process after it did: the first that nothing disturbed, else the last.
+        """Return the first answer that nothing disturbed, from this process or its repetitions, else the last answer.
 
-        A case for which all spares were disturbed, too, has no more.
+        A case is no longer repeated once all of its repetitions were disturbed, too.
         """
         left = 0 if job.id in self._given_up else SPARE_PROCESSES
         while left and isinstance(answer, Replicate) and answer.disturbed:
@@ -112,7 +112,7 @@ class _Spares:
         return answer
 
     def notes(self) -> tuple[Note, ...]:
-        """Say how often what was measured again, and why."""
+        """Return a note on how often each case was repeated, and why."""
         if not self._used:
             return ()
         cases = ", ".join(f"{name} ({number})" for name, number in self._used.items())
@@ -121,7 +121,7 @@ class _Spares:
 
 
 def _confirm(journal: Journal, machine: Machine, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
-    """Measure the cases again, in fresh processes, whose verdict that may decide."""
+    """Measure the undecided cases again, in fresh processes."""
     run = journal.run
     findings = [f for f in judge(run) if f.change is not None]
     undecided = [f for f in findings if f.verdict is Verdict.INCONCLUSIVE]

@@ -18,16 +18,16 @@ from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
 
 SPARE_PAIRS = 3
-"""So many pairs that something disturbed are measured again for each case, and the control, and look."""
+"""How many disturbed pairs are repeated for each case (and the control) at each look."""
 MOST_FAILURES = 2
-"""After so many failures in a row the control is given up for this look."""
+"""After this many failures in a row the control is given up for this look."""
 LONG_ENOUGH_S = 20e-6
-"""The control is a case that lasts at least so long, where there is one: shorter ones scatter more."""
+"""The control is a case of at least this duration, if there is one: shorter ones scatter more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """For how many seconds cases may take turns; what is undecided then stays so."""
+    """For how many seconds cases may take turns, in total and each; undecided cases then stay undecided."""
 
     total_s: float = math.inf
     case_s: float = math.inf
@@ -58,7 +58,7 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
 
 
 class _BudgetLeft:
-    """What is left of the budget; a pair is started only where one like the last of its case still fits."""
+    """What is left of the budget; a pair starts only if one as long as the last of its case still fits."""
 
     def __init__(self, budget: Budget, now: Callable[[], float]) -> None:
         self._budget = budget
@@ -68,7 +68,7 @@ class _BudgetLeft:
         self._last: dict[tuple[str, str], float] = {}
 
     def allows(self, job: Job, promised_s: float = 0.0) -> bool:
-        """Say whether another pair of the case fits, after others that take `promised_s`."""
+        """Return whether another pair of the case fits, after others that will take `promised_s`."""
         case = (job.id, job.device)
         next_s = self._last.get(case, 0.0)
         of_all = self._now() - self._started + promised_s + next_s
@@ -97,9 +97,9 @@ class _BudgetLeft:
 
 
 def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int, wanted: int) -> None:
-    """Measure the base against itself, on a case that has a base, until so many pairs in all are undisturbed.
+    """Measure the base against itself, on a case that has a base, until `wanted` pairs in all are undisturbed.
 
-    What is disturbed, or fails, is measured again as often as a pair of a case; two failures in a row end it.
+    Disturbed and failed pairs are repeated as often as those of a case; MOST_FAILURES in a row end it.
     """
     against = journal.run.against
     if against is None or not (jobs or against.control_case):
@@ -128,7 +128,7 @@ def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int
 
 
 def _steadiest(journal: Journal, jobs: Sequence[Job]) -> Job:
-    """Choose the shortest case that is long enough, else the longest."""
+    """Return the shortest case of at least LONG_ENOUGH_S, else the longest."""
     pairs = {job.id: journal.of(job).pairs for job in jobs}
     seconds = {name: statistics.median(found[0].base) if found else 0.0 for name, found in pairs.items()}
     enough = [job for job in jobs if seconds[job.id] >= LONG_ENOUGH_S]

@@ -63,14 +63,14 @@ class Programs:
         return (Note("wall-time", message, "with a GPU and nsys the program's GPU kernels are summed instead"),)
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
-        """Run each program once: it must end with status 0, and a benchmark must write what is asked of it."""
+        """Run each program once: it must end with status 0, and a benchmark must write its results."""
         for job in jobs:
             yield job, self._head.verify(job)
 
     def time(self, job: Job, batch: int) -> Replicate | Failure:
-        """Run a program once and return what it measured, or what was measured of it.
+        """Run a program once and return its own results, or its time.
 
-        The GPU is idle for an unknown part of it, so its mean clock and power would mean nothing.
+        Without clock and power: the GPU is idle for an unknown part of the run, so their means would be misleading.
         """
         with self._conditions.watch(job) as watch:
             found = self._head.time(job, batch)
@@ -91,21 +91,21 @@ class Programs:
         return found.message if isinstance(found, Failure) else found
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Return what the traces held that timed the programs, then run each `command` under ncu by itself."""
+        """Yield what the traces that timed the programs hold, then run each `command` under ncu."""
         if self._head.timelines or self._traces:
             yield self._from_traces()
         for job in jobs:
             yield self._count(job, full=job in changed)
 
     def close(self) -> None:
-        """Do nothing: a program has ended when its run is over."""
+        """Do nothing: no program outlives its run."""
 
     def argv(self, job: Job) -> tuple[str, ...]:
         """Return the command line of a `command`, as another tool can run it in the root of the repository."""
         return self._launcher.prepare(job, Path())[1]
 
     def why_no_kernels(self, job: Job) -> str:
-        """Run a `command` under nsys; empty where it launched GPU kernels that count, else why that is not known."""
+        """Run a `command` under nsys; return why no GPU kernel that counts was seen, empty where one was."""
         if self._head.method(job) != TRACED:
             return "there is no nsys to see"
         replicate = self._head.time(job, 0)
@@ -123,7 +123,7 @@ class Programs:
         return first.message if isinstance(first, Failure) else _with_disturbances(_as_pair(first, last), watch)
 
     def _from_traces(self) -> Profiled:
-        """Return the last timeline of each case, and what was odd about them; let the last trace of each be kept."""
+        """Return the last timeline of each case and notes on them, and admit the kept traces to the run's folder."""
         timelines = self._head.timelines
         return Profiled(
             timelines,
@@ -134,7 +134,7 @@ class Programs:
         )
 
     def _count(self, job: Job, *, full: bool) -> Profiled:
-        """Run a `command` under an ncu that is wanted; benchmarks choose their launches themselves."""
+        """Run a `command` under ncu if that is wanted; benchmarks choose their launches themselves."""
         if self._counters is None or job.spec.program is None or job.spec.program.kind != "command":
             return Profiled()
         with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
@@ -221,7 +221,7 @@ def _as_pair(base: Replicate, head: Replicate) -> Pair | str | Failure:
 
 
 def _with_disturbances(found: _Measured, watch: Watch) -> _Measured:
-    """Add what disturbed a program. Who is new on the GPU is not among it: that may be the program's own."""
+    """Add what disturbed a program. A new process on the GPU does not count: the program may have started it."""
     if isinstance(found, Replicate | Pair):
         return replace(found, disturbed=(*slowdowns(watch.states), *watch.woken))
     return found

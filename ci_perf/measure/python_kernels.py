@@ -19,7 +19,7 @@ from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
 
 _OTHER_PARAMETERS = "make_inputs() got an unexpected keyword argument"
-"""What Python says where a function does not know a parameter."""
+"""Python's message for an unknown parameter."""
 
 MOST_PRELOADED = 8
 """Kernels that each worker imports before they are asked for: each import takes a core and memory."""
@@ -49,7 +49,7 @@ class PythonKernels:
             self._with_itself = TurnTaking((base.side, base.twin), replace(conditions, planted=None), identify=identify)
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
-        """Return nothing: a Python kernel is timed by the best timer that its interpreter has."""
+        """Return nothing: there is nothing to note before Python kernels run."""
         del jobs
         return ()
 
@@ -119,7 +119,7 @@ class PythonKernels:
         return self._worker.ask(whole, self._conditions.timeout_of(job))
 
     def _why_no_base(self, job: Job, failure: Failure) -> str:
-        """Say why the base has no time: it may have no such case, and not know its parameters."""
+        """Return why the base has no time: NOT_IN_BASE where it has neither the case nor its parameters."""
         cases = self._base.cases.get(job.spec.name, (job.case,)) if self._base else ()
         return Reason.NOT_IN_BASE if job.case not in cases and _OTHER_PARAMETERS in failure.message else failure.message
 

@@ -1,7 +1,9 @@
 """`--against`: a real git repository, base and head in turns on the CPU, with kernels with a clock of their own."""
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
-from ci_perf.measure import base
+from ci_perf.measure import base, turns
 
 pytestmark = pytest.mark.slow
 
@@ -46,18 +48,29 @@ def reference(seconds):
 FRESH = "def make_inputs(rng, device, **case):\n    return 1\n\n\nlaunch = reference = float\n"
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A git repository with one kernel, to be copied."""
+    folder = tmp_path_factory.mktemp("template")
+    with contextlib.chdir(folder):
+        git("init", "--quiet", "--initial-branch=main")
+        git("config", "user.name", "a developer")
+        git("config", "user.email", "developer@users.noreply.github.com")
+        write("nap")
+        commit("base")
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def repository(tmp_path, monkeypatch, bare_python):
+def repository(tmp_path, monkeypatch, bare_python, template):
     """A git repository with one kernel, whose duration a commit can change; the current folder."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    for name in ("WARM_UP_S", "STILL_WARM_S"):  # the kernels have a clock of their own, which needs none
+        monkeypatch.setattr(turns, name, {"cpu": 0.0})
     monkeypatch.setenv("CI_PERF_PYTHON", str(bare_python))
     for name in [n for n in os.environ if n.startswith("GITHUB_")]:
         monkeypatch.delenv(name)
-    git("init", "--quiet", "--initial-branch=main")
-    git("config", "user.name", "a developer")
-    git("config", "user.email", "developer@users.noreply.github.com")
-    write("nap")
-    commit("base")
     return tmp_path
 
 
