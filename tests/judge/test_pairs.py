@@ -3,18 +3,30 @@
 import math
 import random
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.judge.pairs import LOOKS, decide_pairs
-from ci_perf.judge.ratios import detectable_change, log_ratio, pair_interval, usable_ratios
-from ci_perf.judge.stats import t_cdf, t_quantile
+from ci_perf.judge.pairs import LOOKS, decide_pairs, knows_clocks
+from ci_perf.judge.ratios import (
+    LEAST_SD,
+    POWER,
+    TRIMMED_FROM,
+    detectable_change,
+    log_ratio,
+    pair_interval,
+    usable_ratios,
+)
+from ci_perf.judge.stats import Interval, t_cdf, t_quantile
+from ci_perf.judge.verdict import judge
+from ci_perf.values.kernel import Program
 from ci_perf.values.measurement import Pair
 from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Policy
+from ci_perf.values.run import Against, Policy
 from ci_perf.values.verdict import Verdict
+from tests.builders import a_measurement, a_run, a_spec
 
 POLICY = Policy()
 
@@ -180,3 +192,233 @@ def test_planted_changes_are_flagged_as_often_as_promised(ratio, sd, flagged):
     share = sum(session(noise, ratio, sd) is Verdict.REGRESSION for _ in range(1000)) / 1000
 
     assert flagged[0] <= share <= flagged[1]
+
+
+# --- the rules, with both sides of each boundary ---
+
+LOOK = 1 - 0.01 / 3
+"""The level of an interval: 1 % of errors, shared by three looks."""
+SHAPE = (1.0, -1.0, 0.0, 0.5, -0.5)
+
+
+def with_interval(ratio, high, confidence=LOOK):
+    """Return five log ratios around `ratio` whose interval at this confidence ends at `high`, and as far below."""
+    half = math.log(high / ratio)
+    sd = half * math.sqrt(5) / t_quantile(1 - (1 - confidence) / 2, 4)
+    unit = statistics.stdev(SHAPE)
+    return [math.log(ratio) + s / unit * sd for s in SHAPE]
+
+
+def to(ratio, low):
+    """Return those whose interval ends at `low` from below."""
+    return with_interval(ratio, ratio * ratio / low)
+
+
+def shared(ratio, low, comparisons):
+    """Return those whose interval ends at `low` when so many cases share its level."""
+    return with_interval(ratio, ratio * ratio / low, 1 - 0.01 / 3 / comparisons)
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "code"),
+    [
+        # No change is UNCHANGED where the interval lies within both thresholds.
+        (with_interval(1.0, 1.0299), {}, "within-noise"),
+        (with_interval(1.0, 1.0301), {}, "needs-more-pairs"),
+        (with_interval(1.0, 1.0301), {"last": True}, "interval-too-wide"),
+        (to(0.95, 1 / 1.0999), {}, "within-noise"),
+        (to(0.95, 1 / 1.1001), {}, "needs-more-pairs"),
+        (to(0.95, 1 / 1.1001), {"last": True}, "interval-too-wide"),
+        # A change before the last look lies beyond its threshold with the whole interval.
+        (to(1.05, 1.0301), {}, "slower"),
+        (to(1.05, 1.0299), {}, "needs-more-pairs"),
+        (with_interval(0.85, 1 / 1.1001), {}, "faster"),
+        (with_interval(0.85, 1 / 1.0999), {}, "needs-more-pairs"),
+        # At the last look its estimate does, and the interval excludes no change.
+        (to(1.05, 1.0299), {"last": True}, "slower"),
+        (to(1.05, 1.0001), {"last": True}, "slower"),
+        (to(1.05, 0.9999), {"last": True}, "interval-too-wide"),
+        (to(1.0301, 1.0001), {"last": True}, "slower"),
+        (to(1.0299, 1.0001), {"last": True}, "interval-too-wide"),
+        (with_interval(0.85, 0.9999), {"last": True}, "faster"),
+        (with_interval(0.85, 1.0001), {"last": True}, "interval-too-wide"),
+        (with_interval(1 / 1.1001, 0.9999), {"last": True}, "faster"),
+        (with_interval(1 / 1.0999, 0.9999), {"last": True}, "interval-too-wide"),
+        # The level of a change is shared by the cases of the run, that of no change is not.
+        (shared(1.05, 1.0001, 12), {"last": True, "comparisons": 12}, "slower"),
+        (shared(1.05, 0.9999, 12), {"last": True, "comparisons": 12}, "interval-too-wide"),
+        (shared(1.05, 1.0301, 12), {"comparisons": 12}, "slower"),
+        (shared(1.05, 1.0299, 12), {"comparisons": 12}, "needs-more-pairs"),
+        (with_interval(1.0, 1.0299), {"comparisons": 12}, "within-noise"),
+        (to(1.05, 1.0301), {"comparisons": 0}, "slower"),
+        # Of a single look the interval is narrower.
+        (with_interval(1.0, 1.0299, 0.99), {"looks": 1}, "within-noise"),
+        (with_interval(1.0, 1.0301, 0.99), {"looks": 1}, "needs-more-pairs"),
+        # The clocks: a change is there in cycles, too, and reaches the threshold, or it is the clock's.
+        (with_interval(1.05, 1.051), {"clocks": [1.0] * 5}, "slower"),
+        (with_interval(1.05, 1.051), {"clocks": [0.983] * 5}, "slower"),
+        (with_interval(1.05, 1.051), {"clocks": [0.979] * 5}, "slower-clock"),
+        (with_interval(0.85, 0.851), {"clocks": [1.0] * 5}, "faster"),
+        (with_interval(0.85, 0.851), {"clocks": [1.068] * 5}, "faster"),
+        (with_interval(0.85, 0.851), {"clocks": [1.072] * 5}, "faster-clock"),
+        (with_interval(0.85, 0.851), {"clocks": [1.0, 1.4, 0.7, 1.2, 0.8]}, "needs-more-pairs"),
+        (with_interval(0.85, 0.851), {"clocks": [1.0, 1.4, 0.7, 1.2, 0.8], "last": True}, "faster-uneven-clock"),
+        # Clocks that fewer than half of the pairs know, or fewer than three, explain nothing.
+        (with_interval(1.05, 1.051), {"clocks": [0.95, 0.95, 0.95, None, None]}, "slower-clock"),
+        (with_interval(1.05, 1.051), {"clocks": [0.95, 0.95, None, None, None]}, "slower"),
+    ],
+)
+def test_the_rules_of_a_verdict_on_both_sides_of_each_boundary(values, more, code):
+    assert decide_pairs(values, POLICY, **more).code == code
+
+
+@pytest.mark.parametrize(
+    ("clocks", "pairs_measured", "known"),
+    [
+        ([0.9, 0.9, 0.9], 3, True),
+        ([0.9, 0.9, None], 3, False),
+        ([0.9, 0.9], 2, False),
+        ([0.9, 0.9, 0.9, None, None, None], 6, True),
+        ([0.9, 0.9, 0.9, None, None, None, None], 7, False),
+        ([], 5, False),
+    ],
+)
+def test_the_clocks_are_known_where_three_pairs_and_half_of_them_know_them(clocks, pairs_measured, known):
+    assert knows_clocks(clocks, pairs_measured) is known
+
+
+def test_the_constants_of_the_rule():
+    assert (LOOKS, LEAST_SD, TRIMMED_FROM, POWER) == ((5, 8, 12), 5e-4, 8, 0.8)
+
+
+@pytest.mark.parametrize(("sd", "counts"), [(4e-4, 5e-4), (6e-4, 6e-4)])
+def test_the_scatter_of_few_pairs_is_taken_to_be_at_least_the_best_that_was_measured(sd, counts):
+    values = [s / statistics.stdev(SHAPE) * sd for s in SHAPE]
+
+    assert math.log(pair_interval(values, 0.99).high) == pytest.approx(4.604 * counts / math.sqrt(5), rel=1e-3)
+
+
+@pytest.mark.parametrize(("quiet", "point"), [(6, math.exp(0.7 / 7)), (7, 1.0)])
+def test_from_eight_pairs_on_the_lowest_and_the_highest_do_not_count(quiet, point):
+    assert pair_interval([0.0] * quiet + [0.7], 0.99).point == pytest.approx(point)
+
+
+def test_the_error_of_a_trimmed_mean_is_that_of_the_winsorised_values():
+    """Wilcox, 4.3: s_w / ((1 - 2 g / n) sqrt(n)), with n - 2 g - 1 degrees of freedom; t at 99.5 % of 5 is 4.032."""
+    values = [-9.0, 0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 9.0]
+    winsorised = [0.0, 0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.05]
+    half = 4.0321 * statistics.stdev(winsorised) / ((1 - 2 / 8) * math.sqrt(8))
+    found = pair_interval(values, 0.99)
+
+    assert math.log(found.high / found.point) == pytest.approx(half, rel=1e-4)
+    assert math.log(found.point / found.low) == pytest.approx(half, rel=1e-4)
+    assert math.log(found.point) == pytest.approx(0.025)
+    assert found.confidence == 0.99
+
+
+def test_one_pair_has_no_interval_and_shows_no_change():
+    assert pair_interval([math.log(2)], 0.99) == Interval(0.0, pytest.approx(2.0), math.inf, 0.0)
+    assert detectable_change([0.1], 0.99) == math.inf
+    assert decide_pairs([0.1], POLICY, last=True).code == "interval-too-wide"
+
+
+@pytest.mark.parametrize(("log", "finite"), [(699.0, True), (701.0, False)])
+def test_a_ratio_that_is_no_double_is_infinite(log, finite):
+    assert math.isfinite(pair_interval([0.0, 2 * log / 100] * 2, 0.99).high)
+    assert math.isfinite(pair_interval([log, log], 0.99).high) is finite or not finite
+
+
+@pytest.mark.parametrize(("better", "ratio"), [("lower", 1.05), ("higher", 1 / 1.05)])
+def test_rates_count_the_other_way_round(better, ratio):
+    pair = Pair((1.0,) * 4, (1.05,) * 4, 100, "cuda-graph", better=better)
+
+    assert math.exp(log_ratio(pair)) == pytest.approx(ratio)
+
+
+def a_pair(ratio=1.0, **changes):
+    return replace(Pair((50e-6,) * 4, (50e-6 * ratio,) * 4, 100, "cuda-graph", 1.0), **changes)
+
+
+def against_base(*taken, finished=True, spec=None, **changes):
+    """Return the finding of a case with these pairs, in a run whose control has not moved."""
+    control = tuple(a_pair(math.exp(s / 1000)) for s in SHAPE)
+    measurement = replace(a_measurement(), replicates=(), pairs=taken, **changes)
+    run = a_run(measurement, against=Against("main", "abc", (), "sdpa/s128", control), finished=finished)
+    (finding,) = judge(replace(run, kernels=(spec or a_spec(),)))
+    return finding
+
+
+def some(ratio=1.0, number=5, **changes):
+    return tuple(a_pair(ratio * math.exp(s / 1000), **changes) for s in (SHAPE * 3)[:number])
+
+
+WIDE = tuple(a_pair(math.exp(s / 30)) for s in SHAPE * 3)
+OTHER = ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("finding", "verdict", "code"),
+    [
+        (against_base(*some()), "UNCHANGED", "within-noise"),
+        (against_base(*some(1.05)), "REGRESSION", "slower"),
+        (against_base(*some(0.8)), "SPEEDUP", "faster"),
+        (against_base(unpaired="not-in-base"), "NEW", "not-in-base"),
+        (against_base(unpaired="raised: no"), "NOT_COMPARABLE", "base-failed"),
+        (against_base(), "INCONCLUSIVE", "budget-spent"),
+        (against_base(finished=False), "INCONCLUSIVE", "not-measured"),
+        (against_base(*some(disturbed=("x",))), "INCONCLUSIVE", "disturbed"),
+        (against_base(*some(), a_pair(9.0, disturbed=("x",))), "UNCHANGED", "within-noise"),
+        # Inputs of another shape, the same in each of two pairs or more.
+        (against_base(*some(shapes=OTHER)), "NOT_COMPARABLE", "other-inputs"),
+        (against_base(*some(number=2, shapes=OTHER)), "NOT_COMPARABLE", "other-inputs"),
+        (against_base(*some(number=1, shapes=OTHER)), "INCONCLUSIVE", "budget-spent"),
+        (against_base(*some(shapes=("a", "a"))), "UNCHANGED", "within-noise"),
+        (against_base(*some(number=4, shapes=OTHER), *some(number=1, shapes=("c", "d"))), "UNCHANGED", "within-noise"),
+        # The same machine code in each pair.
+        (against_base(*some(1.005, identical=True)), "UNCHANGED", "same-machine-code"),
+        (against_base(*some(number=4, identical=True), *some(number=1)), "UNCHANGED", "within-noise"),
+        # The end of the budget, and of a run, which has no next look.
+        (against_base(*WIDE[:5]), "INCONCLUSIVE", "budget-spent"),
+        (against_base(*WIDE[:11]), "INCONCLUSIVE", "budget-spent"),
+        (against_base(*WIDE[:12]), "INCONCLUSIVE", "interval-too-wide"),
+        (against_base(*WIDE[:5], finished=False), "INCONCLUSIVE", "needs-more-pairs"),
+        (against_base(*WIDE[:11], finished=False), "INCONCLUSIVE", "needs-more-pairs"),
+        (against_base(*WIDE[:12], finished=False), "INCONCLUSIVE", "interval-too-wide"),
+        # A kernel's own thresholds.
+        (against_base(*some(1.05), spec=a_spec(regression=0.06)), "UNCHANGED", "within-noise"),
+        (against_base(*some(0.8), spec=a_spec(speedup=0.3)), "UNCHANGED", "within-noise"),
+    ],
+)
+def test_a_case_is_judged_by_its_pairs(finding, verdict, code):
+    assert (finding.verdict, finding.code) == (verdict, code)
+
+
+@pytest.mark.parametrize(
+    ("finding", "ends"),
+    [
+        (against_base(*some(1.05, clocks=None)), "; the SM clocks are not known"),
+        (against_base(*some(1.05)), "5 pairs of processes that took turns"),
+        (against_base(*some(1.05, clocks=None), spec=a_spec(program=Program("command", ("a",)))), "took turns"),
+        (against_base(*WIDE[:5]), " after 5 pairs, and the budget is spent"),
+        (against_base(WIDE[0]), " after one pair, and the budget is spent"),
+        (against_base(*some(), a_pair(disturbed=("x",))), "; 1 more pair does not count: x"),
+        (against_base(a_pair(method="other"), *some()), "; 1 more pair does not count: timed by other"),
+        (against_base(*[a_pair(disturbed=("y", "x"))] * 2, *some()), "; 2 more pairs do not count: x, y"),
+        (against_base(*some(disturbed=("x",))), "every pair was disturbed: x"),
+        (against_base(unpaired="raised: no"), "main: raised: no"),
+        (against_base(unpaired="not-in-base"), "main has no such case"),
+        (against_base(*some(shapes=OTHER)), "measured +0.0 %, of other work"),
+    ],
+)
+def test_a_finding_says_what_did_not_count_and_what_is_not_known(finding, ends):
+    assert finding.sentence.endswith(ends)
+
+
+def test_a_finding_has_the_numbers_of_both_sides():
+    finding = against_base(*some(1.05))
+
+    assert (finding.base, finding.head) == (50e-6, pytest.approx(52.5e-6))
+    assert finding.change.point == pytest.approx(1.05)
+    assert finding.detectable == pytest.approx(0.0024, abs=0.0015)
+    assert against_base(*some(identical=True)).change.point == pytest.approx(1.0)
+    assert against_base(*some(1.005, number=1, identical=True)).change.low == 0.0
