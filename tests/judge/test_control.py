@@ -111,7 +111,7 @@ def test_the_more_cases_are_identical_the_more_it_takes_to_doubt_a_session():
     off = tuple(
         replace(p, head=tuple(50e-6 * math.exp(0.017 + 0.009 * s) for _ in range(4)))
         for p, s in zip(pairs(identical=True), shape, strict=True)
-    )  # noqa: E501
+    )
     one = a_measurement(kernel="k0", replicates=(), pairs=off)
     alone = replace(a_session(), measurements=(one,))
     among = replace(a_session(*[1.0] * 10), measurements=(*a_session(*[1.0] * 10).measurements, one))
