@@ -16,7 +16,7 @@ from ci_perf.cli import artifacts
 from ci_perf.cli.blank import blank_run, text_of
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.cli.output import Bars, no_workflow_commands, show
+from ci_perf.cli.output import Bars, draw, no_workflow_commands, show
 from ci_perf.judge.report import Report
 from ci_perf.measure import git
 from ci_perf.measure.base import Base, prepared
@@ -29,6 +29,7 @@ from ci_perf.measure.session import (
 )
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
+from ci_perf.render.terminal import render_timings
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
@@ -40,9 +41,18 @@ from ci_perf.values.settings import Settings
 @click.argument("patterns", metavar="[KERNEL[/CASE]]...", nargs=-1, shell_complete=complete_case)
 @setting_options()
 @click.option("--show-settings", is_flag=True, help="Show every setting and where its value came from; run nothing.")
+@click.option("--timings", is_flag=True, help="Show where the time of the run went: seconds by case, side and stage.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of a table.")
 @click.pass_context
-def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, as_json: bool, **flags: object) -> None:
+def run(
+    ctx: click.Context,
+    /,
+    patterns: tuple[str, ...],
+    show_settings: bool,
+    timings: bool,
+    as_json: bool,
+    **flags: object,
+) -> None:
     """Verify, time, profile and judge kernels; print the report and the comment that a pull request would get.
 
     The output of each case is compared with its reference; the case is timed in fresh processes, run under nsys and ncu
@@ -72,9 +82,17 @@ def run(ctx: click.Context, /, patterns: tuple[str, ...], show_settings: bool, a
         with _base(root, specs, settings, session) as base:
             session.begin()
             found = _measure(_against(blank, base), jobs, settings, session, session.machine(jobs, base))
-        report = artifacts.conclude(found, session)
+        report = artifacts.conclude(_with_spent(found, session), session)
     _print(report, render_comment(report), session, as_json=as_json)
+    if timings:
+        draw(render_timings(report), err=as_json)
     ctx.exit(report.exit_status)
+
+
+def _with_spent(run: Run, session: Session) -> Run:
+    """Return the run with the seconds that each case took, by side and stage."""
+    spent = session.conditions.spent
+    return replace(run, measurements=tuple(replace(m, spent=spent.of(m.id, m.device)) for m in run.measurements))
 
 
 def _against(blank: Run, base: Base | None) -> Run:

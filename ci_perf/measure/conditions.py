@@ -1,9 +1,10 @@
 """What all measurements of a session share: interpreter, repository, environment, limits, GPU."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ci_perf.measure.spent import Spent
 from ci_perf.measure.watch import Watch
 from ci_perf.values.job import Job
 
@@ -27,6 +28,8 @@ class Conditions:
     gpu_uuid: str | None = None
     other_programs: frozenset[int] = frozenset()
     """The pids of other programs that were on the GPU, and idle, before anything was measured."""
+    spent: Spent = field(default_factory=Spent)
+    """Where the time goes; all conditions of a session share it."""
 
     def timeout_of(self, job: Job) -> float:
         """Return the time limit of one request for a case, in seconds."""

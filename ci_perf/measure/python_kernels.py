@@ -116,7 +116,10 @@ class PythonKernels:
 
     def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
         whole = {**job_request(job, self._conditions.root), **request}
-        return self._worker.ask(whole, self._conditions.timeout_of(job))
+        with self._conditions.spent.waiting(job, ["head"]):
+            answer = self._worker.ask(whole, self._conditions.timeout_of(job))
+            self._conditions.spent.add(job, "head", answer)
+        return answer
 
     def _why_no_base(self, job: Job, failure: Failure) -> str:
         """Return why the base has no time: NOT_IN_BASE where it has neither the case nor its parameters."""

@@ -72,6 +72,10 @@ class TurnTaking:
         """
         self._sides = sides
         self._conditions = conditions
+        self._names = tuple(side.name for side in sides)
+        """By which the time is counted; base against itself is the control."""
+        if self._names == ("base", "base"):
+            self._names = ("control", "control")
         self._identify = identify and not conditions.planted
         self._skip_same = skip_same and not conditions.time_identical
         self._timed_same: set[str] = set()
@@ -98,6 +102,10 @@ class TurnTaking:
                 side.worker.rest()
 
     def _pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode | SideFailure:
+        with self._conditions.spent.waiting(job, self._names):
+            return self._counted_pair(job, number, fresh=fresh)
+
+    def _counted_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode | SideFailure:
         if job.id in self._alone:
             return self._alternate(job, number)
         found = self._resident_pair(job, number, fresh=fresh)
@@ -126,13 +134,12 @@ class TurnTaking:
             "launches": -(-max(answer["launches"] for answer in ready) // step) * step,
             "placements": min(answer["placements"] for answer in ready),
         }
-        timeout_s = self._conditions.timeout_of(job)
-        alike = self._both([{"op": "alike", "same": True, **shape}] * 2, number, timeout_s)
+        alike = self._both(job, [{"op": "alike", "same": True, **shape}] * 2, number)
         if isinstance(alike, SideFailure):
             return alike
         warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
         with self._conditions.watch(job) as watch:
-            rounds = self._take_turns(number, warm_up_s, timeout_s)
+            rounds = self._take_turns(job, number, warm_up_s)
         if isinstance(rounds, SideFailure):
             return rounds
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
@@ -158,7 +165,7 @@ class TurnTaking:
         }
         plans = (None, self._conditions.planted)
         requests = [side.request(job, **wishes, planted=plan) for side, plan in zip(self._sides, plans, strict=True)]
-        return self._both(requests, number, self._conditions.timeout_of(job))
+        return self._both(job, requests, number)
 
     def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
         """Time the sides one after the other, each alone on the device."""
@@ -171,6 +178,7 @@ class TurnTaking:
                 planted = self._conditions.planted if index else None
                 request = self._sides[index].request(job, op="time", samples=ALONE_SAMPLES, planted=planted)
                 answer = self._sides[index].worker.ask(request, timeout_s)
+                self._conditions.spent.add(job, self._names[index], answer)
                 if isinstance(answer, Failure):
                     return SideFailure(self._sides[index].name, answer)
                 answers[index] = answer
@@ -182,21 +190,23 @@ class TurnTaking:
         ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
         return _pair([(answers[0], answers[1])], ready, found, watch, at_once=1)
 
-    def _both(
-        self, requests: Sequence[Mapping[str, Any]], number: int, timeout_s: float
-    ) -> list[dict[str, Any]] | SideFailure:
+    def _both(self, job: Job, requests: Sequence[Mapping[str, Any]], number: int) -> list[dict[str, Any]] | SideFailure:
         """Send both requests at once, to base or head first depending on `number`, and return both answers."""
         for index in _order(number):
             self._sides[index].worker.send(requests[index])
+        timeout_s = self._conditions.timeout_of(job)
         answers = [(side, side.worker.receive(timeout_s)) for side in self._sides]
+        for name, (_, answer) in zip(self._names, answers, strict=True):
+            self._conditions.spent.add(job, name, answer)
         for side, answer in answers:
             if isinstance(answer, Failure):
                 return SideFailure(side.name, answer)
         return [answer for _, answer in answers if not isinstance(answer, Failure)]
 
-    def _take_turns(self, number: int, warm_up_s: float, timeout_s: float) -> "list[_Round] | SideFailure":
+    def _take_turns(self, job: Job, number: int, warm_up_s: float) -> "list[_Round] | SideFailure":
         """Alternate base head, head base; rounds before the device is warm are dropped."""
         rounds: list[_Round] = []
+        timeout_s = self._conditions.timeout_of(job)
         started = time.monotonic()
         turn = 0
         while len(rounds) < ROUNDS:
@@ -204,6 +214,7 @@ class TurnTaking:
             request = {"op": "turn", "same": True, "samples": SAMPLES, "placement": turn}
             for index in _order(number + turn):
                 answer = self._sides[index].worker.ask(request, timeout_s)
+                self._conditions.spent.add(job, self._names[index], answer)
                 if isinstance(answer, Failure):
                     return SideFailure(self._sides[index].name, answer)
                 taken[index] = answer

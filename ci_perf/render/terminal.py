@@ -48,6 +48,26 @@ def render_terminal(report: Report) -> RenderableType:
     return Group(*parts)
 
 
+def render_timings(report: Report) -> RenderableType:
+    """Return the seconds by case, side and stage, and their sums: what a run costs beside the times that it reports."""
+    spent = {
+        (row.finding.id, side): stages
+        for row in report.rows
+        if row.measurement
+        for side, stages in row.measurement.spent.items()
+    }
+    names = list(dict.fromkeys(name for stages in spent.values() for name in stages))
+    table = Table(title="\nseconds by stage, over all processes", title_justify="left", box=None, pad_edge=False)
+    table.add_column("case", no_wrap=True)
+    table.add_column("side", no_wrap=True)
+    for name in ("sum", *names):
+        table.add_column(name, justify="right")
+    for (case, side), stages in spent.items():
+        cells = (f"{stages[name]:.2f}" if stages.get(name) else "" for name in names)
+        table.add_row(clean(case, 80), side, f"{sum(stages.values()):.2f}", *cells)
+    return table
+
+
 def _line(text: str, style: str) -> Text:
     """Return a line that may quote users' code, so that it cannot move the cursor or colour the screen."""
     return Text(clean(text, 600), style=style)

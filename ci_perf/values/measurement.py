@@ -1,7 +1,7 @@
 """What a run measures of one case."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from ci_perf.values.extensible import (
@@ -179,6 +179,8 @@ class Measurement(Extensible):
     """The parts of the base that took turns with it."""
     session: Annotated[Whole, OMIT_DEFAULT] = 0
     """In a merged run the index of the session that measured it."""
+    spent: Annotated[Mapping[str, Mapping[str, NonNegative]], OMIT_DEFAULT] = field(default_factory=dict)
+    """Seconds by side (`head`, `base`, `control`) and stage, over all processes: what the case cost beside its time."""
     same_code: Annotated[bool, OMIT_DEFAULT] = False
     """Both sides run the same machine code with the same launch parameters on the same inputs: it was not timed."""
 

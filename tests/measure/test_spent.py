@@ -1,0 +1,27 @@
+"""Where the seconds of a run go."""
+
+from types import SimpleNamespace
+
+from ci_perf.measure import spent
+from ci_perf.measure.spent import Spent
+from ci_perf.values.job import select_jobs
+from ci_perf.values.measurement import Failure
+from tests.builders import a_spec
+
+(JOB,) = select_jobs([a_spec()], [], ["cuda"])
+
+
+def test_stages_add_up_and_what_no_stage_explains_is_waiting(monkeypatch):
+    clock = iter([10.0, 15.0])
+    monkeypatch.setattr(spent, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    seconds = Spent()
+    with seconds.waiting(JOB, ["base", "head"]):
+        seconds.add(JOB, "base", {"spent": {"inputs": 1.0, "rounds": 0.5}})
+        seconds.add(JOB, "base", {"spent": {"rounds": 0.5}})
+        seconds.add(JOB, "head", Failure("time", "raised", "no"))
+
+    assert seconds.of(JOB.id, "cuda") == {
+        "base": {"inputs": 1.0, "rounds": 1.0, "waiting": 3.0},
+        "head": {"waiting": 5.0},
+    }
+    assert seconds.of(JOB.id, "cpu") == {}
