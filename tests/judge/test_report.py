@@ -1,0 +1,148 @@
+"""What a report says of a run: next step, exit status, warnings, roofline; both sides of each boundary."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ci_perf.judge.comment_state import next_state
+from ci_perf.judge.report import build_report
+from ci_perf.judge.roofline import peak_bandwidth, peak_compute, roofline
+from ci_perf.judge.stats import upper_bound
+from ci_perf.judge.stored import confirming_processes
+from ci_perf.values.comment import State
+from ci_perf.values.kernel import Gate
+from ci_perf.values.measurement import Cost, Failure, Replicate, Verification
+from ci_perf.values.run import Policy
+from tests.builders import a_baseline, a_baseline_case, a_device, a_measurement, a_run, a_spec, counters, times
+
+FAILED = a_measurement(failure=Failure("verify", "wrong-output", "off by 2"))
+SLOWER = a_measurement(times(1.1), times(1.1))
+FASTER = a_measurement(times(0.5), times(0.5))
+GATED = {"kernels": (a_spec(gates=(Gate("sm_throughput_pct", ">=", 85.0),)),)}
+AGREED = {"baselines": (a_baseline(),)}
+
+
+@pytest.mark.parametrize(
+    ("run", "step", "exit_status"),
+    [
+        (a_run(**AGREED), "Nothing to do.", 0),
+        (a_run(), "Nothing was compared: `ci-perf baseline accept`", 0),
+        (replace(a_run(), measurements=()), "No case ran", 0),
+        (a_run(FAILED, **AGREED), "Fix the failed kernels first", 1),
+        (a_run(SLOWER, **AGREED), "Fix the regression, or accept it", 1),
+        (a_run(SLOWER, FAILED, **AGREED), "Fix the failed kernels first", 1),
+        (a_run(FASTER, **AGREED), "Keep it: `ci-perf baseline accept`", 0),
+        (a_run(a_measurement(counters=counters(sm_throughput_pct=80.0)), **GATED, **AGREED), "A counter broke", 1),
+        (a_run(**GATED, **AGREED), "Some gates were not measured", 0),
+        (a_run(**GATED, **AGREED, policy=Policy(fail_on=("gate-not-measured",))), "Some gates were not measured", 1),
+        (a_run(FASTER, **GATED, **AGREED), "Keep it", 0),
+        (a_run(baselines=(a_baseline(cases={"s1": a_baseline_case()}),)), "A case with a baseline is gone", 1),
+        (a_run(a_measurement(times(1.1)), **AGREED), "Some cases are too noisy", 0),
+        (a_run(**AGREED, finished=False), "This run was cut short: run it again.", 3),
+        (a_run(SLOWER, **AGREED, finished=False), "This run was cut short: run it again.", 1),
+    ],
+)
+def test_the_next_step_is_that_of_the_most_urgent_reason(run, step, exit_status):
+    report = build_report(run)
+
+    assert report.next_step.startswith(step)
+    assert report.exit_status == exit_status
+
+
+def process(*seconds, **changes):
+    return replace(Replicate(seconds, 100, "cuda-graph"), **changes)
+
+
+@pytest.mark.parametrize(
+    ("measured", "warning"),
+    [
+        (process(1.0, 1.1, 1.25), ""),
+        (process(1.0, 1.1, 1.30), "CV 13.5 %: the samples scatter by more than 12 %"),
+        (process(1.0, temperature_c=80.0), ""),
+        (process(1.0, temperature_c=81.0), "81 C: above 80 C the GPU may slow itself down"),
+        (process(1.0, method="cuda-events"), "timed by events, launch gaps included"),
+        (process(1.0, method="cuda-events-cold"), ""),
+    ],
+)
+def test_a_row_warns_of_scatter_heat_and_gaps(measured, warning):
+    (row,) = build_report(a_run(a_measurement(replicates=(measured,)))).rows
+
+    assert len(row.warnings) == bool(warning)
+    assert "".join(row.warnings).startswith(warning)
+
+
+@pytest.mark.parametrize(
+    ("factor", "checked", "doubted"), [(0.49, "status", 1), (0.51, "status", 0), (0.49, "launch", 0)]
+)
+def test_half_of_the_time_of_a_program_that_nobody_checks_is_doubted(factor, checked, doubted):
+    measurement = a_measurement(times(factor), times(factor), verification=Verification(0.0, 0.01, checked))
+    (row,) = build_report(a_run(measurement, **AGREED)).rows
+
+    assert sum("nobody checked its output" in warning for warning in row.warnings) == doubted
+
+
+@pytest.mark.parametrize(
+    ("run", "before", "state"),
+    [
+        (a_run(**AGREED), None, State.CLEAN),
+        (a_run(**AGREED), State.CLEAN, State.CLEAN),
+        (a_run(**AGREED), State.FLAGGED, State.RESOLVED),
+        (a_run(SLOWER, **AGREED), None, State.FLAGGED),
+        (a_run(FASTER, **AGREED), State.CLEAN, State.FLAGGED),
+        (a_run(**AGREED, finished=False), State.FLAGGED, State.PENDING),
+        (a_run(), State.FLAGGED, State.PENDING),
+        (a_run(**GATED, **AGREED), State.FLAGGED, State.PENDING),
+        (a_run(a_measurement(times(1.1)), **AGREED), State.FLAGGED, State.PENDING),
+    ],
+)
+def test_a_comment_is_resolved_where_everything_is_known_and_fine(run, before, state):
+    assert next_state(build_report(run), before) is state
+
+
+H100 = a_device(
+    compute_capability="9.0", sm_count=100, sm_clock_max_hz=1e9, memory_clock_max_hz=2e9, memory_bus_bits=4000
+)
+
+
+def test_the_peaks_are_those_that_the_driver_reports():
+    assert (peak_bandwidth(H100), peak_compute(H100, "float32")) == (2e12, 2.56e13)
+    assert peak_compute(H100, "float8_e4m3fn") == 8.192e14
+    for missing in ("memory_clock_max_hz", "memory_bus_bits"):
+        assert peak_bandwidth(replace(H100, **{missing: None})) is None
+    for missing in ("compute_capability", "sm_count", "sm_clock_max_hz"):
+        assert peak_compute(replace(H100, **{missing: None}), "float32") is None
+
+
+@pytest.mark.parametrize(
+    ("flop", "moved", "share", "bound"),
+    [
+        (2.56e13, 1e12, 0.5, "compute"),
+        (2.56e12, 2e12, 0.5, "memory"),
+        (2.56e13, 2e12, 0.5, "memory"),
+        (0.0, 1e12, 0.25, "memory"),
+    ],
+)
+def test_the_roofline_is_the_lower_ceiling(flop, moved, share, bound):
+    found = roofline(Cost(flop, moved), 2.0, H100, "float32")
+
+    assert (found.share, found.bound) == (pytest.approx(share), bound)
+    assert (found.flop_per_s, found.bytes_per_s) == (flop / 2, moved / 2)
+    assert roofline(Cost(flop, moved), 0.0, H100, "float32") is None
+    assert roofline(Cost(1.0, 1.0), 1.0, H100, "int3").share is None
+
+
+@pytest.mark.parametrize(
+    ("events", "trials", "bound"), [(0, 500, 0.00597), (1, 10, 0.39416), (9, 10, 0.99488), (10, 10, 1.0)]
+)
+def test_the_upper_bound_is_that_of_clopper_and_pearson(events, trials, bound):
+    assert upper_bound(events, trials) == pytest.approx(bound, abs=1e-5)
+    assert upper_bound(0, 100, 0.99) == pytest.approx(1 - math.exp(math.log(0.01) / 100))
+
+
+@pytest.mark.parametrize(
+    ("base", "measured", "comparisons", "needed"),
+    [(6, 6, 12, 6), (6, 6, 92, 6), (6, 6, 93, 7), (6, 6, 1000, 14), (3, 6, 1000, 18), (6, 6, 0, 6)],
+)
+def test_a_confirming_batch_is_as_large_as_its_confidence_needs(base, measured, comparisons, needed):
+    assert confirming_processes(base, measured, comparisons, 0.99, 6) == needed
