@@ -1,8 +1,8 @@
-"""A report as text of some kind: terminal, Markdown, HTML, CSV, JUnit. Pure: a value in, a string out.
+"""A report as text: terminal, Markdown, HTML, CSV, JSON, JUnit. Pure: a value in, text out.
 
-cells      the words of a row, shared by all of them
+cells      the cells and numbers of a row, shared by all formats
 folder     the small files of the artifact folder
-html       the comment as a page
+html       the comment as an HTML page
 json_text  JSON for programs
 junit      JUnit XML
 markdown   the pull request comment

@@ -1,14 +1,16 @@
-"""The words of a row, shared by all renderers, so that the terminal and the comment never disagree."""
+"""The text of each cell and the numbers of each row, shared by all renderers so that they agree."""
 
 import math
 import re
 import shlex
 from collections.abc import Mapping
+from operator import attrgetter
 
 from ci_perf.judge.gates import GateFinding
 from ci_perf.judge.parts import PartChange
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
+from ci_perf.values.base_unit import suffix
 from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate
 from ci_perf.values.timeline_metrics import TIMELINE as TIMELINE_METRICS
 from ci_perf.values.timeline_metrics import TimelineMetric
@@ -16,16 +18,73 @@ from ci_perf.values.trace import Reading
 from ci_perf.values.verdict import GateState, Verdict
 
 MOST_NAMED = 20
-"""Cases, or kernels, that a command to paste names one by one."""
+"""The largest number of cases, or kernels, that a command names one by one."""
+VERDICT = ("verdict", "base", "head", "change [99 % CI]", "why")
+"""Titles of the verdict of a row."""
+STATISTICS = ("n", "mean", "sd", "CV", "median [95 % CI]", "P50", "P95", "P99", "throughput", "roofline")
+"""Titles of the statistics of a row: the median is that of process medians, percentiles are those of all samples."""
+PARTS = ("what", "name", "base", "head", "change")
+"""Titles of the parts of a program's time."""
+TIMELINE = ("metric", "reading", "usual", "meaning")
+"""Titles of the metrics of a timeline."""
+_OF_SUMMARY = {
+    "n": "n",
+    "processes": "processes",
+    "mean_{unit}": "mean",
+    "sd_{unit}": "sd",
+    "cv": "cv",
+    "median_{unit}": "median.point",
+    "median_low_{unit}": "median.low",
+    "median_high_{unit}": "median.high",
+    "p50_{unit}": "p50",
+    "p95_{unit}": "p95",
+    "p99_{unit}": "p99",
+}
+_OF_ROOFLINE = {
+    "flop_per_s": "flop_per_s",
+    "bytes_per_s": "bytes_per_s",
+    "arithmetic_intensity": "intensity",
+    "attainable_flop_per_s": "attainable_flop_per_s",
+    "roofline_share": "share",
+}
+_OF_CLOCK = {"sm_clock_hz": "sm_clock_hz", "at_power_limit": "at_power_limit"}
+
+
+def numbers(row: Row) -> dict[str, float | int | bool | None]:
+    """Return the statistics of a row in base units, for programs; each name ends in its unit, None means not known."""
+    unit = suffix(row.finding.unit)
+    columns = ((_OF_SUMMARY, row.summary), (_OF_ROOFLINE, row.roofline), (_OF_CLOCK, row.summary))
+    return {
+        name.format(unit=unit): attrgetter(attribute)(source) if source else None
+        for attributes, source in columns
+        for name, attribute in attributes.items()
+    }
+
+
+def names(row: Row, report: Report) -> list[str]:
+    """Return the cells that identify a row: its case, and its device if the report has several."""
+    return [row.finding.id, row.finding.device] if len(report.devices) > 1 else [row.finding.id]
+
+
+def name_titles(report: Report) -> list[str]:
+    """Return the titles of `names`."""
+    return ["case", "device"] if len(report.devices) > 1 else ["case"]
+
+
+def verdict(row: Row) -> tuple[str, ...]:
+    """Return the cells of VERDICT."""
+    finding = row.finding
+    base, head = value(finding.base, finding.unit), value(finding.head, finding.unit)
+    return str(finding.verdict), base, head, change(finding.change), why(row)
 
 
 def value(number: float | None, unit: str) -> str:
-    """Write a time, or whatever else was measured; a dash where there is nothing."""
+    """Write a measured value; a dash for None."""
     return "-" if number is None else amount(number, unit)
 
 
 def change(interval: Interval | None) -> str:
-    """Write how much slower (+) or faster (-), with what the data allow.
+    """Write a change with its interval: + is slower, - is faster.
 
     >>> change(Interval(1.048, 1.0502, 1.053, 0.99)), change(None)
     ('+5.0 % [+4.8, +5.3]', '-')
@@ -59,7 +118,7 @@ def gate(finding: GateFinding) -> str:
 
 
 def unmeasured_gates(report: Report) -> list[tuple[str, list[str]]]:
-    """Return each gate that was not measured, in words, with its cases: of many cases the reason is mostly one."""
+    """Return the text of each gate that was not measured, with its cases: many cases mostly have one reason."""
     found: dict[str, dict[str, None]] = {}
     for row in report.rows:
         for finding in row.finding.unmeasured_gates:
@@ -68,7 +127,7 @@ def unmeasured_gates(report: Report) -> list[tuple[str, list[str]]]:
 
 
 def throughput(row: Row) -> str:
-    """Write the achieved rates: operations where there are any, and bytes."""
+    """Write the achieved rates of operations and bytes, without those that are 0."""
     if row.roofline is None:
         return "-"
     rates = [(row.roofline.flop_per_s, "FLOP/s"), (row.roofline.bytes_per_s, "B/s")]
@@ -76,7 +135,7 @@ def throughput(row: Row) -> str:
 
 
 def share(row: Row) -> str:
-    """Write the share of the roofline, which ceiling it is, and that the power limit lowered what could be reached."""
+    """Write the share of the roofline with the limit that bounds it, and whether the GPU ran at its power limit."""
     parts = []
     if row.roofline is not None and row.roofline.share is not None:
         parts.append(f"{percent(row.roofline.share, digits=0)} of {row.roofline.bound}")
@@ -85,10 +144,6 @@ def share(row: Row) -> str:
         clock = row.summary.sm_clock_hz
         parts.append(f"at the power limit ({rate(clock, 'Hz')})" if clock else "at the power limit")
     return ", ".join(parts) or "-"
-
-
-STATISTICS = ("n", "mean", "sd", "CV", "median [95 % CI]", "P50", "P95", "P99", "throughput", "roofline")
-"""Titles; the median is that of the processes' medians, the percentiles are those of all samples."""
 
 
 def statistics(row: Row) -> tuple[str, ...]:
@@ -113,7 +168,7 @@ def statistics(row: Row) -> tuple[str, ...]:
 
 
 def kernel_changes(row: Row) -> list[tuple[str, str, str]]:
-    """Return what became of each GPU kernel that is not as in the baseline: what, its name there, its name now.
+    """Return the change of each GPU kernel that differs from the baseline: kind, name in the baseline, name now.
 
     >>> from ci_perf.judge.finding import Finding
     >>> from ci_perf.values.kernel_names import NameChanges
@@ -130,12 +185,8 @@ def kernel_changes(row: Row) -> list[tuple[str, str, str]]:
     ]
 
 
-PARTS = ("what", "name", "base", "head", "change")
-"""Titles of the parts of a program's time."""
-
-
 def parts(row: Row) -> list[tuple[str, ...]]:
-    """Return the cells of PARTS; a part that is new or gone says so where its base is known.
+    """Return the cells of PARTS; a part is `new` or `gone` if the base has parts at all.
 
     >>> from ci_perf.judge.finding import Finding
     >>> from ci_perf.judge.parts import PartChange
@@ -162,16 +213,12 @@ def _part_change(part: PartChange) -> str:
     return percent(part.head / part.base - 1, sign=True) if part.base else "-"
 
 
-TIMELINE = ("metric", "reading", "usual", "meaning")
-"""Titles of the metrics of a timeline."""
-
-
 def timeline(metrics: Mapping[str, Reading]) -> list[tuple[str, ...]]:
-    """Return the cells of TIMELINE for each metric; one that is not available says why.
+    """Return the cells of TIMELINE for each metric; one that was not measured says why.
 
     >>> timeline({"pageable_copies": Reading(3.0), "sync_pct": Reading(None, "%", "no CUDA call was traced")})
     [('sync_pct', '-', '', 'not measured: no CUDA call was traced'), \
-('pageable_copies', '3', '<= 0, beyond', 'copies from or to pageable host memory')]
+('pageable_copies', '3', '<= 0, not met', 'copies from or to pageable host memory')]
     """
     return [_timeline_row(metric, metrics[metric.name]) for metric in TIMELINE_METRICS if metric.name in metrics]
 
@@ -186,12 +233,12 @@ def _timeline_row(metric: TimelineMetric, reading: Reading) -> tuple[str, ...]:
     else:
         written = f"{number(reading.value)} {metric.unit}".rstrip()
     operator, _, limit = metric.usual.partition(" ")
-    beyond = {">=": reading.value < float(limit or 0), "<=": reading.value > float(limit or 0)}.get(operator, False)
-    return metric.name, written, f"{metric.usual}{', beyond' if beyond else ''}", metric.meaning
+    missed = {">=": reading.value < float(limit or 0), "<=": reading.value > float(limit or 0)}.get(operator, False)
+    return metric.name, written, f"{metric.usual}{', not met' if missed else ''}", metric.meaning
 
 
 def environment(report: Report) -> list[tuple[str, str]]:
-    """Return what the numbers depend on, as pairs for a list."""
+    """Return names and values of everything that the numbers depend on."""
     tools = report.toolchain
     pairs = [("device", device_line(report, i)) for i in range(len(report.devices))]
     pairs += [
@@ -222,7 +269,7 @@ def device_line(report: Report, index: int) -> str:
 
 
 def side_by_side(report: Report) -> list[tuple[str, ...]]:
-    """Return the cases that ran on the CPU and on the GPU, with both times and their ratio."""
+    """Return the cells of each case that ran on CPU and GPU: name, both times, their ratio."""
     kinds = {device.slug: device.kind for device in report.devices}
     if len(set(kinds.values())) < len(kinds):
         return []
@@ -242,8 +289,8 @@ def side_by_side(report: Report) -> list[tuple[str, ...]]:
     ]
 
 
-def held_against(report: Report) -> str:
-    """Say in one sentence what was compared with what."""
+def comparison(report: Report) -> str:
+    """Return a sentence that says what was compared with what."""
     devices = " and ".join(device.name for device in report.devices)
     if not report.compared:
         base = f"the base commit {report.base[:8]}" if report.base else "a baseline"
@@ -253,11 +300,11 @@ def held_against(report: Report) -> str:
 
 
 def reproduce(report: Report, *, foreign: bool = False) -> str:
-    """Return the command that measures the flagged cases again, or all where none is flagged, against the same base.
+    """Return the command that measures the flagged cases again (all if none is flagged), against the same base.
 
-    Of many cases it names the kernels, of many kernels none. People paste it into a shell, so a character that no
-    ordinary name holds becomes a wildcard, and no name is a flag. A base that a `foreign` run names is not repeated:
-    git would fetch any commit of any fork, and ci-perf run it.
+    For many flagged cases it names their kernels; for many kernels, none. Users paste the command into
+    a shell, so unusual characters become wildcards, and no name can be a flag. The base of a `foreign` run is not used:
+    git would fetch any commit of any fork, and ci-perf would run it.
     """
     flagged = [row.finding for row in report.rows if row.flagged]
     of = ({finding.id for finding in flagged}, {finding.kernel for finding in flagged})
@@ -269,9 +316,10 @@ def reproduce(report: Report, *, foreign: bool = False) -> str:
 
 
 def accept(report: Report) -> str:
-    """Return the command that makes a baseline of what is new or changed in a run in turns; empty: nothing is.
+    """Return the commands that measure and accept a baseline for the new and changed kernels of a run in turns.
 
-    Such a run has no patch: its times were taken beside the base's, and in other places of memory than alone.
+    Empty if nothing is new or changed. Such a run has no patch: base and head were alive at the same time, with data at
+    other places in memory than in a run without a base.
     """
     changed = (Verdict.REGRESSION, Verdict.SPEEDUP, Verdict.NEW)
     kernels = sorted({row.finding.kernel for row in report.of(*changed)})

@@ -1,4 +1,4 @@
-"""The small files of the artifact folder: what to open first, what was verified, where, and the timeline in words."""
+"""The small text files of the artifact folder: index, verification, environment, and the timeline."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,7 +13,7 @@ from ci_perf.values.quantity import duration, percent
 
 
 def render_index(report: Report, sizes: Mapping[str, int]) -> str:
-    """Return the page that says what the folder holds, given the size in bytes of each file in it."""
+    """Return the page that lists the files of the folder, given the size of each file in bytes."""
     shown = {name: _size_of(name, sizes) for name in FILES}
     lines = [
         (f"[{name}]({name})", meaning, "" if name == "index.md" else _size(shown[name] or 0))
@@ -23,7 +23,7 @@ def render_index(report: Report, sizes: Mapping[str, int]) -> str:
     withheld = [f"- {prose(note.message)}" for note in report.notes if note.code == "withheld"]
     parts = [
         f"# ci-perf: {report.headline}",
-        prose(cells.held_against(report)),
+        prose(cells.comparison(report)),
         "Open [report.md](report.md) first.",
         tabulate(lines, headers=("file", "what it is", "size"), tablefmt="pipe", colalign=("left", "left", "right")),
     ]
@@ -33,7 +33,7 @@ def render_index(report: Report, sizes: Mapping[str, int]) -> str:
 
 
 def _size_of(name: str, sizes: Mapping[str, int]) -> int | None:
-    """Return the size of a file, or of all files of a folder (`logs/`); None where there is none."""
+    """Return the size of a file, or of all files of a folder (`logs/`); None if there is none."""
     found = [size for file, size in sizes.items() if file == name or (name.endswith("/") and file.startswith(name))]
     return sum(found) if found else None
 
@@ -50,12 +50,12 @@ def _size(size: int) -> str:
 
 
 def render_environment(report: Report) -> str:
-    """Return devices and versions, one to a line."""
+    """Return devices and versions, one on each line."""
     return "".join(f"{name}: {clean(value, 400)}\n" for name, value in cells.environment(report))
 
 
 def render_smoke(report: Report) -> str:
-    """Return what came of holding each output against its reference, one case to a line."""
+    """Return the comparison of each output with its reference, one case on each line."""
     return "".join(f"{_verified(measurement)}\n" for measurement in _measurements(report))
 
 
@@ -72,7 +72,7 @@ def _verified(measurement: Measurement) -> str:
 
 
 def render_timeline(report: Report) -> str:
-    """Return kernels and metrics of each case's range; empty where nothing was traced."""
+    """Return the kernels and metrics of each case; empty if nothing was traced."""
     parts = []
     for measurement in _measurements(report):
         if measurement.timeline is None:

@@ -1,11 +1,11 @@
-"""The comment as a page of its own, for a browser and for the picture in the README."""
+"""The comment as an HTML page, for a browser and for the picture in the README."""
 
 from markdown_it import MarkdownIt
 
 from ci_perf.judge.report import Report
 from ci_perf.render.markdown import render_comment
 
-# Close to how GitHub sets a comment; no script, no request to anywhere.
+# Similar to a comment on GitHub; no scripts and no external resources.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -31,6 +31,6 @@ details {{ margin: 0 0 12px; }} summary {{ cursor: pointer; }}
 
 
 def render_html(report: Report) -> str:
-    """Return a page without outside parts."""
+    """Return a page without external resources."""
     body = MarkdownIt("commonmark").enable("table").render(render_comment(report))
     return _PAGE.format(body=body)

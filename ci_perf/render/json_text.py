@@ -1,4 +1,4 @@
-"""A report for programs: verdicts, reason codes and numbers; what is not available is null.
+"""A report as JSON for programs: verdicts, reason codes and numbers; a value that is not available is null.
 
 The key of a number ends in its base unit: `head_s` for times, `head_byte_per_s` for a bandwidth.
 """
@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
+from ci_perf.render import cells
 from ci_perf.values.base_unit import suffix
 from ci_perf.values.reasons import Reason
 
@@ -31,7 +32,7 @@ def render_json(report: Report) -> str:
 
 
 def _case(row: Row, *, in_turns: bool) -> dict[str, object]:
-    finding, summary, roof = row.finding, row.summary, row.roofline
+    finding, numbers = row.finding, cells.numbers(row)
     unit = suffix(finding.unit)
     return {
         "kernel": finding.kernel,
@@ -59,24 +60,9 @@ def _case(row: Row, *, in_turns: bool) -> dict[str, object]:
             {"kind": p.kind, "names": p.names, "base_names": p.before, "base_s": p.base, "head_s": p.head}
             for p in finding.parts
         ],
-        "n": summary.n if summary else 0,
-        "processes": summary.processes if summary else 0,
-        f"mean_{unit}": summary.mean if summary else None,
-        f"sd_{unit}": summary.sd if summary else None,
-        "cv": summary.cv if summary else None,
-        f"median_{unit}": summary.median.point if summary else None,
-        f"median_low_{unit}": summary.median.low if summary else None,
-        f"median_high_{unit}": summary.median.high if summary else None,
-        f"p50_{unit}": summary.p50 if summary else None,
-        f"p95_{unit}": summary.p95 if summary else None,
-        f"p99_{unit}": summary.p99 if summary else None,
-        "flop_per_s": roof.flop_per_s if roof else None,
-        "bytes_per_s": roof.bytes_per_s if roof else None,
-        "arithmetic_intensity": roof.intensity if roof else None,
-        "attainable_flop_per_s": roof.attainable_flop_per_s if roof else None,
-        "roofline_share": roof.share if roof else None,
-        "sm_clock_hz": summary.sm_clock_hz if summary else None,
-        "at_power_limit": summary.at_power_limit if summary else None,
+        **numbers,
+        "n": numbers["n"] or 0,
+        "processes": numbers["processes"] or 0,
         "warnings": list(row.warnings),
     }
 

@@ -1,6 +1,6 @@
-"""A run as JUnit XML, for test viewers: a red row fails, an undecided one is skipped with its reason.
+"""A run as JUnit XML, for test viewers: a red row fails, an undecided row is skipped with its reason.
 
-A gate that was not measured is said in the output of its case, because it is no pass.
+A gate that was not measured is written to the output of its case, because it is not a pass.
 """
 
 from xml.etree import ElementTree
@@ -12,7 +12,7 @@ from ci_perf.values.verdict import Verdict
 
 
 def render_junit(report: Report) -> str:
-    """Return one test suite; a case's time is the median of one launch, where it was a time that was measured."""
+    """Return one test suite; the time of a case is its median launch, if times were measured."""
     undecided = (Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE, Verdict.NEW)
     failures = sum(row.red for row in report.rows)
     skipped = sum(not row.red and row.finding.verdict in undecided for row in report.rows)

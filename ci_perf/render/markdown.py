@@ -1,4 +1,4 @@
-"""The pull request comment: what changed first, everything else folded below."""
+"""The pull request comment: changes first, everything else folded below."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,15 +19,15 @@ from ci_perf.values.verdict import Verdict
 
 MOST_TRACEBACKS = 5
 MOST_CASES = 5
-"""So many cases of a gate that was not measured are named."""
+"""The number of cases that are named for a gate that was not measured."""
 LARGEST_COMMENT = 65_000
-"""Bytes: GitHub takes 65,536 characters, and no character is less than a byte."""
+"""Bytes: GitHub accepts 65,536 characters, and each character has at least one byte."""
 LARGEST_SUMMARY = 1_000_000
-"""Bytes: GitHub takes 1 MiB for each step."""
+"""Bytes: GitHub accepts 1 MiB for each step."""
 _NO_BREAK = "\u00a0"
 _HEADINGS = {
     State.FLAGGED: "### ci-perf: {}",
-    State.PENDING: "### ci-perf: no longer flagged, but not all could be judged: {}",
+    State.PENDING: "### ci-perf: no longer flagged, but some cases could not be judged: {}",
     State.RESOLVED: "### ci-perf: resolved, now {}",
     State.CLEAN: "### ci-perf: {}",
 }
@@ -35,40 +35,40 @@ _HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a comment says around the report, and how long it may be."""
+    """The text around the report in a comment, and the largest size of the comment."""
 
     key: str = "default"
-    """Tells the comments of several runs on one pull request apart."""
+    """Identifies the comment if several runs comment on one pull request."""
     state: State | None = None
-    """None: as in a first comment."""
+    """None: the state of a first comment."""
     run_url: str = ""
-    """The page where the full report is: in an artifact, and in the summary."""
+    """The page of the workflow run, which has the full report in its artifact and in its summary."""
     artifact: bool = True
-    """Whether there is one."""
+    """Whether the workflow run has an artifact."""
     patch_command: str = ""
-    """What accepts the run as the baseline, to be pasted into a shell; empty: nothing to accept."""
+    """The shell command that accepts the run as the baseline; empty if there is nothing to accept."""
     foreign: bool = False
-    """The author of the pull request controlled what measured, as in a fork."""
+    """Whether the author of the pull request controlled the measuring code, as in a fork."""
     cost_per_hour: float | None = None
-    """Of the GPU, in whatever currency."""
+    """Of the GPU, in any currency."""
     limit: int | None = None
-    """Bytes; None: as long as it gets."""
+    """Bytes; None means no limit."""
 
 
 def render_comment(report: Report, frame: Frame = Frame()) -> str:
     """Return the exact body of the comment, shortened step by step until it fits.
 
-    First rows lose their padding, then the unchanged rows go, then tables of numbers, then rows without a verdict on
-    them, then flagged rows beyond a count. What was left out is said, and where it is.
+    The order: padding of tables, unchanged rows, tables of numbers, undecided and new cases, flagged rows beyond a
+    count. The comment says what was omitted and where the full report is.
     """
     for text in _ever_shorter(report, frame):
         if frame.limit is None or len(text.encode()) <= frame.limit:
             return text
-    return _assemble(report, frame, {}, "Everything but the headline")
+    return _assemble(report, frame, {}, "everything but the headline")
 
 
 _NUMBERS = (
-    "CPU beside GPU",
+    "CPU and GPU",
     "All numbers",
     "Time by NVTX range and GPU kernel",
     "GPU kernels of each case",
@@ -107,30 +107,30 @@ def _assemble(report: Report, frame: Frame, parts: Mapping[str, str], left_out: 
 
 
 _FOREIGN = (
-    "> These numbers come from a workflow that ran the pull request's own code, which its author controls. Only the"
-    " judgement is this repository's."
+    "> These numbers come from a workflow that ran the pull request's code, so its author controls them. Only the"
+    " verdicts are computed by this repository."
 )
 
 
 def _where(frame: Frame, left_out: str) -> str:
-    """Say where the whole report is."""
+    """Return a sentence that says where the full report is."""
     link = f"[workflow run]({frame.run_url})" if frame.run_url else "workflow run"
-    file, place = ("`report.md`", "artifact") if frame.artifact else ("the longer one", "summary")
+    file, place = ("`report.md`", "artifact") if frame.artifact else ("the page", "summary")
     if left_out:
-        return f"Left out for length: {left_out}. The full report is {file} in the {place} of the {link}."
+        return f"Omitted because of the size limit: {left_out}. The full report is {file} in the {place} of the {link}."
     what = "Report, numbers and profiles are" if frame.artifact else "The report is"
     return f"{what} in the {place} of the {link}." if frame.run_url else ""
 
 
 def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, str]:
-    """Return the parts of the report in their order, with no more than `most` rows in each."""
+    """Return the parts of the report in their order, with at most `most` rows in each."""
     flagged = [row for row in report.rows if row.flagged]
     folded = {
-        "What the failed kernels wrote": _failures(report, most),
+        "Output of the failed kernels": _failures(report, most),
         "Inconclusive and not comparable": _plain_table(_undecided(report), report, most),
         "New cases": _plain_table(report.of(Verdict.NEW), report, most),
         "Unchanged": _plain_table(_quiet(report), report, most),
-        "CPU beside GPU": _side_by_side(report, most),
+        "CPU and GPU": _side_by_side(report, most),
         "All numbers": _statistics(report, most),
         "Time by NVTX range and GPU kernel": _parts_of_time(report.rows, most),
         "GPU kernels of each case": _kernels(report.rows, most),
@@ -139,32 +139,32 @@ def _parts(report: Report, frame: Frame, most: int | None = None) -> dict[str, s
         "Environment": _environment(report, frame.cost_per_hour),
         "How to reproduce": f"```sh\n{cells.reproduce(report, foreign=frame.foreign)}\n```",
         "Accept this run as the baseline": f"```sh\n{frame.patch_command}\n```" if frame.patch_command else "",
-        "Make a baseline of it": "" if frame.foreign else _make_baseline(report),
+        "Measure a baseline": "" if frame.foreign else _make_baseline(report),
     }
     shown = {name: _folded(name, body) for name, body in folded.items()}
     return {
         "Flagged": _flagged(flagged, report, most),
-        "failures": shown.pop("What the failed kernels wrote"),
+        "failures": shown.pop("Output of the failed kernels"),
         "Gates": _gates(report, most),
         "Counters": _counters(report.rows, most),
         "GPU kernels that changed": _kernel_changes(report.rows, most),
         "Warnings": _warnings(report, most),
-        "Not done": _notes(report, most),
+        "Notes": _notes(report, most),
         **shown,
     }
 
 
 def _make_baseline(report: Report) -> str:
     command = cells.accept(report)
-    said = (
-        "Times that were taken in turns with the base are no baseline. On this GPU this makes one; after the merge, a"
-        " run on the default branch offers it as a patch."
+    text = (
+        "Times that were measured in turns with the base cannot be a baseline. These commands measure a baseline on"
+        " this GPU. After the merge, a run on the default branch offers one as a patch."
     )
-    return f"{said}\n\n```sh\n{command}\n```" if command else ""
+    return f"{text}\n\n```sh\n{command}\n```" if command else ""
 
 
 def _without_padding(text: str) -> str:
-    """Drop the spaces and dashes that only line up the source of a table."""
+    """Remove the spaces and dashes that only align the source of a table."""
     lines = (
         re.sub(r" {2,}", " ", re.sub(r"-{3,}", "-", line)) if line.startswith("|") else line
         for line in text.split("\n")
@@ -173,7 +173,7 @@ def _without_padding(text: str) -> str:
 
 
 def _lead(report: Report) -> str:
-    paragraphs = [prose(cells.held_against(report))]
+    paragraphs = [prose(cells.comparison(report))]
     if report.planted is not None:
         paragraphs.append(f"**A slowdown of {percent(report.planted)} was planted in this run on purpose.**")
     worst = sorted(
@@ -186,7 +186,7 @@ def _lead(report: Report) -> str:
 
 
 def _flagged(rows: Sequence[Row], report: Report, most: int | None) -> str:
-    """Give each model of GPU a section of its own where there are several."""
+    """Return the flagged rows, in a section for each GPU model if there are several."""
     gpus = [device for device in report.devices if device.kind == "cuda"]
     if len(gpus) < 2 or not rows:
         return _plain_table(rows, report, most)
@@ -208,33 +208,28 @@ def _quiet(report: Report) -> list[Row]:
 
 
 def _plain_table(rows: Sequence[Row], report: Report, most: int | None = None) -> str:
-    if not rows:
-        return ""
-    several = len(report.devices) > 1
-    header = ["case", *(["device"] if several else []), "verdict", "base", "head", "change [99 % CI]", "why"]
-    lines = [
-        [
-            code(row.finding.id),
-            *([code(row.finding.device)] if several else []),
-            f"**{row.finding.verdict}**" if row.flagged else str(row.finding.verdict),
-            cells.value(row.finding.base, row.finding.unit),
-            cells.value(row.finding.head, row.finding.unit),
-            cells.change(row.finding.change),
-            prose(cells.why(row)),
-        ]
-        for row in rows[:most]
-    ]
-    right = ("base", "head", "change [99 % CI]")
-    return table(header, lines, right) + _more(rows, most)
+    lines = []
+    for row in rows:
+        verdict, base, head, change, why = cells.verdict(row)
+        bold = f"**{verdict}**" if row.flagged else verdict
+        lines.append([*map(code, cells.names(row, report)), bold, base, head, change, prose(why)])
+    return _shortened([*cells.name_titles(report), *cells.VERDICT], lines, most, cells.VERDICT[1:4])
 
 
 def _more(rows: Sequence[object], most: int | None) -> str:
-    """Say below a table how many rows it lacks."""
+    """Return a line that says how many rows a table omits."""
     return f"\n\nand {len(rows) - most:,} more" if most is not None and len(rows) > most else ""
 
 
+def _shortened(
+    header: Sequence[str], lines: Sequence[Sequence[str]], most: int | None, right: Iterable[str] = ()
+) -> str:
+    """Return a table of at most `most` lines; empty if there are no lines."""
+    return table(header, lines[:most], right) + _more(lines, most) if lines else ""
+
+
 def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Iterable[str] = ()) -> str:
-    """Return a GitHub table; the columns named in `right` hold numbers, which are not broken into lines."""
+    """Return a GitHub table; the columns named in `right` contain numbers and are not wrapped."""
     numbers = {index for index, name in enumerate(header) if name in set(right)}
     align = ["right" if index in numbers else "left" for index in range(len(header))]
     kept = [[c.replace(" ", _NO_BREAK) if i in numbers else c for i, c in enumerate(line)] for line in lines]
@@ -242,34 +237,30 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Iterable
 
 
 def _failures(report: Report, most: int | None) -> str:
-    """Show the end of each traceback: the line that a reader wants to see."""
+    """Return the end of each traceback, which names the error."""
     parts = []
     for row in report.of(Verdict.FAILED)[: min(MOST_TRACEBACKS, most or MOST_TRACEBACKS)]:
         failure = row.measurement.failure if row.measurement else None
         if failure is not None and failure.detail:
             parts.append(f"{code(row.finding.id)}\n\n{block(failure.detail, 1500)}")
-    return _folded("What the failed kernels wrote", "\n\n".join(parts))
+    return _folded("Output of the failed kernels", "\n\n".join(parts))
 
 
 def _side_by_side(report: Report, most: int | None) -> str:
-    """Put the devices of a run next to each other, case by case."""
-    lines = cells.side_by_side(report)
+    """Return the times on CPU and GPU, case by case."""
     header = ["case", *(prose(device.name) for device in report.devices), "CPU / GPU"]
-    shown = [[code(first), *rest] for first, *rest in lines[:most]]
-    return table(header, shown, header[1:]) + _more(lines, most) if lines else ""
+    return _shortened(header, [[code(case), *rest] for case, *rest in cells.side_by_side(report)], most, header[1:])
 
 
 def _gates(report: Report, most: int | None) -> str:
-    """List the gates that are broken, case by case, and those that were not measured, by reason."""
+    """Return the broken gates of each case, then the gates that were not measured, grouped by reason."""
     lines = [
         [code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))]
         for row in report.rows
         for gate in row.finding.broken_gates
     ]
     lines += [[_cases(cases), "NOT MEASURED", prose(words)] for words, cases in cells.unmeasured_gates(report)]
-    if not lines:
-        return ""
-    return "#### Gates\n\n" + table(["case", "gate", "reading"], lines[:most]) + _more(lines, most)
+    return _titled("Gates", _shortened(["case", "gate", "reading"], lines, most))
 
 
 def _cases(cases: Sequence[str]) -> str:
@@ -278,73 +269,61 @@ def _cases(cases: Sequence[str]) -> str:
 
 
 def _counters(rows: Sequence[Row], most: int | None) -> str:
-    changes = [(row.finding.id, change) for row in rows for change in row.finding.counters]
-    if not changes:
-        return ""
-    lines = [[code(name), c.metric, number(c.base), number(c.head), c.unit] for name, c in changes[:most]]
+    lines = [
+        [code(row.finding.id), change.metric, number(change.base), number(change.head), change.unit]
+        for row in rows
+        for change in row.finding.counters
+    ]
     header = ["case", "counter", "base", "head", "unit"]
-    return "#### Counters that changed\n\n" + table(header, lines, ("base", "head")) + _more(changes, most)
+    return _titled("Counters that changed", _shortened(header, lines, most, ("base", "head")))
 
 
 def _kernel_changes(rows: Sequence[Row], most: int | None) -> str:
-    """List the GPU kernels that are not those of the baseline; folded where they are only called differently."""
+    """Return the GPU kernels that differ from the baseline; folded if only their names differ."""
     lines = [
         [code(row.finding.id), what, *(code(name) if name else "" for name in names)]
         for row in rows
         for what, *names in cells.kernel_changes(row)
     ]
-    if not lines:
-        return ""
-    body = table(["case", "what", "in the baseline", "now"], lines[:most]) + _more(lines, most)
+    body = _shortened(["case", "what", "in the baseline", "now"], lines, most)
     if all(row.finding.kernels.same_kernels for row in rows):
-        return _folded("GPU kernels with another name than in the baseline", body)
-    return "#### GPU kernels that changed\n\n" + body
+        return _folded("GPU kernels that have another name in the baseline", body)
+    return _titled("GPU kernels that changed", body)
 
 
 def _warnings(report: Report, most: int | None) -> str:
-    found = [(row.finding.id, warning) for row in report.rows for warning in row.warnings]
-    lines = [f"- {code(case)}: {prose(warning)}" for case, warning in found[:most]]
-    return "#### Warnings\n\n" + "\n".join(lines) + _more(found, most) if lines else ""
+    lines = [f"- {code(row.finding.id)}: {prose(warning)}" for row in report.rows for warning in row.warnings]
+    return _titled("Warnings", "\n".join(lines[:most]) + _more(lines, most))
 
 
 def _notes(report: Report, most: int | None) -> str:
-    lines = [
-        f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "") for note in report.notes[:most]
-    ]
-    return "#### Not done\n\n" + "\n".join(lines) + _more(report.notes, most) if lines else ""
+    lines = [f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "") for note in report.notes]
+    return _titled("Notes", "\n".join(lines[:most]) + _more(lines, most))
 
 
 def _statistics(report: Report, most: int | None) -> str:
-    several = len(report.devices) > 1
-    rows = [row for row in report.rows if row.summary]
-    header = ["case", *(["device"] if several else []), *cells.STATISTICS]
-    lines = [
-        [code(row.finding.id), *([code(row.finding.device)] if several else []), *cells.statistics(row)]
-        for row in rows[:most]
-    ]
-    return table(header, lines, cells.STATISTICS[:-1]) + _more(rows, most) if lines else ""
+    lines = [[*map(code, cells.names(row, report)), *cells.statistics(row)] for row in report.rows if row.summary]
+    return _shortened([*cells.name_titles(report), *cells.STATISTICS], lines, most, cells.STATISTICS[:-1])
 
 
 def _parts_of_time(rows: Sequence[Row], most: int | None) -> str:
-    """List what the time of each program is made of, what changed most before the rest."""
+    """Return the parts of each program's time, the largest change first."""
     lines = [[code(row.finding.id), kind, code(name), *rest] for row in rows for kind, name, *rest in cells.parts(row)]
-    return table(["case", *cells.PARTS], lines[:most], cells.PARTS[2:]) + _more(lines, most) if lines else ""
+    return _shortened(["case", *cells.PARTS], lines, most, cells.PARTS[2:])
 
 
 def _kernels(rows: Sequence[Row], most: int | None) -> str:
-    traced = [
-        (row.finding.id, kernel)
+    lines = [
+        [code(row.finding.id), code(kernel.name), str(kernel.count), _shape(kernel.grid), _shape(kernel.block)]
         for row in rows
         if row.measurement and row.measurement.timeline
         for kernel in row.measurement.timeline.kernels
     ]
-    lines = [[code(case), code(k.name), str(k.count), _shape(k.grid), _shape(k.block)] for case, k in traced[:most]]
-    header = ["case", "GPU kernel", "count", "grid", "block"]
-    return table(header, lines, ("count",)) + _more(traced, most) if lines else ""
+    return _shortened(["case", "GPU kernel", "count", "grid", "block"], lines, most, ("count",))
 
 
 def _timeline(report: Report, most: int | None) -> str:
-    """Return what the host cost each case, a column for each metric that any case has."""
+    """Return the timeline metrics of each case, with a column for each metric that any case has."""
     found = [
         (code(row.finding.id), row.measurement.timeline.metrics)
         for row in report.rows
@@ -361,7 +340,7 @@ def _timeline(report: Report, most: int | None) -> str:
 
 
 def _all_counters(report: Report, most: int | None) -> str:
-    """Return the counters of each case, a column for each that any case has; a dash for what is not available."""
+    """Return the counters of each case, with a column for each counter that any case has."""
     found = [(row.finding.id, typical(row.measurement.counters)) for row in report.rows if row.measurement]
     found = [(case, readings) for case, readings in found if readings]
     columns = [name for name in METRICS if any(name in readings for _, readings in found)]
@@ -380,7 +359,7 @@ def _number(value: float | None) -> str:
 
 
 def _shape(dimensions: tuple[int, int, int]) -> str:
-    """Write a grid or a block; a dash where the trace does not tell it."""
+    """Write a grid or a block; a dash if the trace does not contain it."""
     return " x ".join(str(d) for d in dimensions) if all(dimensions) else "-"
 
 
@@ -395,5 +374,9 @@ def _environment(report: Report, cost_per_hour: float | None) -> str:
 
 
 def _folded(title: str, body: str) -> str:
-    """Fold a part under its title; GitHub needs the empty lines around Markdown inside HTML."""
+    """Fold a part under its title; GitHub needs empty lines around Markdown inside HTML."""
     return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>" if body else ""
+
+
+def _titled(title: str, body: str) -> str:
+    return f"#### {title}\n\n{body}" if body else ""

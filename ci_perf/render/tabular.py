@@ -1,7 +1,7 @@
 """The numbers of a run as CSV, one line for each case and device.
 
-A number stands in the column that ends in its base unit: `head_s` for times, `head_byte_per_s` for a bandwidth. The
-columns of units other than seconds, of counters and of the timeline are there only where a case has them.
+The name of a column ends in its base unit: `head_s` for times, `head_byte_per_s` for a bandwidth. Columns
+for other units than seconds, for counters and for the timeline exist only if a case has such a value.
 """
 
 import csv
@@ -9,6 +9,7 @@ import io
 from collections import Counter
 
 from ci_perf.judge.report import Report, Row
+from ci_perf.render import cells
 from ci_perf.values.base_unit import suffix
 from ci_perf.values.metrics import BY_NAME as COUNTERS
 from ci_perf.values.metrics import typical
@@ -49,11 +50,11 @@ COLUMNS = (
     "at_power_limit",
 )
 _MEASURED = tuple(c for c in COLUMNS if c.endswith("_s") and "_per_" not in c)
-"""What is in the unit of the measurement."""
+"""The columns in the unit of the measurement."""
 
 
 class _Lines(io.StringIO):
-    """Ends each line with a newline alone; csv quotes a carriage return in a name only where it ends lines with one."""
+    """Ends each line with a newline. The writer must end lines with CR LF: only then it quotes a CR in a name."""
 
     def write(self, line: str) -> int:
         """Add a line as csv ends it."""
@@ -61,7 +62,7 @@ class _Lines(io.StringIO):
 
 
 def render_csv(report: Report) -> str:
-    """Return the table; what is not available is an empty cell, never a zero."""
+    """Return the table; a value that is not available is an empty cell, not 0."""
     text = _Lines()
     others = sorted({suffix(row.finding.unit) for row in report.rows} - {"s"})
     further = [f"{column.removesuffix('s')}{unit}" for unit in others for column in _MEASURED]
@@ -83,34 +84,27 @@ def _profiled(row: Row) -> dict[str, float | None]:
 
 
 def _line(row: Row) -> dict[str, object]:
-    finding, summary, roof = row.finding, row.summary, row.roofline
-    line: dict[str, object] = {
+    finding, unit = row.finding, suffix(row.finding.unit)
+    states = Counter(gate.state for gate in finding.gates)
+    return {
         "kernel": finding.kernel,
         "case": finding.case,
         "device": finding.device,
         "verdict": finding.verdict,
         "code": finding.code,
+        f"base_{unit}": finding.base,
+        f"head_{unit}": finding.head,
+        "ratio": finding.change.point if finding.change else None,
+        "ratio_low": finding.change.low if finding.change else None,
+        "ratio_high": finding.change.high if finding.change else None,
+        **{f"gates_{state.lower()}": states[state] if finding.gates else None for state in GateState},
+        **cells.numbers(row),
     }
-    if finding.gates:
-        states = Counter(gate.state for gate in finding.gates)
-        line |= {f"gates_{state.lower()}": states[state] for state in GateState}
-    measured: dict[str, float | None] = {"base": finding.base, "head": finding.head}
-    if finding.change:
-        line |= {"ratio": finding.change.point, "ratio_low": finding.change.low, "ratio_high": finding.change.high}
-    if summary:
-        line |= {"n": summary.n, "processes": summary.processes, "cv": summary.cv}
-        limited = summary.at_power_limit
-        line |= {"sm_clock_hz": summary.sm_clock_hz, "at_power_limit": None if limited is None else int(limited)}
-        measured |= {"mean": summary.mean, "sd": summary.sd}
-        measured |= {"p50": summary.p50, "p95": summary.p95, "p99": summary.p99, "median": summary.median.point}
-        measured |= {"median_low": summary.median.low, "median_high": summary.median.high}
-    if roof:
-        line |= {"flop_per_s": roof.flop_per_s, "bytes_per_s": roof.bytes_per_s, "roofline_share": roof.share}
-        line |= {"arithmetic_intensity": roof.intensity, "attainable_flop_per_s": roof.attainable_flop_per_s}
-    return line | {f"{name}_{suffix(finding.unit)}": value for name, value in measured.items()}
 
 
 def _cell(value: object) -> object:
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return int(value)
     return f"{value:.7g}" if isinstance(value, float) else value

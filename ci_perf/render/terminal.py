@@ -1,4 +1,4 @@
-"""The report as a table for a terminal; rich leaves the colours out where there is none."""
+"""The report as tables for a terminal; rich omits colours if the output is not a terminal."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ci_perf.judge.report import Report, Row
+from ci_perf.judge.report import Report
 from ci_perf.render import cells
 from ci_perf.values.escape import clean
 from ci_perf.values.quantity import number, percent
@@ -25,10 +25,10 @@ _STYLE = {
 
 
 def render_terminal(report: Report) -> RenderableType:
-    """Return what `ci-perf run` shows: verdicts, numbers, then what was not done."""
+    """Return what `ci-perf run` prints: verdicts, statistics, gates and counters, notes, headline and next step."""
     parts: list[RenderableType] = [_verdicts(report)]
     if any(row.summary for row in report.rows):
-        parts += [_numbers(report, cells.STATISTICS[:5]), _numbers(report, cells.STATISTICS[5:])]
+        parts += [_numbers(report, slice(5)), _numbers(report, slice(5, None))]
     if len(report.devices) > 1:
         parts += [_line(f"{case}: {', '.join(rest)}", "") for case, *rest in cells.side_by_side(report)]
     for row in report.of(Verdict.FAILED):
@@ -43,7 +43,7 @@ def render_terminal(report: Report) -> RenderableType:
         parts.append(_line(f"note: {note.message}", "dim"))
         parts += [_line(f"hint: {note.hint}", "dim")] if note.hint else []
     parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
-    parts.append(_line(cells.held_against(report), ""))
+    parts.append(_line(cells.comparison(report), ""))
     parts.append(Text(report.next_step))
     return Group(*parts)
 
@@ -69,50 +69,40 @@ def render_timings(report: Report) -> RenderableType:
 
 
 def _line(text: str, style: str) -> Text:
-    """Return a line that may quote users' code, so that it cannot move the cursor or colour the screen."""
+    """Return a line without control characters, which text from users' code may contain."""
     return Text(clean(text, 600), style=style)
 
 
 def _verdicts(report: Report) -> Table:
     table = Table(title=_title(report), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    several = len(report.devices) > 1
-    for name in ("case", *(["device"] if several else []), "verdict"):
-        table.add_column(name, no_wrap=True)
-    for name in ("base", "head", "change [99 % CI]"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("why", overflow="fold")
+    first, *numbers, last = cells.VERDICT
+    for title in (*cells.name_titles(report), first):
+        table.add_column(title, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column(last, overflow="fold")
     for row in report.rows:
-        table.add_row(*_verdict_cells(row, several))
+        verdict, *values, why = cells.verdict(row)
+        style = _STYLE[row.finding.verdict]
+        table.add_row(*_texts(cells.names(row, report)), Text(verdict, style), *_texts(values), Text(clean(why, 400)))
     return table
 
 
-def _verdict_cells(row: Row, several: bool) -> list[RenderableType]:
-    finding = row.finding
-    return [
-        Text(clean(finding.id)),
-        *([Text(finding.device)] if several else []),
-        Text(str(finding.verdict), style=_STYLE[finding.verdict]),
-        cells.value(finding.base, finding.unit),
-        cells.value(finding.head, finding.unit),
-        Text(cells.change(finding.change)),
-        Text(clean(cells.why(row), 400)),
-    ]
-
-
-def _numbers(report: Report, columns: Sequence[str]) -> Table:
-    """Return some of the statistics as a table of their own: all of them side by side fit no terminal."""
+def _numbers(report: Report, columns: slice) -> Table:
+    """Return some columns of the statistics: all of them are too wide for a terminal."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    several = len(report.devices) > 1
-    for name in ("case", *(["device"] if several else [])):
-        table.add_column(f"\n{name}", no_wrap=True)
-    for name in columns:
-        table.add_column(f"\n{name}", justify="right", no_wrap=True)
+    for title in cells.name_titles(report):
+        table.add_column(f"\n{title}", no_wrap=True)
+    for title in cells.STATISTICS[columns]:
+        table.add_column(f"\n{title}", justify="right", no_wrap=True)
     for row in report.rows:
         if row.summary:
-            device = [row.finding.device] if several else []
-            values = dict(zip(cells.STATISTICS, cells.statistics(row), strict=True))
-            table.add_row(Text(clean(row.finding.id)), *device, *(Text(values[name]) for name in columns))
+            table.add_row(*_texts(cells.names(row, report)), *_texts(cells.statistics(row)[columns]))
     return table
+
+
+def _texts(values: Sequence[str]) -> list[Text]:
+    return [Text(clean(value)) for value in values]
 
 
 def _title(report: Report) -> str:

@@ -275,7 +275,7 @@ def test_a_comment_is_shortened_no_more_than_it_must_be():
     for text, length in zip(shown, lengths, strict=True):
         assert len(text.encode()) <= length
         assert text.count("**REGRESSION**") == 3
-    assert "Unchanged" not in shown[-1].replace("Left out for length: Unchanged", "")
+    assert "Unchanged" not in shown[-1].replace("Omitted because of the size limit: Unchanged", "")
     assert "All numbers" not in shown[-1].replace("All numbers. The full", "")
 
 

@@ -391,7 +391,7 @@ def test_a_planted_slowdown_is_said_before_any_table():
 @pytest.mark.parametrize(
     ("now", "heading", "row"),
     [
-        ("f_0d1d2d", "<summary>GPU kernels with another name than in the baseline</summary>", "renamed"),
+        ("f_0d1d2d", "<summary>GPU kernels that have another name in the baseline</summary>", "renamed"),
         ("h", "#### GPU kernels that changed", "gone"),
     ],
 )

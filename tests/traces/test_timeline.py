@@ -283,7 +283,7 @@ def test_the_timeline_in_words_says_what_was_not_measured():
     text = render_timeline(report)
 
     assert "sdpa/s128: 10 launches, traced by nsys" in text
-    assert re.search(r"alloc_share_pct +89 % +<= 10, beyond +of the time", text)
+    assert re.search(r"alloc_share_pct +89 % +<= 10, not met +of the time", text)
     assert "not measured: no CUDA call was traced" in text
     assert "the whole trace" in text
 
