@@ -17,7 +17,7 @@ import pytest
 
 from ci_perf import store
 from ci_perf.guard.guard import Guard
-from ci_perf.measure import gpu
+from ci_perf.measure import gpu, lock
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.program_counters import ProgramCounters
 from ci_perf.measure.program_run import Launcher
@@ -670,6 +670,7 @@ def test_a_program_on_a_cpu_or_without_nsys_is_timed_by_the_clock(tmp_path):
 
 def a_gpu_without_torch(root, monkeypatch, capture):
     device = replace(a_device(), compute_capability="9.0", sm_count=132)
+    monkeypatch.setattr(lock, "FOLDER", root)  # other tests may hold the lock of a GPU of this name
     monkeypatch.setattr(gpu, "query_gpus", lambda: (gpu.Gpu(0, "GPU-1", device),))
     monkeypatch.setattr(gpu, "query_state", lambda *_: gpu.State(temperature_c=40.0))
     monkeypatch.setenv("CI_PERF_NSYS", str(fake_nsys(root, capture)))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ci_perf.cli import audit as audit_command
-from ci_perf.measure import gpu, session
+from ci_perf.measure import gpu, lock, session
 from ci_perf.values.errors import MachineError
 from tests.builders import a_device
 from tests.cli.test_run import SPIN, ci_perf, settle
@@ -39,6 +39,7 @@ def repository(tmp_path, monkeypatch, bare_python):
     monkeypatch.setenv("PYTHONPATH", str(packages))
     monkeypatch.setenv("CI_PERF_COMPUTE_SANITIZER", str(sanitizer))
     monkeypatch.setattr(session, "BUSY_POLL_S", 0.0)
+    monkeypatch.setattr(lock, "FOLDER", tmp_path)  # other tests may hold the lock of a GPU of this name
     monkeypatch.setattr(audit_command, "measure_session", lambda *_: SimpleNamespace(seconds=1.0))
     monkeypatch.setattr(audit_command, "append_session", lambda *_: None)
     return tmp_path
