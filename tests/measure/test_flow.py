@@ -537,3 +537,19 @@ def test_the_control_is_the_shortest_case_that_is_long_enough_else_the_longest(s
 
     assert run.against.control_case == f"{control}/s128"
     assert lab.log.count(("control", f"{control}/s128")) == len(run.against.control) == LOOKS[0]
+
+
+@pytest.mark.parametrize(
+    ("budget", "pairs"),
+    [
+        (Budget(total_s=4.0), (2, 2)),
+        (Budget(total_s=3.9), (2, 1)),
+        (Budget(case_s=3.0), (3, 3)),
+        (Budget(case_s=2.9), (2, 2)),
+    ],
+)
+def test_a_pair_that_fits_the_budget_exactly_is_measured(budget, pairs):
+    machine = TurnsLab(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
+    take_turns(machine, budget=budget)
+
+    assert (machine.paired("gemm/s128"), machine.paired("sdpa/s128")) == pairs
