@@ -47,8 +47,7 @@ def test_the_base_against_itself_vouches_for_a_session(number, ratio, case, code
     assert (doubt.code if doubt else None) == code
 
 
-def test_a_control_that_moved_by_exactly_the_floor_casts_doubt():
-    assert base_doubt([math.log(1.25)] * 5, "a/b").code is Reason.CONTROL_MOVED
+def test_the_constants_of_the_control():
     assert CONTROL_FLOOR == 0.01
     assert LEAST_CONTROL == 4
 
