@@ -10,6 +10,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from ci_perf.measure import lock
+
 GOLDEN = Path(__file__).parent / "golden"
 collect_ignore = ["data"]
 """Kernels of recorded runs lie there, which are no tests."""
@@ -69,7 +71,9 @@ def bare_python(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_files(tmp_path_factory):
-    """Keep what the program puts into the system's folder for temporary files, such as locks, among the tests' own."""
-    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
-    yield
-    tempfile.tempdir = before
+    """Keep temporary files and the locks of GPUs in a folder of this process: two runs of the tests share no lock."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tempfile, "tempdir", str(folder))
+        patched.setattr(lock, "FOLDER", folder)
+        yield
