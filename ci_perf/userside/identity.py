@@ -2,12 +2,13 @@
 
 There is a hash only if everything is known: the launch is one kernel whose machine code comes from ci_perf.cuda or
 Triton, with its geometry, attributes and arguments, on inputs of known shape and content, and every address among its
-arguments lies in an input or an output. The hash includes which one and the offset in it, not its address. Kernels of
-libraries are not known, so torch's own operations have no hash. Everything is read from the driver, whatever launched
-the kernel: clusters, a cooperative launch, the carve-out of shared memory.
+arguments lies in an input, an output or memory that the launch itself allocated. The hash includes which one and the
+offset in it, not its address. Kernels of libraries are not known, so torch's own operations have no hash. Everything is
+read from the driver, whatever launched the kernel: clusters, a cooperative launch, the carve-out of shared memory.
 
-Not hashed: what the host wrote into `__constant__` and `__device__` variables, and the former content of an output. A
-kernel that reads different data there on each side has the same hash on both.
+Not hashed: what the host wrote into `__constant__` and `__device__` variables, and the former content of an
+output or of memory that the launch allocated. A kernel that reads different data there on each side has the same hash
+on both.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _hash(case: Case, inputs: str, codes: Mapping[int, Callable[[], bytes]]) -> 
     torch.cuda.synchronize()
     driver = ctypes.CDLL("libcuda.so.1")
     nodes = two_launches(driver, int(graph.raw_cuda_graph()))
-    known = extents(case.inputs, outputs)
+    known = [*extents(case.inputs, outputs), *scratch(graph)]
     launches = [node_facts(driver, node, codes, known) for node in nodes]
     return hashlib.sha256(repr((launches, context_facts(driver), inputs)).encode()).hexdigest()
 
@@ -120,6 +121,19 @@ def extents(inputs: Any, outputs: Any) -> list[range]:
     """
     tensors = [x for x in (*leaves(inputs), *leaves(outputs)) if hasattr(x, "data_ptr")]
     return [range(x.data_ptr(), x.data_ptr() + _length(x)) for x in tensors]
+
+
+def scratch(graph: Any) -> list[range]:
+    """Return the memory that the launches allocated while they were captured, in an order that depends on sizes first.
+
+    A launch may keep intermediate results there, as kernels of autograd functions do. The memory of a graph is its own,
+    so the same allocations lie at the same offsets in each process.
+    """
+    import torch
+
+    segments = [s for s in torch.cuda.memory_snapshot() if s.get("segment_pool_id") == graph.pool()]
+    ordered = sorted(segments, key=lambda segment: (segment["total_size"], segment["address"]))
+    return [range(segment["address"], segment["address"] + segment["total_size"]) for segment in ordered]
 
 
 def _length(tensor: Any) -> int:

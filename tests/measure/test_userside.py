@@ -445,6 +445,19 @@ def test_an_address_in_several_tensors_counts_as_in_the_first(facts):
     assert facts(memory=(*MEMORY, *MEMORY)) == facts()
 
 
+def test_the_memory_that_a_launch_allocates_for_itself_is_that_of_its_graph(monkeypatch):
+    torch = pytest.importorskip("torch")
+    segments = [
+        {"address": 0x900, "total_size": 0x200, "segment_pool_id": (0, 3)},
+        {"address": 0x100, "total_size": 0x400, "segment_pool_id": (0, 3)},
+        {"address": 0x600, "total_size": 0x100, "segment_pool_id": (0, 0)},
+        {"address": 0x700, "total_size": 0x100},
+    ]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+
+    assert identity.scratch(SimpleNamespace(pool=lambda: (0, 3))) == [range(0x900, 0xB00), range(0x100, 0x500)]
+
+
 def test_extents_are_those_of_the_inputs_then_of_the_outputs_in_the_order_of_keys():
     torch = pytest.importorskip("torch")
     a, b, out = torch.ones(4), torch.ones(6), torch.ones(8)
