@@ -77,7 +77,7 @@ def test_kernels_that_are_hard_to_time_are_timed_each_by_a_way_that_can():
 
 def test_a_program_that_wakes_beside_a_run_leaves_no_verdict_and_is_named():
     """It had been idle when the run began, and multiplied matrices from then on: all took twice as long."""
-    replayed = ci_perf("replay", Path(__file__).parents[1] / "data/runs/h200-stranger-woke", "--json")
+    replayed = ci_perf("replay", Path(__file__).parents[1] / "data/runs/h200-other-program-woke", "--json")
 
     rows = json.loads(replayed.stdout)["cases"]
     assert replayed.exit_code == 0

@@ -236,8 +236,8 @@ def test_what_was_measured_before_an_interruption_is_saved():
 
 
 def test_a_process_that_something_disturbed_is_measured_again_which_a_note_tells():
-    stranger = ("python (77)",)
-    run = go(ScriptedLab(disturbances=((), stranger, stranger, ())), processes=6, baselines=(a_baseline(),))
+    other_program = ("python (77)",)
+    run = go(ScriptedLab(disturbances=((), other_program, other_program, ())), processes=6, baselines=(a_baseline(),))
 
     assert [replicate.disturbed for replicate in of(run, "sdpa").replicates] == [()] * 6
     assert [(note.code, note.message) for note in run.notes] == [
@@ -359,10 +359,10 @@ def test_a_case_that_is_clear_before_its_budget_is_spent_is_decided():
 
 
 def test_a_disturbed_pair_is_measured_again_does_not_count_and_is_named():
-    stranger = ("python (77)",)
+    other_program = ("python (77)",)
     lab = TurnsLab(
         ratios={"gemm/s128": (1.0, 9.0, 1.0, 9.0, 9.0, 1.001, 0.999, 1.0)},
-        disturbed={"gemm/s128": ((), stranger, (), stranger, stranger, (), (), ())},
+        disturbed={"gemm/s128": ((), other_program, (), other_program, other_program, (), (), ())},
     )
     _, _, found = take_turns(lab)
 
