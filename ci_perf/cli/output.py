@@ -23,9 +23,9 @@ def show(report: Report) -> None:
     draw(render_terminal(report))
 
 
-def draw(drawing: RenderableType, *, err: bool = False) -> None:
-    """Print tables on stdout, or on stderr; where no terminal says how wide it is, they are WIDTH wide."""
-    console = Console(highlight=False, stderr=err)
+def draw(drawing: RenderableType) -> None:
+    """Print tables on stdout; where no terminal says how wide it is, they are WIDTH wide."""
+    console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
     console.print(drawing)

@@ -16,7 +16,7 @@ from ci_perf.cli import artifacts
 from ci_perf.cli.blank import blank_run, text_of
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.cli.output import Bars, draw, no_workflow_commands, show
+from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.judge.report import Report
 from ci_perf.measure import git
 from ci_perf.measure.base import Base, prepared
@@ -85,7 +85,7 @@ def run(
         report = artifacts.conclude(_with_spent(found, session), session)
     _print(report, render_comment(report), session, as_json=as_json)
     if timings:
-        draw(render_timings(report), err=as_json)
+        click.echo(f"\n{render_timings(report)}", nl=False, err=as_json)
     ctx.exit(report.exit_status)
 
 

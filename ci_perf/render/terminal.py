@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from tabulate import tabulate
 
 from ci_perf.judge.report import Report
 from ci_perf.render import cells
@@ -48,24 +49,21 @@ def render_terminal(report: Report) -> RenderableType:
     return Group(*parts)
 
 
-def render_timings(report: Report) -> RenderableType:
+def render_timings(report: Report) -> str:
     """Return the seconds by case, side and stage, and their sums: what a run costs beside the times that it reports."""
-    spent = {
-        (row.finding.id, side): stages
+    spent = [
+        (row.finding.id, side, stages)
         for row in report.rows
         if row.measurement
         for side, stages in row.measurement.spent.items()
-    }
-    names = list(dict.fromkeys(name for stages in spent.values() for name in stages))
-    table = Table(title="\nseconds by stage, over all processes", title_justify="left", box=None, pad_edge=False)
-    table.add_column("case", no_wrap=True)
-    table.add_column("side", no_wrap=True)
-    for name in ("sum", *names):
-        table.add_column(name, justify="right")
-    for (case, side), stages in spent.items():
-        cells = (f"{stages[name]:.2f}" if stages.get(name) else "" for name in names)
-        table.add_row(clean(case, 80), side, f"{sum(stages.values()):.2f}", *cells)
-    return table
+    ]
+    names = list(dict.fromkeys(name for _, _, stages in spent for name in stages))
+    lines = [
+        (clean(case, 80), side, sum(stages.values()), *(stages.get(name) or None for name in names))
+        for case, side, stages in spent
+    ]
+    table = tabulate(lines, headers=("case", "side", "sum", *names), floatfmt=".2f")
+    return f"seconds by stage, over all processes\n\n{table}\n"
 
 
 def _line(text: str, style: str) -> Text:

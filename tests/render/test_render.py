@@ -24,7 +24,7 @@ from ci_perf.render.json_text import render_json
 from ci_perf.render.junit import render_junit
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import COLUMNS, render_csv
-from ci_perf.render.terminal import render_terminal
+from ci_perf.render.terminal import render_terminal, render_timings
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.comment import State, marker
 from ci_perf.values.errors import FormatError
@@ -404,3 +404,15 @@ def test_kernels_that_are_not_those_of_the_baseline_are_listed_and_renamed_ones_
     assert heading in comment
     assert re.search(rf"^\| `sdpa/s128` \| {row} +\| `f_0d1d`", comment, re.MULTILINE)
     assert json.loads(render_json(report))["cases"][0]["kernels_changed"]["removed"] == ["f_0d1d"] * (row == "gone")
+
+
+def test_timings_are_seconds_by_case_side_and_stage():
+    spent = {"head": {"import": 1.5, "rounds": 0.25}, "base": {"rounds": 0.5}}
+    report = build_report(a_run(a_measurement(spent=spent)))
+
+    assert render_timings(report).splitlines()[2:] == [
+        "case       side      sum    import    rounds",
+        "---------  ------  -----  --------  --------",
+        "sdpa/s128  head     1.75      1.50      0.25",
+        "sdpa/s128  base     0.50                0.50",
+    ]
