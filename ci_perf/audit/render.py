@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_perf.audit.rates import ALL, CONFIDENCE, AuditReport, Counts, Point, Spread
-from ci_perf.render import markdown
+from ci_perf.render.sections import table
 from ci_perf.values.escape import clean, code, prose
 from ci_perf.values.quantity import counted, duration, percent
 
@@ -36,7 +36,7 @@ def render_audit_markdown(report: AuditReport) -> str:
             [code(cell) if name in section.names and cell != NOTHING else cell for name, cell in _named(section, line)]
             for line in section.lines
         ]
-        parts += [f"#### {section.title}", markdown.table(section.header, lines, section.header[1:])]
+        parts += [f"#### {section.title}", table(section.header, lines, section.header[1:])]
         parts += [section.note] if section.note else []
     return "\n\n".join(parts) + "\n"
 

@@ -6,6 +6,7 @@ html       the comment as an HTML page
 json_text  JSON for programs
 junit      JUnit XML
 markdown   the pull request comment
+sections   the sections of the comment: its tables and lists
 tabular    CSV
 terminal   tables for people
 """

@@ -1,6 +1,6 @@
 """The report as tables for a terminal; rich omits colours if the output is not a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -30,23 +30,37 @@ def render_terminal(report: Report) -> RenderableType:
     parts: list[RenderableType] = [_verdicts(report)]
     if any(row.summary for row in report.rows):
         parts += [_numbers(report, slice(5)), _numbers(report, slice(5, None))]
+    parts += [Text(clean(text, 600), style=style) for text, style in _lines(report)]
+    parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
+    parts.append(Text(clean(cells.comparison(report), 600)))
+    parts.append(Text(report.next_step))
+    return Group(*parts)
+
+
+def _lines(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the lines below the tables with their styles."""
     if len(report.devices) > 1:
-        parts += [_line(f"{case}: {', '.join(rest)}", "") for case, *rest in cells.side_by_side(report)]
+        yield from ((f"{case}: {', '.join(rest)}", "") for case, *rest in cells.side_by_side(report))
     for row in report.of(Verdict.FAILED):
         failure = row.measurement.failure if row.measurement else None
         lines = failure.detail.strip().splitlines()[-8:] if failure else []
-        parts += [_line(f"{row.finding.id}: {line}", "dim") for line in lines]
-    parts += [_line(line, "bold red") for line in _broken(report)]
-    parts += [_line(line, "yellow") for line in _unmeasured(report)]
-    parts += [_line(line, "") for line in (*_counters(report), *_kernels(report))]
-    parts += [_line(f"warning: {row.finding.id}: {w}", "yellow") for row in report.rows for w in row.warnings]
+        yield from ((f"{row.finding.id}: {line}", "dim") for line in lines)
+    for row in report.rows:
+        broken = row.finding.broken_gates
+        yield from ((f"gate broken: {row.finding.id}: {cells.gate(gate)}", "bold red") for gate in broken)
+    yield from ((f"gate: {words}: {', '.join(ids)}", "yellow") for words, ids in cells.unmeasured_gates(report))
+    for row in report.rows:
+        for c in row.finding.counters:
+            counter = f"{c.metric} {number(c.base)} -> {number(c.head)} {c.unit}".rstrip()
+            yield f"counter changed: {row.finding.id}: {counter}", ""
+    for row in report.rows:
+        changes = (change for change in cells.kernel_changes(row) if change[0] != "renamed")
+        yield from ((f"GPU kernel {what}: {row.finding.id}: {before or now}", "") for what, before, now in changes)
+    yield from ((f"warning: {row.finding.id}: {text}", "yellow") for row in report.rows for text in row.warnings)
     for note in report.notes:
-        parts.append(_line(f"note: {note.message}", "dim"))
-        parts += [_line(f"hint: {note.hint}", "dim")] if note.hint else []
-    parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
-    parts.append(_line(cells.comparison(report), ""))
-    parts.append(Text(report.next_step))
-    return Group(*parts)
+        yield f"note: {note.message}", "dim"
+        if note.hint:
+            yield f"hint: {note.hint}", "dim"
 
 
 def render_timings(report: Report) -> str:
@@ -64,11 +78,6 @@ def render_timings(report: Report) -> str:
     ]
     table = tabulate(lines, headers=("case", "side", "sum", *names), floatfmt=".2f")
     return f"seconds by stage, over all processes\n\n{table}\n"
-
-
-def _line(text: str, style: str) -> Text:
-    """Return a line without control characters, which text from users' code may contain."""
-    return Text(clean(text, 600), style=style)
 
 
 def _verdicts(report: Report) -> Table:
@@ -107,28 +116,3 @@ def _title(report: Report) -> str:
     devices = "; ".join(cells.device_line(report, i) for i in range(len(report.devices)))
     planted = f" (a slowdown of {percent(report.planted)} was planted)" if report.planted is not None else ""
     return devices + planted
-
-
-def _broken(report: Report) -> list[str]:
-    return [f"gate broken: {row.finding.id}: {cells.gate(g)}" for row in report.rows for g in row.finding.broken_gates]
-
-
-def _unmeasured(report: Report) -> list[str]:
-    return [f"gate: {words}: {', '.join(cases)}" for words, cases in cells.unmeasured_gates(report)]
-
-
-def _counters(report: Report) -> list[str]:
-    return [
-        f"counter changed: {row.finding.id}: {c.metric} {number(c.base)} -> {number(c.head)} {c.unit}".rstrip()
-        for row in report.rows
-        for c in row.finding.counters
-    ]
-
-
-def _kernels(report: Report) -> list[str]:
-    return [
-        f"GPU kernel {what}: {row.finding.id}: {before or now}"
-        for row in report.rows
-        for what, before, now in cells.kernel_changes(row)
-        if what != "renamed"
-    ]

@@ -2,7 +2,7 @@
 
 from ci_perf.audit.rates import AuditReport
 from ci_perf.audit.render import NOTHING, step_name
-from ci_perf.render import markdown
+from ci_perf.render.sections import table
 from ci_perf.values.quantity import percent
 from rule_comparison.shares import RuleShares
 
@@ -24,4 +24,4 @@ def render_table(report: AuditReport, rules: tuple[RuleShares, ...]) -> str:
             flagged = [percent(share.fraction) if share.n else NOTHING for share in shares]
             lines.append([rule.name, rule.setting, str(shares[0].n), *flagged])
     header = ("rule", "base from", "A/A comparisons", *map(step_name, steps))
-    return f"{markdown.table(header, lines, header[1:])}\n\n{NOTE}\n"
+    return f"{table(header, lines, header[1:])}\n\n{NOTE}\n"
