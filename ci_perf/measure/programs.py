@@ -18,7 +18,7 @@ from ci_perf.measure.program_choice import Chosen
 from ci_perf.measure.program_counters import ProgramCounters
 from ci_perf.measure.program_run import Launcher, ProgramFailed
 from ci_perf.measure.program_trace import TRACED, KeptTraces, Traced, TracedPrograms
-from ci_perf.measure.watch import Watch, hottest, slowdowns, throttle_reasons
+from ci_perf.measure.watch import Watch, facts, slowdowns
 from ci_perf.traces.attribution import program_launch_counters
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Pair, Part, Replicate, Verification
@@ -76,8 +76,7 @@ class Programs:
             found = self._head.time(job, batch)
         if isinstance(found, Failure):
             return found
-        states = watch.states
-        found = replace(found, temperature_c=hottest(states), throttle_reasons=throttle_reasons(states))
+        found = replace(found, **{**facts(watch.states), "sm_clock_hz": None, "power_w": None})
         return _with_disturbances(found, watch)
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | str | Failure]]:

@@ -10,7 +10,7 @@ from ci_perf.measure.base import Base
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import Profiler
 from ci_perf.measure.turns import Side, SideFailure, TurnTaking
-from ci_perf.measure.watch import Watch, hottest, mean_clock, mean_power, rounded, throttle_reasons
+from ci_perf.measure.watch import Watch, facts
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import CONTIGUOUS, KernelSpec
@@ -144,11 +144,8 @@ def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate
         launches=answer["launches"],
         method=answer["method"],
         batch=batch,
-        temperature_c=hottest(states),
-        sm_clock_hz=rounded(mean_clock(states)),
-        power_w=rounded(mean_power(states)),
-        throttle_reasons=throttle_reasons(states),
         disturbed=watch.disturbances(states, frozenset({answer["pid"]})),
+        **facts(states),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.watch import Watch, hottest, mean_clock, mean_power, rounded, throttle_reasons
+from ci_perf.measure.watch import Watch, facts, mean_clock
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
@@ -51,12 +51,13 @@ class Side:
         return {**job_request(own, self.root), "target": job.target, "l2": job.spec.l2, **more}
 
 
-@dataclass(frozen=True, slots=True)
-class SideFailure:
+class SideFailure(Exception):
     """A side that could not be timed."""
 
-    side: str
-    failure: Failure
+    def __init__(self, side: str, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.side = side
+        self.failure = failure
 
 
 class TurnTaking:
@@ -103,30 +104,27 @@ class TurnTaking:
 
     def _pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode | SideFailure:
         with self._conditions.spent.waiting(job, self._names):
-            return self._counted_pair(job, number, fresh=fresh)
-
-    def _counted_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode | SideFailure:
-        if job.id in self._alone:
-            return self._alternate(job, number)
-        found = self._resident_pair(job, number, fresh=fresh)
-        if isinstance(found, SideFailure) and found.failure.code in NOT_BOTH:
-            alone = self._alternate(job, number)
-            if isinstance(alone, Pair):
-                self._alone.add(job.id)
+            try:
+                if job.id not in self._alone:
+                    return self._resident_pair(job, number, fresh=fresh)
+            except SideFailure as failed:
+                if failed.failure.code not in NOT_BOTH:
+                    return failed
+            try:
+                alone = self._alternate(job, number)
+            except SideFailure as failed:
+                return failed
+            self._alone.add(job.id)
             return alone
-        return found
 
-    def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode | SideFailure:
-        """Make both sides alike and let them take turns."""
+    def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode:
+        """Make both sides alike and let them take turns; SideFailure."""
         ready = self._make_ready(job, number, fresh=fresh)
-        if not isinstance(ready, SideFailure) and _mixed_methods(ready):
+        if _mixed_methods(ready):
             fresh = True
             ready = self._make_ready(job, number, fresh=fresh, timer="cupti")  # one side cannot be captured
-        if isinstance(ready, SideFailure):
-            return ready
-        mixed = _mixed_methods(ready) or _same_code(self._sides, ready)
-        if mixed:
-            return SideFailure("base", mixed)
+        if mixed := _mixed_methods(ready) or _same_code(self._sides, ready):
+            raise SideFailure("base", mixed)
         if self._is_proven(job, ready):
             return SameCode()
         step = math.lcm(*(answer["step"] for answer in ready))  # only whole launches can be planted
@@ -135,13 +133,9 @@ class TurnTaking:
             "placements": min(answer["placements"] for answer in ready),
         }
         alike = self._both(job, [{"op": "alike", "same": True, **shape}] * 2, number)
-        if isinstance(alike, SideFailure):
-            return alike
         warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
         with self._conditions.watch(job) as watch:
             rounds = self._take_turns(job, number, warm_up_s)
-        if isinstance(rounds, SideFailure):
-            return rounds
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
         return _pair(rounds, facts, shape, watch)
 
@@ -153,7 +147,7 @@ class TurnTaking:
             self._timed_same.add(job.id)
         return job.id not in self._timed_same
 
-    def _make_ready(self, job: Job, number: int, *, fresh: bool, **more: str) -> list[dict[str, Any]] | SideFailure:
+    def _make_ready(self, job: Job, number: int, *, fresh: bool, **more: str) -> list[dict[str, Any]]:
         """Let both sides make the inputs of a case and choose a timer; `more` goes into both requests."""
         wishes = {
             "op": "ready",
@@ -167,9 +161,8 @@ class TurnTaking:
         requests = [side.request(job, **wishes, planted=plan) for side, plan in zip(self._sides, plans, strict=True)]
         return self._both(job, requests, number)
 
-    def _alternate(self, job: Job, number: int) -> Pair | SideFailure:
-        """Time the sides one after the other, each alone on the device."""
-        timeout_s = self._conditions.timeout_of(job)
+    def _alternate(self, job: Job, number: int) -> Pair:
+        """Time the sides one after the other, each alone on the device; SideFailure."""
         answers: dict[int, dict[str, Any]] = {}
         with self._conditions.watch(job) as watch:
             for index in _order(number):
@@ -177,47 +170,44 @@ class TurnTaking:
                     side.worker.rest()
                 planted = self._conditions.planted if index else None
                 request = self._sides[index].request(job, op="time", samples=ALONE_SAMPLES, planted=planted)
-                answer = self._sides[index].worker.ask(request, timeout_s)
-                self._conditions.spent.add(job, self._names[index], answer)
-                if isinstance(answer, Failure):
-                    return SideFailure(self._sides[index].name, answer)
-                answers[index] = answer
-        mixed = _mixed_methods(list(answers.values()))
-        if mixed:
-            return SideFailure("base", mixed)
+                answers[index] = self._ask(job, index, request)
+        if mixed := _mixed_methods(list(answers.values())):
+            raise SideFailure("base", mixed)
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
         ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
         return _pair([(answers[0], answers[1])], ready, found, watch, at_once=1)
 
-    def _both(self, job: Job, requests: Sequence[Mapping[str, Any]], number: int) -> list[dict[str, Any]] | SideFailure:
+    def _both(self, job: Job, requests: Sequence[Mapping[str, Any]], number: int) -> list[dict[str, Any]]:
         """Send both requests at once, to base or head first depending on `number`, and return both answers."""
         for index in _order(number):
             self._sides[index].worker.send(requests[index])
         timeout_s = self._conditions.timeout_of(job)
-        answers = [(side, side.worker.receive(timeout_s)) for side in self._sides]
-        for name, (_, answer) in zip(self._names, answers, strict=True):
+        answers = [side.worker.receive(timeout_s) for side in self._sides]
+        for name, answer in zip(self._names, answers, strict=True):
             self._conditions.spent.add(job, name, answer)
-        for side, answer in answers:
-            if isinstance(answer, Failure):
-                return SideFailure(side.name, answer)
-        return [answer for _, answer in answers if not isinstance(answer, Failure)]
+        return [self._sound(index, answer) for index, answer in enumerate(answers)]
 
-    def _take_turns(self, job: Job, number: int, warm_up_s: float) -> "list[_Round] | SideFailure":
+    def _ask(self, job: Job, index: int, request: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self._sides[index].worker.ask(request, self._conditions.timeout_of(job))
+        self._conditions.spent.add(job, self._names[index], answer)
+        return self._sound(index, answer)
+
+    def _sound(self, index: int, answer: dict[str, Any] | Failure) -> dict[str, Any]:
+        if isinstance(answer, Failure):
+            raise SideFailure(self._sides[index].name, answer)
+        return answer
+
+    def _take_turns(self, job: Job, number: int, warm_up_s: float) -> "list[_Round]":
         """Alternate base head, head base; rounds before the device is warm are dropped."""
         rounds: list[_Round] = []
-        timeout_s = self._conditions.timeout_of(job)
         started = time.monotonic()
         turn = 0
         while len(rounds) < ROUNDS:
             taken: dict[int, dict[str, Any]] = {}
             request = {"op": "turn", "same": True, "samples": SAMPLES, "placement": turn}
             for index in _order(number + turn):
-                answer = self._sides[index].worker.ask(request, timeout_s)
-                self._conditions.spent.add(job, self._names[index], answer)
-                if isinstance(answer, Failure):
-                    return SideFailure(self._sides[index].name, answer)
-                taken[index] = answer
+                taken[index] = self._ask(job, index, request)
             turn += 1
             if rounds or time.monotonic() - started >= warm_up_s:
                 rounds.append((taken[0], taken[1]))
@@ -295,14 +285,11 @@ def _pair(
         launches=shape["launches"],
         method=ready[0]["method"],
         clocks=round(clocks[1] / clocks[0], 6) if clocks[0] and clocks[1] else None,
-        sm_clock_hz=rounded(clocks[1]),
-        temperature_c=hottest(every),
-        throttle_reasons=throttle_reasons(every),
-        power_w=rounded(mean_power(every)),
         placements=shape["placements"],
         planted=float(f"{ready[1]['planted']:.6g}"),
         identical=_runs_same_code(ready),
         other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
         shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
         disturbed=watch.disturbances(every, pids, at_once=at_once),
+        **{**facts(every), "sm_clock_hz": facts(states[1])["sm_clock_hz"]},  # the head's clock
     )

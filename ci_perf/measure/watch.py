@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ci_perf.measure import gpu
 from ci_perf.values.quantity import counted
@@ -49,14 +49,18 @@ def disturbances(
     return tuple(sorted(found))
 
 
-def hottest(states: Sequence[gpu.State]) -> float | None:
-    """Return the highest temperature, in degrees Celsius."""
-    return max((s.temperature_c for s in states if s.temperature_c is not None), default=None)
+def facts(states: Sequence[gpu.State]) -> dict[str, Any]:
+    """Return what a replicate and a pair hold of the states that were read meanwhile.
 
-
-def throttle_reasons(states: Sequence[gpu.State]) -> tuple[str, ...]:
-    """Return why clocks were held down, each reason once."""
-    return tuple(sorted({reason for state in states for reason in state.throttle_reasons or ()}))
+    The highest temperature in degrees Celsius; the mean clock of the multiprocessors in hertz and the mean power in
+    watts, to 6 digits; and why clocks were held down, each reason once.
+    """
+    return {
+        "temperature_c": max((s.temperature_c for s in states if s.temperature_c is not None), default=None),
+        "sm_clock_hz": _rounded(mean_clock(states)),
+        "power_w": _rounded(_mean(state.power_w for state in states)),
+        "throttle_reasons": tuple(sorted({reason for state in states for reason in state.throttle_reasons or ()})),
+    }
 
 
 def mean_clock(states: Sequence[gpu.State]) -> float | None:
@@ -64,18 +68,12 @@ def mean_clock(states: Sequence[gpu.State]) -> float | None:
     return _mean(state.sm_clock_hz for state in states)
 
 
-def mean_power(states: Sequence[gpu.State]) -> float | None:
-    """Return the mean power, in watts."""
-    return _mean(state.power_w for state in states)
-
-
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value]  # a zero of NVML means that it does not know
     return statistics.fmean(known) if known else None
 
 
-def rounded(value: float | None) -> float | None:
-    """Return a mean to 6 digits, as a run holds it."""
+def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
