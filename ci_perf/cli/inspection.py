@@ -81,7 +81,7 @@ def _trace(path: Path) -> Found:
 
 def _chrome_trace(path: Path) -> Found:
     timeline = chrome.read(path)[0].timeline
-    if not (timeline.kernel_count or timeline.api or timeline.copies or timeline.memset_count):
+    if not timeline.uses_gpu:
         raise ProfileError(
             f"{path}: it looks like a Chrome trace, but holds no kernel and no CUDA call",
             hint="torch's profiler records them with ProfilerActivity.CUDA, where no other profiler holds CUPTI",

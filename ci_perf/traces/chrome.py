@@ -17,7 +17,7 @@ from typing import Any
 
 from ci_perf.traces import activity
 from ci_perf.traces.activity import Call, Work
-from ci_perf.traces.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, RangeStats, Timeline
+from ci_perf.traces.timeline import Dim3, Gpu, KernelStats, RangeStats, Timeline
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
 
@@ -89,10 +89,10 @@ def parse(document: Mapping[str, Any]) -> ChromeTrace:
         kernel_busy_ns=_busy(kernels),
         graph_count=0,
         graph_total_ns=0,
-        copies=tuple(_copy_stats(work)),
+        memcpy_count=sum(event.get("cat") == "gpu_memcpy" for event in events),
         memset_count=sum(w.kind == "memset" for w in work),
         nvtx_count=sum(map(len, ranges.values())),
-        api=_api(calls),
+        call_count=len(calls),
         kernels=_stats(kernels),
         ranges=tuple(RangeStats(name, len(found), partial(inside, [name])) for name, found in ranges.items()),
         inside=inside,
@@ -176,22 +176,6 @@ def _busy(kernels: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     for kernel in kernels:
         spans[_args(kernel).get("device", 0)].append(_span(kernel))
     return {device: activity.union(found)[0] for device, found in sorted(spans.items())}
-
-
-def _copy_stats(work: Sequence[Work]) -> Iterator[CopyStats]:
-    """Group copies by kind; between which memories, the trace says of some only."""
-    kinds = dict.fromkeys(w.kind for w in work if w.kind not in ("kernel", "memset"))
-    for kind in kinds:
-        mine = [w for w in work if w.kind == kind]
-        total = sum(w.end - w.start for w in mine)
-        yield CopyStats(kind, None, None, len(mine), sum(w.bytes for w in mine), total)
-
-
-def _api(calls: Sequence[Call]) -> dict[str, ApiStats]:
-    sums: dict[str, list[int]] = defaultdict(list)
-    for call in calls:
-        sums[call.name].append(call.end - call.start)
-    return {name: ApiStats(len(spent), sum(spent)) for name, spent in sums.items()}
 
 
 def _gpu(device: Mapping[str, Any]) -> Gpu:

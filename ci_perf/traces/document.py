@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from ci_perf.traces.benchmarks.results import BenchmarkFile
@@ -17,50 +17,31 @@ Document = dict[str, Any]
 Found = Timeline | Counters | BenchmarkFile
 """What the readers of this package return."""
 
+_OF_TIMELINE = (
+    *("kind", "tool_version", "schema_version", "devices", "kernel_count", "kernel_total_ns", "kernel_busy_ns"),
+    *("graph_count", "graph_total_ns", "memcpy_count", "nvtx_count", "processes", "kernels", "warnings"),
+)
 _KNOWN = frozenset(metric.ncu for metric in METRICS)
 
 
 def describe(found: Found) -> Document:
-    """Describe what a file holds; the values are those that JSON has."""
-    if isinstance(found, Timeline):
-        return _of_timeline(found)
-    return _of_counters(found) if isinstance(found, Counters) else _of_benchmark(found)
+    """Describe what a file holds; the values are those that JSON has.
 
-
-def _of_timeline(timeline: Timeline) -> Document:
-    """Describe a trace; its kernels are grouped by name, whatever their launch parameters.
-
-    The total is None where no kernel was traced and nothing says that none ran: a zero would look like a measurement.
+    The kernels of a trace are grouped by name, whatever their launch parameters. Their total time is None where no
+    kernel was traced and nothing says that none ran: a zero would look like a measurement.
     """
-    return {
-        "kind": timeline.kind,
-        "tool_version": timeline.tool_version,
-        "schema_version": timeline.schema_version,
-        "devices": [
-            {
-                "index": gpu.index,
-                "name": gpu.name,
-                "compute_capability": gpu.compute_capability,
-                "sm_count": gpu.sm_count,
-            }
-            for gpu in timeline.devices
-        ],
-        "kernel_count": timeline.kernel_count,
-        "kernel_total_ns": timeline.kernel_total_ns if timeline.tells_kernel_time else None,
-        "kernel_busy_ns": {str(device): busy for device, busy in timeline.kernel_busy_ns.items()},
-        "graph_count": timeline.graph_count,
-        "graph_total_ns": timeline.graph_total_ns,
-        "memcpy_count": sum(copy.count for copy in timeline.copies),
-        "nvtx_count": timeline.nvtx_count,
-        "processes": [
-            {"pid": process.pid, "launches": process.launches, "kernel_count": process.kernel_count}
-            for process in timeline.processes
-        ],
-        "kernels": [
-            {"name": name, "count": count, "total_ns": total} for name, count, total in _kernels_by_name(timeline)
-        ],
-        "warnings": list(timeline.warnings),
-    }
+    if isinstance(found, Timeline):
+        kernels = [{"name": name, "count": count, "total_ns": total} for name, count, total in _kernels_by_name(found)]
+        total = found.kernel_total_ns if found.tells_kernel_time else None
+        summed = {"kernels": kernels, "kernel_total_ns": total}
+        return {name: summed[name] if name in summed else _plain(getattr(found, name)) for name in _OF_TIMELINE}
+    if isinstance(found, Counters):
+        launches = [
+            {"name": launch.name, "metrics": {name: _metric(reading) for name, reading in launch.metrics.items()}}
+            for launch in found.launches
+        ]
+        return {"kind": "ncu", "launches": launches, "warnings": list(found.warnings)}
+    return _chosen(found, ("kind", "cases", "warnings"))
 
 
 def _kernels_by_name(timeline: Timeline) -> list[tuple[str, int, int]]:
@@ -72,17 +53,6 @@ def _kernels_by_name(timeline: Timeline) -> list[tuple[str, int, int]]:
     return sorted(((name, *both) for name, both in sums.items()), key=lambda row: (-row[2], row[0]))
 
 
-def _of_counters(counters: Counters) -> Document:
-    return {
-        "kind": "ncu",
-        "launches": [
-            {"name": launch.name, "metrics": {name: _metric(reading) for name, reading in launch.metrics.items()}}
-            for launch in counters.launches
-        ],
-        "warnings": list(counters.warnings),
-    }
-
-
 def _metric(reading: Reading) -> Document:
     """Return a metric in one of its three states; one that is not available says why."""
     if reading.value is None:
@@ -90,23 +60,19 @@ def _metric(reading: Reading) -> Document:
     return {"value": reading.value, "unit": reading.unit, "state": "value" if reading.value else "zero"}
 
 
-def _of_benchmark(found: BenchmarkFile) -> Document:
-    keys = ("name", "params", "metric", "unit", "better", "values", "skipped")
-    return {
-        "kind": found.kind,
-        "cases": [{key: _plain(getattr(case, key)) for key in keys} for case in found.cases],
-        "warnings": list(found.warnings),
-    }
+def _chosen(found: object, names: Iterable[str]) -> Document:
+    return {name: _plain(getattr(found, name)) for name in names}
 
 
 def _plain(value: object) -> object:
+    """Return a value as JSON has it; a number that is not finite is None."""
+    if is_dataclass(value):
+        return _chosen(value, [field.name for field in fields(value)])
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, int | float | str | None) else str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +119,7 @@ def _trace_lines(timeline: Timeline) -> list[str]:
         written,
         f"devices: {devices}",
         f"kernels: {timeline.kernel_count:,}, {together}",
-        f"memory copies: {sum(copy.count for copy in timeline.copies):,}; NVTX events: {timeline.nvtx_count:,}",
+        f"memory copies: {timeline.memcpy_count:,}; NVTX events: {timeline.nvtx_count:,}",
     ]
     if len(timeline.processes) > 1:
         counts = ", ".join(f"{p.kernel_count:,} in process {p.pid}" for p in timeline.processes)

@@ -85,26 +85,6 @@ class ProcessStats:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyStats:
-    """Memory copies of one kind (`host-to-device`) between memories of one kind (`pageable`, `pinned`, `device`)."""
-
-    kind: str
-    source: str | None
-    destination: str | None
-    count: int
-    bytes: int
-    total_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class ApiStats:
-    """All calls of one CUDA function, by the name that the trace gives it (`cudaLaunchKernel_v7000`)."""
-
-    count: int
-    total_ns: int
-
-
-@dataclass(frozen=True, slots=True)
 class Timeline:
     """One nsys trace, summed up."""
 
@@ -119,11 +99,12 @@ class Timeline:
     graph_count: int
     """CUDA graphs that were traced as a whole: their kernels are in no other number."""
     graph_total_ns: int
-    copies: tuple[CopyStats, ...]
+    memcpy_count: int
     memset_count: int
     nvtx_count: int
     """NVTX events of every type, not only ranges."""
-    api: Mapping[str, ApiStats]
+    call_count: int
+    """Calls of the CUDA runtime and driver."""
     kernels: tuple[KernelStats, ...]
     """The longest total first."""
     ranges: tuple[RangeStats, ...]
@@ -141,8 +122,12 @@ class Timeline:
     @property
     def holds_nothing(self) -> bool:
         """Whether the trace has no event and not even a device."""
-        counts = (self.kernel_count, self.graph_count, self.memset_count, self.nvtx_count)
-        return not (any(counts) or self.copies or self.api or self.devices)
+        return not (self.uses_gpu or self.graph_count or self.nvtx_count or self.devices)
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether the trace has a kernel, a copy, a memset or a CUDA call."""
+        return any((self.kernel_count, self.memcpy_count, self.memset_count, self.call_count))
 
     @property
     def has_kernel_data(self) -> bool:
@@ -156,7 +141,7 @@ class Timeline:
         Without a kernel, only calls that launched none say that none ran, where nsys does not complain of losing any.
         """
         complaints = any(text.startswith(DIAGNOSTIC) and re.search("CUDA|CUPTI", text) for text in self.warnings)
-        none_ran = bool(self.api) and not self.launches and not self.graph_count and not complaints
+        none_ran = self.call_count > 0 and not self.launches and not self.graph_count and not complaints
         return self.kernel_count > 0 or none_ran
 
 

@@ -13,7 +13,7 @@ from ci_perf.measure.backend import Profiled
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import NcuProfiler, NsysProfiler
 from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
-from ci_perf.traces.ncu.counters import Counters, Kind, Launch
+from ci_perf.traces.ncu.counters import Counters, Launch
 from ci_perf.traces.timeline import Gpu, KernelStats
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Gate
@@ -166,12 +166,9 @@ def test_a_complaint_names_no_folder_of_the_machine(tmp_path):
 def counted(values, launches=2):
     """Return the registers of each launch of a case whose GPU kernels ncu saw in this order."""
     metric = BY_NAME["registers_per_thread"]
-    seen = [
-        Launch(place, name, None, None, ("mine",), {metric.ncu: Reading(value)})
-        for place, (name, value) in enumerate(values)
-    ]
-    other = Launch(9, "gemm", None, None, ("other",), {metric.ncu: Reading(255.0)})
-    report = Counters(Kind.REPORT, None, (*seen, other))
+    seen = [Launch(place, name, ("mine",), {metric.ncu: Reading(value)}) for place, (name, value) in enumerate(values)]
+    other = Launch(9, "gemm", ("other",), {metric.ncu: Reading(255.0)})
+    report = Counters((*seen, other))
     return [launch[metric.name] for launch in case_counters(report, "mine", ["gemm"], launches, [metric])]
 
 

@@ -13,7 +13,7 @@ import pytest
 from ci_perf.traces import nsys
 from ci_perf.traces.attribution import case_timeline
 from ci_perf.traces.nsys import activity as nsys_activity
-from ci_perf.traces.timeline import CopyStats, Gpu, Timeline
+from ci_perf.traces.timeline import Gpu, Timeline
 from ci_perf.values.errors import ProfileError
 from tests import corpus
 
@@ -84,17 +84,12 @@ def seen(timeline: Timeline) -> dict[str, Any]:
         "distinct_demangled": len({k.name for k in timeline.kernels}),
         "longest_demangled": max((len(k.name) for k in timeline.kernels), default=0),
         "top_short": [short_names[0], *by_short[short_names[0]]] if by_short else [],
-        "rows_memcpy": sum(copy.count for copy in timeline.copies),
+        "rows_memcpy": timeline.memcpy_count,
         "rows_memset": timeline.memset_count,
-        "rows_runtime": sum(stats.count for stats in timeline.api.values()),
+        "rows_runtime": timeline.call_count,
         "rows_nvtx_events": timeline.nvtx_count,
         "rows_graph_trace": timeline.graph_count,
         "graph_trace_total_ns": timeline.graph_total_ns,
-        "launch_api_rows": sum(
-            stats.count
-            for name, stats in timeline.api.items()
-            if name.startswith(("cudaLaunchKernel", "cuLaunchKernel"))
-        ),
     }
 
 
@@ -115,7 +110,7 @@ def test_own_capture():
 
     assert timeline.devices == (Gpu(0, "NVIDIA H200", "9.0", 132),)
     assert (timeline.kernel_count, timeline.nvtx_count) == (10, 4)
-    assert sum(stats.count for stats in timeline.api.values()) == 59
+    assert (timeline.call_count, timeline.memcpy_count) == (59, 2)
     assert [(r.name, r.count, r.total_ns, [k.median_ns for k in r.kernels]) for r in timeline.ranges] == [
         ("sdpa_s512", 5, 231134, [46271.0]),
         ("h2d", 0, 0, []),
@@ -125,10 +120,6 @@ def test_own_capture():
     sdpa, matmul = timeline.ranges[0].kernels[0], timeline.ranges[3].kernels[0]
     assert (sdpa.grid, sdpa.block, sdpa.registers_per_thread) == ((132, 1, 1), (384, 1, 1), 168)
     assert matmul.short_name == "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
-    assert timeline.copies == (
-        CopyStats("host-to-device", "pageable", "device", 1, 16777216, 2560215),
-        CopyStats("host-to-device", "pinned", "device", 1, 16777216, 342847),
-    )
     assert timeline.warnings == ()
 
 
@@ -329,10 +320,7 @@ def test_a_kernel_whose_process_is_unknown_has_no_launch(read):
 def test_calls_may_bear_their_names_themselves(read):
     timeline = read(calls=[call(0, 1, "cuLaunch'Kernel"), call(2, 2, "cudaFree"), call(4, 3, "cudaFree")])
 
-    assert {name: (stats.count, stats.total_ns) for name, stats in timeline.api.items()} == {
-        "cudaFree": (2, 2),
-        "cuLaunch'Kernel": (1, 1),
-    }
+    assert (timeline.call_count, timeline.launches) == (3, 1)
     assert timeline.warnings[0].startswith("1 kernels were launched")
 
 

@@ -2,44 +2,28 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from ci_perf.values.trace import Reading
-
-Dim3 = tuple[int, int, int]
-
-
-class Kind(StrEnum):
-    """Which of ncu's formats the counters were read from."""
-
-    REPORT = "report"
-    RAW_CSV = "raw-csv"
-    DETAILS_CSV = "details-csv"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One profiled launch; what the file does not say is None or empty."""
+    """One profiled launch."""
 
     index: int
     """Its place in the file, from 0."""
     name: str
     """Demangled where the file has that name."""
-    grid: Dim3 | None
-    block: Dim3 | None
     ranges: tuple[str, ...]
     """NVTX ranges open at the launch, outermost first; `domain@name` outside the default domain."""
     metrics: Mapping[str, Reading]
     """By ncu's name of the metric, in base units; the details page has names for people (`DRAM Throughput`)."""
-    compute_capability: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
     """One ncu report."""
 
-    kind: Kind
-    tool_version: str | None
     launches: tuple[Launch, ...]
     warnings: tuple[str, ...] = ()
 

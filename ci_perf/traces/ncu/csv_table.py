@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cache
 
 from ci_perf.traces.ncu import printed, units
-from ci_perf.traces.ncu.counters import Counters, Dim3, Kind, Launch, failed_launches, range_name
+from ci_perf.traces.ncu.counters import Counters, Launch, failed_launches, range_name
 from ci_perf.traces.ncu.printed import Evidence
 from ci_perf.traces.ncu.table import Cell, Table, find_tables, lines_of, split
 from ci_perf.values.errors import ProfileError
@@ -39,8 +39,7 @@ def parse(text: str) -> Counters:
             f"ncu listed {len(launches)} launches but not one metric",
             hint="the set, section or metric names may be unknown to this ncu, or its section files missing",
         )
-    kind = Kind.RAW_CSV if tables[0].is_raw else Kind.DETAILS_CSV
-    return Counters(kind, None, launches, (*_warnings(lines, tables), *failed_launches(filter(_may_fail, launches))))
+    return Counters(launches, (*_warnings(lines, tables), *failed_launches(filter(_may_fail, launches))))
 
 
 def _warnings(lines: Iterable[str], tables: Iterable[Table]) -> Iterator[str]:
@@ -127,21 +126,9 @@ def _launch(row: Mapping[str, str], metrics: Mapping[str, Reading]) -> Launch:
     return Launch(
         index=0,
         name=row["Kernel Name"],
-        grid=_parse_dim(row.get("Grid Size", "")),
-        block=_parse_dim(row.get("Block Size", "")),
         ranges=tuple(_ranges(row)),
         metrics=metrics,
-        compute_capability=row.get("CC") or None,
     )
-
-
-def _parse_dim(text: str) -> Dim3 | None:
-    """Parse `(132, 1, 1)`, also where the locale groups a size: `(1,024, 1, 1)`."""
-    sizes = [re.sub(r"\D", "", part) for part in text.strip("() ").split(", ")]
-    if len(sizes) != 3 or not all(sizes):
-        return None
-    x, y, z = map(int, sizes)
-    return x, y, z
 
 
 def _ranges(row: Mapping[str, str]) -> Iterator[str]:

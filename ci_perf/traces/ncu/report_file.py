@@ -1,13 +1,12 @@
 """Reads .ncu-rep files with NVIDIA's `ncu_report` package; needs neither ncu nor a GPU."""
 
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ci_perf.traces.ncu import units
-from ci_perf.traces.ncu.counters import Counters, Dim3, Kind, Launch, failed_launches, range_name
+from ci_perf.traces.ncu.counters import Counters, Launch, failed_launches, range_name
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
 
@@ -33,7 +32,7 @@ def read(path: Path) -> Counters:
         ) from error
     if not launches:
         raise ProfileError(f"{path}: the report holds no launch", hint="ncu profiled no kernel; its output says why")
-    return Counters(Kind.REPORT, _tool_version(path), launches, tuple(failed_launches(launches)))
+    return Counters(launches, tuple(failed_launches(launches)))
 
 
 def _launches(report: Any) -> Iterator[Launch]:  # noqa: ANN401 - the package has no types
@@ -45,18 +44,11 @@ def _launches(report: Any) -> Iterator[Launch]:  # noqa: ANN401 - the package ha
 
 
 def _launch(index: int, action: Any) -> Launch:  # noqa: ANN401
-    metrics = {name: _reading(action.metric_by_name(name)) for name in action.metric_names()}
-    major, minor = (
-        metrics.get(f"device__attribute_compute_capability_{part}", Reading(None)).value for part in ("major", "minor")
-    )
     return Launch(
         index=index,
         name=action.name(action.NameBase_DEMANGLED) or action.name(),
-        grid=_dim(metrics, "launch__grid_dim"),
-        block=_dim(metrics, "launch__block_dim"),
         ranges=tuple(_ranges(action.nvtx_state())),
-        metrics=metrics,
-        compute_capability=None if major is None or minor is None else f"{major:.0f}.{minor:.0f}",
+        metrics={name: _reading(action.metric_by_name(name)) for name in action.metric_names()},
     )
 
 
@@ -70,11 +62,6 @@ def _reading(metric: Any) -> Reading:  # noqa: ANN401
     if not math.isfinite(value):
         return Reading(None, unit.base, "nan" if math.isnan(value) else "inf")
     return Reading(value if unit.factor == 1 else float(value * unit.factor), unit.base)
-
-
-def _dim(metrics: dict[str, Reading], prefix: str) -> Dim3 | None:
-    x, y, z = (metrics.get(f"{prefix}_{axis}", Reading(None)).value for axis in "xyz")
-    return None if x is None or y is None or z is None else (int(x), int(y), int(z))
 
 
 def _ranges(state: Any) -> Iterator[str]:  # noqa: ANN401
@@ -138,9 +125,3 @@ def _varint(raw: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             break
     return value, place
-
-
-def _tool_version(path: Path) -> str | None:
-    """Return ncu's version, which the file spells in plain text where its strings are not compressed."""
-    found = re.search(rb"(\d{4}\.\d+\.\d+\.\d+) \(build", path.read_bytes())
-    return found[1].decode() if found else None

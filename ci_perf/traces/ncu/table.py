@@ -14,22 +14,10 @@ from functools import cached_property
 from ci_perf.values.errors import ProfileError
 
 _DETAILS_COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
-_IDENTITY = frozenset(
-    {
-        "ID",
-        "Process ID",
-        "Process Name",
-        "Host Name",
-        "Kernel Name",
-        "Kernel Time",
-        "Context",
-        "Stream",
-        "Block Size",
-        "Grid Size",
-        "Device",
-        "CC",
-    }
-)
+_IDENTITY = {
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
+    "Grid Size", "Device", "CC",
+}  # fmt: skip
 
 
 def lines_of(text: str) -> list[str]:

@@ -11,40 +11,7 @@ from ci_perf.traces.nsys.kernels import Ints, Kernels, read_calls, read_kernels
 from ci_perf.traces.nsys.ranges import Launches, Range, read_ranges
 from ci_perf.traces.nsys.views import opened
 from ci_perf.traces.nsys.warnings import warnings_of
-from ci_perf.traces.timeline import ApiStats, CopyStats, Dim3, Gpu, KernelStats, ProcessStats, RangeStats, Timeline
-
-_COPY_KINDS = (
-    "unknown",
-    "host-to-device",
-    "device-to-host",
-    "host-to-array",
-    "array-to-host",
-    "array-to-array",
-    "array-to-device",
-    "device-to-array",
-    "device-to-device",
-    "host-to-host",
-    "peer-to-peer",
-    "unified-host-to-device",
-    "unified-device-to-host",
-    "unified-device-to-device",
-)
-_MEMORY_KINDS = (
-    "pageable",
-    "pinned",
-    "device",
-    "array",
-    "managed",
-    "device-static",
-    "managed-static",
-    "unknown",
-)
-
-_API = """
-    SELECT COALESCE(string.value, called.name, '?'), SUM(calls), SUM(total_ns) FROM (
-        SELECT nameId, name, COUNT(*) AS calls, SUM(end - start) AS total_ns FROM api GROUP BY nameId, name
-    ) AS called LEFT JOIN string ON string.id = called.nameId GROUP BY 1 ORDER BY 3 DESC, 1
-"""
+from ci_perf.traces.timeline import Dim3, Gpu, KernelStats, ProcessStats, RangeStats, Timeline
 
 
 def read(path: Path) -> Timeline:
@@ -55,7 +22,7 @@ def read(path: Path) -> Timeline:
 
 def _read(database: sqlite3.Connection) -> Timeline:
     metadata = dict(database.execute("SELECT name, value FROM metadata"))
-    graph_count, graph_total = _first(database, "SELECT COUNT(*), COALESCE(SUM(end - start), 0) FROM graph")
+    (graph_total,) = database.execute("SELECT COALESCE(SUM(end - start), 0) FROM graph").fetchone()
     calls = read_calls(database)
     kernels = read_kernels(database, calls)
     launches = calls.launches_by_process()
@@ -70,12 +37,12 @@ def _read(database: sqlite3.Connection) -> Timeline:
         kernel_count=len(kernels.variant),
         kernel_total_ns=int(kernels.durations.sum()),
         kernel_busy_ns=kernels.busy_ns(),
-        graph_count=graph_count,
+        graph_count=_count(database, "graph"),
         graph_total_ns=graph_total,
-        copies=tuple(_copies(database)),
-        memset_count=_first(database, "SELECT COUNT(*) FROM memset")[0],
-        nvtx_count=_first(database, "SELECT COUNT(*) FROM nvtx")[0],
-        api={name: ApiStats(count, total) for name, count, total in database.execute(_API)},
+        memcpy_count=_count(database, "copy"),
+        memset_count=_count(database, "memset"),
+        nvtx_count=_count(database, "nvtx"),
+        call_count=_count(database, "api"),
         kernels=listing.stats(slice(None)),
         ranges=tuple(RangeStats(name, len(all_), partial(listing.inside, [name])) for name, all_ in by_name.items()),
         inside=listing.inside,
@@ -85,9 +52,9 @@ def _read(database: sqlite3.Connection) -> Timeline:
     return replace(timeline, warnings=tuple(warnings_of(database, timeline, calls, kernels)))
 
 
-def _first(database: sqlite3.Connection, query: str) -> tuple[int, ...]:
-    row: tuple[int, ...] = database.execute(query).fetchone()
-    return row
+def _count(database: sqlite3.Connection, view: str) -> int:
+    (rows,) = database.execute(f"SELECT COUNT(*) FROM {view}").fetchone()  # noqa: S608
+    return int(rows)
 
 
 def _gpus(database: sqlite3.Connection) -> Iterator[Gpu]:
@@ -100,26 +67,6 @@ def _gpus(database: sqlite3.Connection) -> Iterator[Gpu]:
     """
     for index, name, major, minor, sm_count in database.execute(query):
         yield Gpu(index, (name or "?").strip(), f"{major}.{minor}" if major else None, sm_count or None)
-
-
-def _copies(database: sqlite3.Connection) -> Iterator[CopyStats]:
-    query = """
-        SELECT copyKind, srcKind, dstKind, COUNT(*), SUM(bytes), SUM(end - start) FROM copy
-        GROUP BY copyKind, srcKind, dstKind ORDER BY 1, 2, 3
-    """
-    for kind, source, destination, count, size, total in database.execute(query):
-        yield CopyStats(
-            kind=_label(_COPY_KINDS, kind),
-            source=None if source is None else _label(_MEMORY_KINDS, source),
-            destination=None if destination is None else _label(_MEMORY_KINDS, destination),
-            count=count,
-            bytes=size,
-            total_ns=total,
-        )
-
-
-def _label(labels: Sequence[str], number: int) -> str:
-    return labels[number] if 0 <= number < len(labels) else f"kind {number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def _untraced(timeline: Timeline, calls: Calls, kernels: Kernels) -> Iterator[st
 
 
 def _unfinished(database: sqlite3.Connection, timeline: Timeline) -> Iterator[str]:
-    finished = {"kernels": timeline.kernel_count, "memory copies": sum(copy.count for copy in timeline.copies)}
+    finished = {"kernels": timeline.kernel_count, "memory copies": timeline.memcpy_count}
     for (what, count), view in zip(finished.items(), ("any_kernel", "any_copy"), strict=True):
         ((rows,),) = database.execute(f"SELECT COUNT(*) FROM {view}")  # noqa: S608
         if rows > count:
@@ -77,6 +77,6 @@ def _why_empty(timeline: Timeline) -> str:
         return "no kernel was traced: all ran inside CUDA graphs, which were traced as a whole"
     if timeline.launches:
         return f"{timeline.launches} kernels were launched but none was traced: the capture is broken, not the GPU idle"
-    if timeline.api:
+    if timeline.call_count:
         return "no kernel was traced: the program called CUDA but launched no kernel"
     return "no kernel was traced: the trace holds no CUDA activity at all"
