@@ -21,6 +21,7 @@ collect_ignore = ["data"]
 _ANY_LOAD = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("same", derandomize=True, **_ANY_LOAD)
 hypothesis.settings.register_profile("explore", max_examples=2000, **_ANY_LOAD)
+hypothesis.settings.register_profile("mutate", max_examples=20, derandomize=True, **_ANY_LOAD)
 hypothesis.settings.load_profile("same")
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ci_perf.github.event import Event
-from ci_perf.judge.comment_state import next_state
-from ci_perf.judge.report import ORDER, Report, Row
+from ci_perf.judge.report import ORDER, Report, Row, next_state
 from ci_perf.values.comment import State
 from ci_perf.values.errors import MachineError
 from ci_perf.values.verdict import Verdict

@@ -2,7 +2,6 @@
 
 baseline       baselines made from a run, checked, compared
 checks         the verdict on random cases and on what a sanitizer found
-comment_state  what a comment says next
 control        whether a session can be believed: the base against itself
 finding        the verdict on one case, with its reason and numbers
 gates          limits on counters and timelines, and differences

@@ -28,20 +28,20 @@ def judge_checks(run: Run) -> Iterator[Finding]:
     for fuzzed in run.fuzzed:
         device = devices[fuzzed.device]
         yield from (_fuzz_finding(fuzzed, failed, device) for failed in fuzzed.failures)
-        if fuzzed.cases > len(fuzzed.failures) and (broken := _memory_errors(run, fuzzed.device)):
+        if fuzzed.cases > len(fuzzed.failures) and (broken := memory_errors(run, fuzzed.device)):
             yield Finding(fuzzed.kernel, "*", device.slug, Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
     for found in run.sanitized:
         sentence = _sanitizer_sentence(found)
         code = Reason.SANITIZER_NOT_CHECKED if found.problem else Reason(f"sanitizer-{found.tool}")
         verdict = Verdict.INCONCLUSIVE if found.problem or not sentence else Verdict.FAILED
-        if verdict is not Verdict.FAILED and (broken := _memory_errors(run, found.device)):
+        if verdict is not Verdict.FAILED and (broken := memory_errors(run, found.device)):
             code, sentence = Reason.MEMORY_ERRORS, broken
         if sentence:
             yield Finding(found.kernel, found.case, devices[found.device].slug, verdict, code, sentence)
 
 
-def _memory_errors(run: Run, device: str) -> str:
-    """Return why nothing that passed on a device can be trusted; empty where it can."""
+def memory_errors(run: Run, device: str) -> str:
+    """Return why nothing that passed on a kind of device can be trusted; empty where it can."""
     return next((note.message for note in run.notes if note.code == Reason.MEMORY_ERRORS and device == "cuda"), "")
 
 
@@ -98,14 +98,14 @@ def summary_of_checks(run: Run) -> list[str]:
     ['20 random cases passed (seed 7), 2 of them refused']
     """
     words = []
-    trusted = [fuzzed for fuzzed in run.fuzzed if not _memory_errors(run, fuzzed.device)]
+    trusted = [fuzzed for fuzzed in run.fuzzed if not memory_errors(run, fuzzed.device)]
     if trusted:
         passed = sum(fuzzed.cases - len(fuzzed.failures) for fuzzed in trusted)
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(fuzzed.seed for fuzzed in trusted))
         refused = sum(fuzzed.refused for fuzzed in trusted)
         which = f", {refused} of them refused" if refused else ""
         words.append(f"{counted(passed, 'random case')} passed (seed {seeds}){which}")
-    checked = [found for found in run.sanitized if not _memory_errors(run, found.device)]
+    checked = [found for found in run.sanitized if not memory_errors(run, found.device)]
     clean = Counter(found.tool for found in checked if not _sanitizer_sentence(found))
     words += [f"{tool}: {counted(count, 'case')} clean" for tool, count in clean.items()]
     return words

@@ -1,6 +1,7 @@
-"""What is said of a case: the value that every verdict ends in."""
+"""The verdict on one case, with its reason and its numbers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from ci_perf.judge.gates import CounterChange, GateFinding
 from ci_perf.judge.parts import PartChange
@@ -12,7 +13,7 @@ from ci_perf.values.verdict import GateState, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is said of one case on one device."""
+    """The verdict on one case on one device."""
 
     kernel: str
     case: str
@@ -32,23 +33,27 @@ class Finding:
     gates: tuple[GateFinding, ...] = ()
     counters: tuple[CounterChange, ...] = ()
     uncompared: tuple[str, ...] = ()
-    """Which counters of the baseline nothing was held against, in sentences."""
+    """Sentences: which counters of the baseline were not compared, and why."""
     kernels: NameChanges = field(default_factory=NameChanges)
-    """The GPU kernels that ran beside those of the baseline, where both are known."""
+    """How the names of the GPU kernels differ from those of the baseline, where both are known."""
     parts: tuple[PartChange, ...] = ()
-    """What the time of a program is made of, beside what it was where that may be compared."""
+    """The parts of a program's time, with those of the base where the two may be compared."""
+
+    def say(self, verdict: Verdict, code: Reason, sentence: str) -> Self:
+        """Return the finding with another verdict."""
+        return replace(self, verdict=verdict, code=code, sentence=sentence)
 
     @property
     def id(self) -> str:
-        """How the case is written on the command line."""
+        """The case on the command line: `kernel/case`."""
         return f"{self.kernel}/{self.case}"
 
     @property
     def broken_gates(self) -> tuple[GateFinding, ...]:
-        """The gates that were measured and not kept."""
+        """The gates that were measured and exceeded."""
         return tuple(g for g in self.gates if g.state is GateState.BROKEN)
 
     @property
     def unmeasured_gates(self) -> tuple[GateFinding, ...]:
-        """The gates of which nothing is known: neither kept nor broken."""
+        """The gates that were not measured: neither kept nor broken."""
         return tuple(g for g in self.gates if g.state is GateState.NOT_MEASURED)

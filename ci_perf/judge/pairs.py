@@ -17,7 +17,6 @@ from ci_perf.judge.control import Doubt, believe, disturbances, is_identical
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.outcome import Outcome, allows, policy_of, size, thresholds, unchanged
 from ci_perf.judge.ratios import detectable_change, log_ratio, mean_change, pair_interval, usable_ratios
-from ci_perf.values.device import Device
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Pair
 from ci_perf.values.quantity import percent
@@ -39,18 +38,14 @@ def judge_pairs(
     doubt: Doubt | None,
     measurement: Measurement,
     spec: KernelSpec,
-    device: Device,
+    blank: Finding,
     comparisons: int,
 ) -> Finding:
     """Judge a case, one of so many comparisons, by the base commit that took turns with it.
 
-    `doubt` is that of the session (`control.control_doubt`). The finding has no `head` and no `gates` yet.
+    `doubt` is that of the session (`control.control_doubt`); `blank` is the case's finding so far, to which this adds.
     """
-
-    def say(verdict: Verdict, code: Reason, sentence: str) -> Finding:
-        unit = measurement.unit
-        return Finding(measurement.kernel, measurement.case, device.slug, verdict, code, sentence, unit=unit)
-
+    say = blank.say
     if measurement.same_code:
         return say(Verdict.UNCHANGED, Reason.SAME_MACHINE_CODE, f"{_SAME_CODE}: proven, not timed")
     if measurement.unpaired:

@@ -1,4 +1,4 @@
-"""A run, judged and put in order for people: what every renderer draws from."""
+"""The report of a run: its findings in order, with numbers, headline and next step. Every renderer uses it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,14 @@ from ci_perf.judge.ratios import mean_change, usable_ratios
 from ci_perf.judge.roofline import Roofline, roofline
 from ci_perf.judge.stats import Summary, summarize
 from ci_perf.judge.verdict import is_red, judge
+from ci_perf.values.comment import State
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.provenance import Provenance
 from ci_perf.values.quantity import counted, percent
 from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Against, Note, Run
+from ci_perf.values.run import Note, Run
 from ci_perf.values.sessions import sessions_of
 from ci_perf.values.trace import Reading
 from ci_perf.values.verdict import Verdict
@@ -32,20 +33,16 @@ ORDER = (
     Verdict.NEW,
     Verdict.UNCHANGED,
 )
-"""The order of rows: what needs someone's attention first."""
+"""The order of rows: the most urgent first."""
 
-WORDS: Mapping[Verdict, tuple[str, str]] = {
-    Verdict.FAILED: ("failed kernel", "failed kernels"),
-    Verdict.REGRESSION: ("regression", "regressions"),
-    Verdict.MISSING: ("missing case", "missing cases"),
-    Verdict.SPEEDUP: ("speedup", "speedups"),
-    Verdict.NOT_COMPARABLE: ("not comparable", "not comparable"),
-    Verdict.INCONCLUSIVE: ("inconclusive", "inconclusive"),
-    Verdict.NEW: ("new case", "new cases"),
-    Verdict.UNCHANGED: ("unchanged", "unchanged"),
+_NOUNS = {
+    Verdict.FAILED: "failed kernel",
+    Verdict.REGRESSION: "regression",
+    Verdict.MISSING: "missing case",
+    Verdict.SPEEDUP: "speedup",
+    Verdict.NEW: "new case",
 }
-
-
+"""Of the other verdicts the headline has the word itself: "3 unchanged"."""
 _BROKEN_GATE = "A counter broke its limit: fix the kernel, or change `[gates]` in its kernel.toml."
 _UNMEASURED_GATE = "Some gates were not measured, which is no pass: see why, and what `ci-perf doctor` advises."
 _NO_BASE = "Nothing was compared: the base has none of these cases, or could not run them."
@@ -64,14 +61,13 @@ class Row:
 
     @property
     def flagged(self) -> bool:
-        """Whether the row belongs into the part of the report that nobody may overlook."""
-        loud = (Verdict.FAILED, Verdict.REGRESSION, Verdict.SPEEDUP, Verdict.MISSING)
-        return self.red or self.finding.verdict in loud or bool(self.finding.broken_gates)
+        """Whether the row belongs to the part of the report that is always shown."""
+        return self.red or self.finding.verdict in ORDER[:4] or bool(self.finding.broken_gates)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run has to say."""
+    """The whole report of a run."""
 
     headline: str
     next_step: str
@@ -81,37 +77,34 @@ class Report:
     toolchain: Toolchain
     provenance: Provenance
     compared: int
-    """How many cases were held against a baseline; with none, nothing was shown to be fine."""
+    """How many cases were compared; with none, the run shows nothing."""
     agreed: tuple[str, ...]
-    """Which baselines those were: date and commit of each."""
+    """What they were compared with: date and commit of each baseline, or the base commit."""
     exit_status: int
     finished: bool
-    """False where the run was cut short: what is missing may be anything."""
+    """False where the run was cut short."""
     gpu_seconds: float
     planted: float | None
     patterns: tuple[str, ...]
     trace: Mapping[str, Reading]
     """The metrics of the timeline over all that was traced."""
     base: str = ""
-    """The commit that took turns with this one; empty: none did."""
+    """The base commit that took turns with this one; empty where none did."""
     check_flags: tuple[str, ...] = ()
-    """What makes `ci-perf run` check in place of measuring, as this run did."""
+    """The flags of `ci-perf run` that repeat the checks of this run; empty for a run that measured."""
 
     def of(self, *verdicts: Verdict) -> tuple[Row, ...]:
         """Return the rows with one of these verdicts."""
         return tuple(row for row in self.rows if row.finding.verdict in verdicts)
 
 
-def _is_sound(run: Run, rows: Sequence[Row]) -> bool:
-    """Say whether what is not red can be believed: a run that ended by itself, on a GPU that lost nothing."""
+def _exit_status(rows: Sequence[Row], compared: int, run: Run) -> int:
+    verdicts = {row.finding.verdict for row in rows}
+    base_is_useless = run.against is not None and not compared and Verdict.NOT_COMPARABLE in verdicts
+    if any(row.red for row in rows) or (base_is_useless and run.policy.fail_on):
+        return EXIT_RED
     lost = any(row.finding.code == Reason.MEMORY_ERRORS for row in rows)
-    return run.finished and not lost and not could_not_check(run)
-
-
-def _base_was_no_base(run: Run, verdicts: Counter[Verdict], compared: int) -> bool:
-    """Say whether a run against a base held nothing against it though it has the cases: that is no pass."""
-    wanted = run.against is not None and bool(run.policy.fail_on)
-    return wanted and not compared and Verdict.NOT_COMPARABLE in verdicts
+    return EXIT_ENVIRONMENT if lost or not run.finished or could_not_check(run) else EXIT_OK
 
 
 def build_report(run: Run) -> Report:
@@ -120,14 +113,10 @@ def build_report(run: Run) -> Report:
     measured = {(m.kernel, m.case, device.slug): (m, device) for m, device in found if m.device == device.kind}
     rows = [_row(f, measured.get((f.kernel, f.case, f.device)), run) for f in judge(run)]
     rows.sort(key=lambda row: ORDER.index(row.finding.verdict))
-    verdicts = Counter(row.finding.verdict for row in rows)
-    compared = sum(1 for row in rows if row.finding.change is not None)
-    red = any(row.red for row in rows) or _base_was_no_base(run, verdicts, compared)
+    compared = sum(row.finding.change is not None for row in rows)
     return Report(
-        headline=_headline(verdicts, _gate_counts(rows), summary_of_checks(run)),
-        next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), run)
-        if run.finished
-        else "This run was cut short: run it again.",
+        headline=_headline([row.finding for row in rows], summary_of_checks(run)),
+        next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), run),
         rows=tuple(rows),
         notes=run.notes,
         devices=run.devices,
@@ -135,7 +124,7 @@ def build_report(run: Run) -> Report:
         provenance=run.provenance,
         compared=compared,
         agreed=_agreed(run),
-        exit_status=EXIT_RED if red else EXIT_OK if _is_sound(run, rows) else EXIT_ENVIRONMENT,
+        exit_status=_exit_status(rows, compared, run),
         finished=run.finished,
         gpu_seconds=run.gpu_seconds,
         planted=run.planted,
@@ -147,11 +136,15 @@ def build_report(run: Run) -> Report:
 
 
 def _agreed(run: Run) -> tuple[str, ...]:
+    """Return what a run, or each session of a merged one, was compared with."""
     if run.sessions:
         held = [s for s in sessions_of(run) if run.against is None or any(m.pairs for m in s.measurements)]
         return tuple(sorted({line for session in held for line in _agreed(session)}))
     if run.against is not None:
-        return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns; {_control(run.against)}",)
+        values = usable_ratios(run.against.control)
+        moved = f"{mean_change(values)} in {len(values)} pairs" if values else "was not measured"
+        base = f"{run.against.ref} at commit {run.against.commit[:8]}"
+        return (f"{base}, measured in turns; the base against itself {moved}",)
     judged = {(m.kernel, m.device) for m in run.measurements}
     used = [b.provenance for b in run.baselines if (b.kernel, b.device.kind) in judged]
     return tuple(
@@ -167,17 +160,11 @@ def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run
     summary = summarize(measurement.timed, clock_max_hz=device.sm_clock_max_hz)
     cost = measurement.cost
     dtype = str(measurement.params.get("dtype", "float32"))
-    return Row(
-        finding,
-        red,
-        measurement,
-        summary,
-        roofline(cost, summary.median.point, device, dtype) if cost else None,
-        (*_warnings(measurement, summary, run), *_doubts(finding, measurement), *finding.uncompared),
-    )
+    ceiling = roofline(cost, summary.median.point, device, dtype) if cost else None
+    return Row(finding, red, measurement, summary, ceiling, _warnings(finding, measurement, summary, run))
 
 
-def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]:
+def _warnings(finding: Finding, measurement: Measurement, summary: Summary, run: Run) -> tuple[str, ...]:
     warnings = []
     if summary.cv > run.policy.cv_warning:
         warnings.append(
@@ -193,41 +180,34 @@ def _warnings(measurement: Measurement, summary: Summary, run: Run) -> list[str]
     hottest = max((celsius for celsius in read if celsius is not None), default=0.0)
     if hottest > run.policy.temperature_warning_c:
         warnings.append(f"{hottest:.0f} C: above {run.policy.temperature_warning_c:.0f} C the GPU may slow itself down")
-    return warnings
-
-
-def _doubts(finding: Finding, measurement: Measurement) -> list[str]:
-    """Doubt a large improvement of what is not held against a reference: it may do less than before."""
     unchecked = measurement.verification is not None and measurement.verification.checked == "status"
-    if not unchecked or finding.verdict is not Verdict.SPEEDUP or not finding.change or finding.change.point > 0.5:
-        return []
-    return ["at most half of the time, and nobody checked its output: does it still do the same work?"]
+    if unchecked and finding.verdict is Verdict.SPEEDUP and finding.change and finding.change.point <= 0.5:
+        warnings.append("at most half of the time, and nobody checked its output: does it still do the same work?")
+    return (*warnings, *finding.uncompared)
 
 
-def _gate_counts(rows: Sequence[Row]) -> tuple[int, int]:
-    """Return how many gates are broken, and how many were not measured."""
-    findings = [row.finding for row in rows]
-    return sum(len(f.broken_gates) for f in findings), sum(len(f.unmeasured_gates) for f in findings)
+def _headline(findings: Sequence[Finding], checked: Sequence[str]) -> str:
+    """Count the verdicts, and the gates that are broken or were not measured."""
+    verdicts = Counter(finding.verdict for finding in findings)
+    broken = sum(len(finding.broken_gates) for finding in findings)
+    unmeasured = sum(len(finding.unmeasured_gates) for finding in findings)
 
+    def words(order: Sequence[Verdict]) -> list[str]:
+        return [
+            counted(verdicts[v], _NOUNS[v]) if v in _NOUNS else f"{verdicts[v]} {v.lower().replace('_', ' ')}"
+            for v in order
+            if verdicts[v]
+        ]
 
-def _headline(verdicts: Mapping[Verdict, int], gates: tuple[int, int], checked: Sequence[str] = ()) -> str:
-    """Count in words the verdicts, and the gates that are broken or were not measured: silence would be a pass.
-
-    >>> _headline({Verdict.REGRESSION: 1, Verdict.UNCHANGED: 3}, (2, 1))
-    '1 regression, 2 broken gates, 3 unchanged, 1 gate not measured'
-    """
-    broken, unmeasured = gates
-    parts = [f"{verdicts[v]} {WORDS[v][verdicts[v] != 1]}" for v in ORDER if verdicts.get(v)]
-    if broken:
-        loud = sum(1 for v in ORDER[:4] if verdicts.get(v))
-        parts.insert(loud, counted(broken, "broken gate"))
-    if unmeasured:
-        parts.append(f"{counted(unmeasured, 'gate')} not measured")
-    return ", ".join([*parts, *checked]) or "no case ran"
+    gates = [counted(broken, "broken gate")] if broken else []
+    gaps = [f"{counted(unmeasured, 'gate')} not measured"] if unmeasured else []
+    return ", ".join([*words(ORDER[:4]), *gates, *words(ORDER[4:]), *gaps, *checked]) or "no case ran"
 
 
 def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
     """Return what to do next: the step of the most urgent reason."""
+    if not run.finished:
+        return "This run was cut short: run it again."
     in_turns = run.against is not None
     verdicts = {row.finding.verdict: row.finding.code for row in reversed(rows)}
     codes = {row.finding.code for row in rows}
@@ -254,9 +234,13 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
     return found.steps[in_turns] if isinstance(found, Reason) else found
 
 
-def _control(against: Against) -> str:
-    """Say how the base did against itself, by which the session is judged."""
-    values = usable_ratios(against.control)
-    if not values:
-        return "the base against itself was not measured"
-    return f"the base against itself {mean_change(values)} in {len(values)} pairs"
+def next_state(report: Report, before: State | None) -> State:
+    """Return what a comment says of this report, given what it said before; what fails a job is never kept quiet."""
+    if report.exit_status == EXIT_RED or any(row.flagged for row in report.rows):
+        return State.FLAGGED
+    if before in (None, State.CLEAN):
+        return State.CLEAN
+    fine = (Verdict.UNCHANGED, Verdict.NEW)
+    known = all(row.finding.verdict in fine and not row.finding.unmeasured_gates for row in report.rows)
+    decided = report.finished and report.compared and known
+    return State.RESOLVED if decided else State.PENDING

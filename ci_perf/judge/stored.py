@@ -39,23 +39,23 @@ FAR = 2
 
 
 def judge_stored(
-    run: Run, measurement: Measurement, spec: KernelSpec, device: Device, baseline: Baseline | None, comparisons: int
+    run: Run,
+    measurement: Measurement,
+    spec: KernelSpec,
+    device: Device,
+    baseline: Baseline | None,
+    blank: Finding,
+    comparisons: int,
 ) -> Finding:
-    """Judge a case, one of so many comparisons, by its baseline. The finding has no `head` and no `gates` yet."""
-    blank = Finding(measurement.kernel, measurement.case, device.slug, Verdict.NEW, Reason.NO_BASELINE, "")
-    blank = replace(blank, unit=measurement.unit)
-
-    def say(verdict: Verdict, code: Reason, sentence: str) -> Finding:
-        return replace(blank, verdict=verdict, code=code, sentence=sentence)
-
+    """Judge a case, one of so many comparisons, by its baseline; `blank` is its finding so far, to which this adds."""
     if baseline is None or measurement.case not in baseline.cases:
-        return say(Verdict.NEW, Reason.NO_BASELINE, f"no baseline for this case on {device.slug}")
+        return blank.say(Verdict.NEW, Reason.NO_BASELINE, f"no baseline for this case on {device.slug}")
     base = baseline.cases[measurement.case]
     agreed_with = (baseline.device, baseline.toolchain.ncu)
     changed = counter_changes(base, agreed_with, measurement, (device, run.toolchain.ncu))
     kernels = _kernel_changes(base, baseline.device, measurement, device)
     unheld = uncompared(base, agreed_with[1], measurement, run.toolchain.ncu) if device.kind == "cuda" else ()
-    blank = replace(blank, base=base.time.median, counters=changed, uncompared=unheld, kernels=kernels)
+    say = replace(blank, base=base.time.median, counters=changed, uncompared=unheld, kernels=kernels).say
     if len(measurement.methods) > 1:
         methods = ", ".join(measurement.methods)
         return say(

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ci_perf.judge.checks import judge_checks
+from ci_perf.judge.checks import judge_checks, memory_errors
 from ci_perf.judge.control import Doubt, control_doubt
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.gates import judge_gate
@@ -17,7 +17,7 @@ from ci_perf.values.device import Device
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Part
 from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Against, Run
+from ci_perf.values.run import Run
 from ci_perf.values.sessions import sessions_of
 from ci_perf.values.verdict import Verdict
 
@@ -26,10 +26,10 @@ def judge(run: Run) -> tuple[Finding, ...]:
     """Judge every case of the run, and every case that its baselines promise and its kernels no longer have."""
     baselines = {(b.device.slug, b.kernel): b for b in run.baselines}
     specs = {spec.name: spec for spec in run.kernels}
-    sessions = [(session, _session_doubt(session)) for session in sessions_of(run)]
     found = [
         (session, doubt, m, device, baselines.get((device.slug, m.kernel)))
-        for session, doubt in sessions
+        for session in sessions_of(run)
+        for doubt in [control_doubt(session, session.against) if session.against else None]
         for m in session.measurements
         for device in session.devices
         if device.kind == m.device
@@ -39,34 +39,10 @@ def judge(run: Run) -> tuple[Finding, ...]:
         for _, _, m, _, b in found
     )
     findings = [
-        _unless_memory_broke(
-            session, device, _judge_case(session, doubt, m, specs[m.kernel], device, baseline, comparisons)
-        )
+        _judge_case(session, doubt, m, specs[m.kernel], device, baseline, comparisons)
         for session, doubt, m, device, baseline in found
     ]
     return (*findings, *judge_checks(run), *_missing(run, run.devices, baselines.values()))
-
-
-def _session_doubt(session: Run) -> Doubt | None:
-    return control_doubt(session, session.against) if session.against is not None else None
-
-
-def _unless_memory_broke(run: Run, device: Device, finding: Finding) -> Finding:
-    """Return the finding, which is INCONCLUSIVE where the GPU's memory had errors, unless the case failed."""
-    errors = [note.message for note in run.notes if note.code == Reason.MEMORY_ERRORS] if device.kind == "cuda" else []
-    if not errors or finding.verdict is Verdict.FAILED:
-        return finding
-    return Finding(
-        finding.kernel,
-        finding.case,
-        finding.device,
-        Verdict.INCONCLUSIVE,
-        Reason.MEMORY_ERRORS,
-        errors[0],
-        finding.base,
-        finding.head,
-        finding.unit,
-    )
 
 
 def _judge_case(
@@ -78,25 +54,29 @@ def _judge_case(
     baseline: Baseline | None,
     comparisons: int,
 ) -> Finding:
-    def say(verdict: Verdict, code: Reason, sentence: str) -> Finding:
-        unit = measurement.unit
-        return Finding(measurement.kernel, measurement.case, device.slug, verdict, code, sentence, unit=unit)
-
+    not_timed = (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "the run ended before it was timed")
+    blank = Finding(measurement.kernel, measurement.case, device.slug, *not_timed, unit=measurement.unit)
     if failure := measurement.failure:
-        return say(Verdict.FAILED, Reason.of(failure.code), f"{failure.stage}: {failure.message}")
+        return blank.say(Verdict.FAILED, Reason.of(failure.code), f"{failure.stage}: {failure.message}")
+    broken = memory_errors(run, device.kind)
     if not (measurement.timed or measurement.unpaired or measurement.same_code):
+        if broken:
+            return blank.say(Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
         if run.finished and run.against is not None:
-            return say(Verdict.INCONCLUSIVE, Reason.BUDGET_SPENT, "the budget was spent before it was timed")
-        return say(Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "the run ended before it was timed")
+            return blank.say(Verdict.INCONCLUSIVE, Reason.BUDGET_SPENT, "the budget was spent before it was timed")
+        return blank
     if run.against is not None:
-        found = judge_pairs(run, run.against, doubt, measurement, spec, device, comparisons)
+        found = judge_pairs(run, run.against, doubt, measurement, spec, blank, comparisons)
         base_parts = measurement.base_parts
     else:
-        found = judge_stored(run, measurement, spec, device, baseline, comparisons)
+        found = judge_stored(run, measurement, spec, device, baseline, blank, comparisons)
         agreed = baseline.cases.get(measurement.case) if baseline else None
         base_parts = agreed.parts if agreed else ()
     if len(measurement.methods) == 1:
         found = replace(found, head=statistics.median(process_medians(measurement.timed)))
+    if broken:
+        blank = replace(blank, base=found.base, head=found.head)
+        return blank.say(Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
     if device.kind == "cuda":
         found = replace(found, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
     return _with_parts(found, base_parts, measurement.parts)
@@ -113,43 +93,29 @@ def _missing(run: Run, devices: Iterable[Device], baselines: Iterable[Baseline])
     """Find the cases that the kernels no longer have; of a run that was asked for some cases only, none."""
     if run.selection or run.fuzzed or run.sanitized:
         return []
+    missing = (Verdict.MISSING, Reason.REMOVED)
     if run.against is not None:
-        return _removed(run, run.against)
+        sentence = f"{run.against.ref} has it, the head does not"
+        slug = run.devices[0].slug
+        named = (name.partition("/") for name in run.against.gone)
+        return [Finding(kernel, case or "*", slug, *missing, sentence) for kernel, _, case in named]
     slugs = {device.slug for device in devices}
     known = {(spec.name, case) for spec in run.kernels for case in spec.cases}
     sentence = "the baseline holds this case, the kernels do not"
-    gone = [
-        (b, name, case)
+    return [
+        Finding(b.kernel, name, b.device.slug, *missing, sentence, base=case.time.median, unit=case.time.unit)
         for b in baselines
         if b.device.slug in slugs
         for name, case in b.cases.items()
         if (b.kernel, name) not in known
     ]
-    return [
-        Finding(
-            b.kernel, name, b.device.slug, Verdict.MISSING, Reason.REMOVED, sentence, c.time.median, None, c.time.unit
-        )
-        for b, name, c in gone
-    ]
-
-
-def _removed(run: Run, against: Against) -> list[Finding]:
-    sentence = f"{against.ref} has it, the head does not"
-    slug = run.devices[0].slug
-    named = (name.partition("/") for name in against.gone)
-    return [Finding(kernel, case or "*", slug, Verdict.MISSING, Reason.REMOVED, sentence) for kernel, _, case in named]
 
 
 def is_red(finding: Finding, fail_on: Iterable[str]) -> bool:
     """Return whether a finding makes the run fail under `fail-on`."""
     causes = {
-        "regression": finding.verdict is Verdict.REGRESSION,
-        "failed": finding.verdict is Verdict.FAILED,
-        "missing": finding.verdict is Verdict.MISSING,
-        "inconclusive": finding.verdict is Verdict.INCONCLUSIVE,
-        "not-comparable": finding.verdict is Verdict.NOT_COMPARABLE,
-        "new": finding.verdict is Verdict.NEW,
+        finding.verdict.lower().replace("_", "-"): True,
         "gate": bool(finding.broken_gates),
         "gate-not-measured": bool(finding.unmeasured_gates),
     }
-    return any(causes[cause] for cause in fail_on)
+    return any(causes.get(cause) for cause in fail_on)

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ci_perf.judge.comment_state import next_state
-from ci_perf.judge.report import Report
+from ci_perf.judge.report import Report, next_state
 from ci_perf.render import cells
 from ci_perf.render.sections import Section, report_sections, table
 from ci_perf.values.comment import State, marker

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ci_perf.judge.comment_state import next_state
-from ci_perf.judge.report import build_report
+from ci_perf.judge.report import build_report, next_state
 from ci_perf.judge.roofline import peak_bandwidth, peak_compute, roofline
 from ci_perf.judge.stats import upper_bound
 from ci_perf.judge.stored import confirming_processes
