@@ -113,7 +113,7 @@ if driver_is_there; then
   ensure "performance counters for every user (NVreg_RestrictProfilingToAdminUsers=0)" counters_are_open open_counters
   ensure "persistence mode" stays_awake keep_awake
   mapfile -t models < <(nvidia-smi --query-gpu=name --format=csv,noheader | sort -u)
-  ((${#models[@]} == 1)) || say note "GPUs of ${#models[@]} models: give each model a runner of its own, with CUDA_VISIBLE_DEVICES in its .env"
+  ((${#models[@]} == 1)) || say note "GPUs of ${#models[@]} models: give each model its own runner, with CUDA_VISIBLE_DEVICES in its .env"
   if ((reboot)); then say reboot "the counters open with the next boot: sudo reboot"; fi
   for model in "${models[@]}"; do labels+="${labels:+ or }self-hosted,gpu,$(label_of "$model")"; done
   cat <<TEXT

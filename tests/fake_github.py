@@ -175,7 +175,7 @@ class FakeGitHub:
         return self._described(method, path.removeprefix(self.prefix), query, content, account)
 
     def _described(self, method, path, query, content, account):
-        """Answer a request of the description, and hold both against it."""
+        """Answer a request, and validate request and answer against the description."""
         template = next((t for t in description()["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", t), path)), None)
         operation = description()["paths"].get(template, {}).get(method.lower())
         if operation is None:

@@ -22,7 +22,7 @@ ROWS = 200
 def inspect(file: Path, as_json: bool) -> None:
     """Say what FILE holds: a trace of nsys or of torch's profiler, an ncu report or its CSV, results of a benchmark.
 
-    A file that is none of these, or holds nothing, is refused with exit status 2 and what it looks like.
+    Any other file, and an empty one, is refused with exit status 2 and a description of what it looks like.
     """
     found = inspection.read(file, os.environ)
     if as_json:

@@ -124,7 +124,7 @@ def refuse_several_devices(settings: Settings, why: str) -> None:
     if len(set(settings["device"])) > 1:
         kinds = ",".join(settings["device"])
         message = f"{settings.origins['device']}: `{kinds}` in one session, whose control is of one device; {why}"
-        raise ConfigError(message, hint="run once for each device, with an --output of its own")
+        raise ConfigError(message, hint="run once for each device, each with its own --output")
 
 
 def _with_base(settings: Settings) -> Settings:

@@ -66,7 +66,7 @@ def gpu(gpu: GpuFacts, facts: Facts) -> Iterator[Diagnosis]:
             f"{name} mig",
             "the GPU is partitioned (MIG): its instances share clocks and power, clocks cannot be locked, and ncu "
             "cannot read the counters of shared units",
-            f"sudo nvidia-smi -i {gpu.index} -mig 0; or keep it: each kind of instance has baselines of its own",
+            f"sudo nvidia-smi -i {gpu.index} -mig 0; or keep it: each kind of instance has its own baselines",
         )
 
 

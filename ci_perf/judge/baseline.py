@@ -1,4 +1,4 @@
-"""Baselines: made from a run, held against what they claim to be, compared with their successor."""
+"""Baselines: make them from a run, check them, and compare them with the run that replaces them."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

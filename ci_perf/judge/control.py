@@ -35,7 +35,7 @@ def control_doubt(run: Run, against: Against) -> Doubt | None:
     That is the base against itself, and every case whose machine code is the same on both sides.
     """
     if not run.finished and not against.control_case:
-        sentence = "the run ended before the base was measured against itself: nothing vouches for it"
+        sentence = "the run ended before the base was measured against itself: the session was not checked"
         return Doubt(Reason.NO_CONTROL, sentence)
     doubt = base_doubt(usable_ratios(against.control), against.control_case, disturbances(against.control))
     if doubt:
@@ -56,7 +56,7 @@ def base_doubt(values: Sequence[float], case: str, disturbed: str = "") -> Doubt
     if case and len(values) < LEAST_CONTROL:
         why = f", which was disturbed by {disturbed}" if disturbed else ""
         pairs = f"in {len(values)} of at least {LEAST_CONTROL} pairs"
-        sentence = f"the base was measured against itself {pairs} ({case}){why}: nothing vouches for this session"
+        sentence = f"the base was measured against itself {pairs} ({case}){why}: this session was not checked"
         return Doubt(Reason.NO_CONTROL, sentence)
     return _moved(values, case, "the base differed from itself") if values else None
 

@@ -35,7 +35,7 @@ class CounterChange:
 
 
 def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
-    """Hold a limit against the worst of the profiled launches; what is not available keeps no gate."""
+    """Compare the worst of the profiled launches with a limit; a value that is not available is not a pass."""
     readings = _readings(gate.metric, measurement)
     if not readings:
         return GateFinding(gate, Reading(None, "", _absence(gate.metric, measurement)), GateState.NOT_MEASURED)
@@ -84,7 +84,7 @@ def counter_changes(
 def uncompared(
     base: BaselineCase, agreed_ncu: str | None, measurement: Measurement, now_ncu: str | None
 ) -> tuple[str, ...]:
-    """Say which agreed counters were measured and yet not held against the baseline: silence would look like a pass."""
+    """Name the counters that were measured but not compared with the baseline: otherwise they would look passed."""
     judged = [name for name in base.counters if name in BY_NAME and BY_NAME[name].trust is not Trust.EXPLAINING]
     measured = [name for name in judged if any(name in launch for launch in measurement.counters)]
     if measured and release(agreed_ncu) != release(now_ncu):

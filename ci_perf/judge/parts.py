@@ -66,7 +66,7 @@ def parts_of(runs: Sequence[Mapping[tuple[str, str], tuple[int, int]]], scale: f
 
 
 def compare_parts(base: Sequence[Part], head: Sequence[Part]) -> tuple[PartChange, ...]:
-    """Hold the parts of two measurements against each other, ranges first, the largest difference first."""
+    """Compare the parts of two measurements; ranges come first, and of each kind the largest difference."""
     changes: list[PartChange] = []
     for kind in KINDS:
         old, new = ({part.name: part.seconds for part in parts if part.kind == kind} for parts in (base, head))

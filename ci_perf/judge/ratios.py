@@ -12,7 +12,7 @@ from ci_perf.values.quantity import percent
 LEAST_SD = 5e-4
 """A few pairs may agree by luck: their scatter is taken to be at least this, half of the best that was measured."""
 TRIMMED_FROM = 8
-"""From so many pairs on the lowest and the highest do not count; fewer could not spare them."""
+"""With at least this many pairs, the lowest and the highest ratio are trimmed."""
 POWER = 0.8
 """How often a change that is called detectable is seen."""
 LARGEST_LOG = 700.0

@@ -125,7 +125,7 @@ def _branch(driver: str | None) -> str | None:
 
 
 def _kernel_changes(base: BaselineCase, agreed_on: Device, measurement: Measurement, device: Device) -> NameChanges:
-    """Hold the GPU kernels against the baseline's. They explain and judge nothing: another GPU may need others."""
+    """Compare the GPU kernels with the baseline's. This explains a change, but decides no verdict."""
     traced = measurement.timeline.kernels if measurement.timeline else ()
     same = agreed_on.name == device.name and dict(base.params) == dict(measurement.params)
     if not same or not base.kernels or not traced:

@@ -1,4 +1,4 @@
-"""What runs cases: one protocol for Python kernels and programs; and who is told of the progress."""
+"""The protocol of what runs cases, Python kernels or programs, and the protocol of progress displays."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The base commit: a tree of its own, built like the head, with its kernels and its workers."""
+"""The base commit: its own tree, built like the head, with its kernels and its workers."""
 
 import os
 import re
@@ -67,7 +67,7 @@ def prepared(
         if shared and toolchain() != before:
             raise ConfigError(
                 f"--setup `{setup}`: for the base it changed what is installed for both sides; the head would run so",
-                hint="give the base an environment of its own with --base-python",
+                hint="give the base its own environment with --base-python",
             )
 
     _set_up(setup, root, env=env, log=logs / "setup-head.log", shared=shared)
@@ -101,7 +101,7 @@ def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path, sh
     if shared and _INSTALLS.search(command) and not _ELSEWHERE.search(command):
         raise ConfigError(
             f"--setup `{command}`: an install into the interpreter of both sides serves one tree only",
-            hint="give the base an environment of its own with --base-python, or put the tree on PYTHONPATH instead",
+            hint="give the base its own environment with --base-python, or put the tree on PYTHONPATH instead",
         )
     completed = proc.run(_words_of(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
     store.write_text(log, completed.output)

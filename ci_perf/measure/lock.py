@@ -21,9 +21,9 @@ def gpu_lock(
 ) -> Iterator[None]:
     """Hold the lock of a GPU; wait up to `wait_s` seconds for another run to end, then raise MachineError.
 
-    The instances of a split GPU (MIG) share its lock, as they share its power and its clock. `say` is told once which
-    process holds the lock. With `uuid` None nothing is locked. The lock (flock) ends with the process that holds it;
-    the file stays.
+    The instances of a split GPU (MIG) share its lock, as they share its power and its clock. `say` gets one
+    message: which process holds the lock. With `uuid` None nothing is locked. The lock (flock) ends with the process
+    that holds it; the file stays.
     """
     if uuid is None:
         yield

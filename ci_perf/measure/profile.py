@@ -207,7 +207,7 @@ class NcuProfiler(NvidiaProfiler):
     """What its report is called."""
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Count all jobs; then, in a report of its own, every counter of those that `changed`."""
+        """Count all jobs; then, in a separate report, every counter of those that `changed`."""
         found = self.run(jobs)
         yield found
         known = [job for job in jobs if job in changed and job.label in found.counters]

@@ -102,9 +102,9 @@ def open_session(
 ) -> Iterator[Session]:
     """Prepare the machine, lock the GPU, wait until it is idle, and note what else is there.
 
-    `planned` are the jobs that may run: where all are programs, torch is not needed. `say` is told for whom it waits,
-    and at the end which files were withheld. Afterwards no process of the session is left, and the run's folder was
-    searched for secrets, however the session ends. MachineError, ConfigError.
+    `planned` are the jobs that may run: where all are programs, torch is not needed. `say` gets messages: what it waits
+    for, and at the end which files were withheld. Afterwards no process of the session is left, and the run's folder
+    was searched for secrets, however the session ends. MachineError, ConfigError.
     """
     env = git.outside_hooks(without_secrets(os.environ, settings["pass-env"]))
     folder = root / settings["output"]
@@ -205,7 +205,7 @@ def new_memory_errors(uuid: str | None, before: gpu.Health | None) -> tuple[Note
 
 
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:
-    """Wait until no other program's kernels run on the GPU; `say` is told once. MachineError after `wait_s` seconds.
+    """Wait until the GPU runs no other program's kernel; `say` gets one message. MachineError after `wait_s` seconds.
 
     Call it while the GPU is locked and nothing of this session runs. A program that only holds memory does not count.
     """

@@ -21,7 +21,7 @@ _PLACES = {
     "nsys": (
         "opt/nvidia/nsight-systems*/*/bin/nsys",
         "usr/local/cuda*/bin/nsys",
-        # Nsight Compute ships an nsys of its own, for its system timeline.
+        # Nsight Compute ships its own nsys, for its system timeline.
         "opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
     ),
     "ncu": ("opt/nvidia/nsight-compute/*/ncu", "usr/local/cuda*/bin/ncu"),
@@ -148,7 +148,7 @@ def _requested_python(requested: str, environ: Mapping[str, str]) -> Python:
 
 
 def _python_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield each interpreter once. Links stay links: a virtual environment is found by the path of its own link."""
+    """Yield each interpreter once. Links stay links: a virtual environment is found by the path of its link."""
     environment = environ.get("VIRTUAL_ENV")
     paths = [Path(environment, "bin", "python")] if environment else []
     on_path = (shutil.which(name, path=environ.get("PATH", "")) for name in ("python3", "python"))

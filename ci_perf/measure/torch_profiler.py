@@ -37,7 +37,7 @@ class TorchProfiler:
         yield self.run(jobs)
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
-        """Trace each job in a process of its own; what cannot be had becomes a note."""
+        """Trace each job in a separate process; what cannot be had becomes a note."""
         found: dict[str, CaseTimeline | None] = {}
         documents: list[dict[str, Any]] = []
         notes: list[Note] = []

@@ -30,7 +30,7 @@ class Section:
 
     title: str
     lines: Sequence[Sequence[str]]
-    """The rows of the table. Without a header: lines of text, each in a list of its own."""
+    """The rows of the table. Without a header: lines of text, each in its own list."""
     header: Sequence[str] = ()
     numbers: Collection[str] = ()
     """The titles of the columns that contain numbers."""

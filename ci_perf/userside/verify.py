@@ -63,7 +63,7 @@ def copied(inputs: Any) -> list[Any]:
 
 
 def renew(case: Case, spare: list[Any]) -> None:
-    """Give a case unused inputs: the last of the spare copies, else made again, which takes longer for large inputs."""
+    """Give a case unused inputs: a prepared copy if one is left, else new ones, which takes longer for large inputs."""
     case.inputs = None
     inputs = spare.pop() if spare else case.fresh_inputs()
     case.inputs = rearranged(inputs, case.request.get("strides", "contiguous"), case.request.get("seed", 0))

@@ -46,7 +46,7 @@ class Metric:
     complement: bool = False
     """The value is 100 minus what ncu reports."""
     extra_passes: bool = False
-    """Measured only for a gate or with `--profile full`, because it needs several replay passes of its own."""
+    """Measured only for a gate or with `--profile full`, because it needs several additional replay passes."""
 
     @property
     def names(self) -> tuple[str, ...]:

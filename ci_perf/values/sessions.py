@@ -10,7 +10,7 @@ from ci_perf.values.run import Note, Run
 
 
 def sessions_of(run: Run) -> Iterator[Run]:
-    """Return each session as a run of its own; a run that was not merged is one session."""
+    """Return each session as a separate run; a run that was not merged is one session."""
     if not run.sessions:
         yield run
         return

@@ -42,7 +42,7 @@ class Settings:
     values: Mapping[str, Any]
     origins: Mapping[str, str]
 
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 # each setting has a type of its own
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 # each setting has its own type
         return self.values[name]
 
     def chosen_by_user(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The goals of goals.toml held against what was measured. Nothing measured is never met."""
+"""Compares the measurements with the goals of goals.toml. A goal that was not measured is not met."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Measured = dict[str, Any]
 
 
 APART = 0.03
-"""Rounds that differ by so much are both told."""
+"""If the rounds differ by at least this fraction, both are shown."""
 
 
 class Reached(NamedTuple):
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
 
 
 def judge_all(document: Document, goals: dict[str, Any]) -> list[Judged]:
-    """Hold all goals against a benchmark; on a device that is neither theirs nor like it they are not judged."""
+    """Compare a benchmark with all goals; on a device that is neither theirs nor similar, no goal is judged."""
     rows = [row for goal in goals["goal"] for row in judge(goal, document["cases"])]
     if _named(document["provenance"]["device"], [*goals["devices"], *goals.get("like", ())]):
         return rows

@@ -1,4 +1,4 @@
-"""What the processes of the benchmark do: hold one implementation of a case against its reference, then time it.
+"""The operations of the benchmark's processes: compare an implementation of a case with its reference, then time it.
 
 The operations join those of ci-perf's worker, whose forks answer them; the timers are those of `ci-perf run`.
 """
@@ -166,7 +166,7 @@ def bound(request: Request) -> Answer:
 
 
 def check(request: Request) -> Answer:
-    """Hold one implementation against the reference, an alternative by its `name`, or launch; then let it run."""
+    """Compare an implementation with the reference: the alternative called `name`, or launch; then warm it up."""
     ready = prepare(request)
     case = chosen(request, ready)
     case.inputs = copy.deepcopy(ready.case.inputs)
@@ -184,7 +184,7 @@ def check(request: Request) -> Answer:
 
 
 def time_once(request: Request) -> Answer:
-    """Time an implementation that was held against the reference before."""
+    """Time an implementation that was compared with the reference before."""
     ready = prepare(request)
     case = chosen(request, ready)
     case.inputs = copy.deepcopy(ready.case.inputs)

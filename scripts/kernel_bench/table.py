@@ -19,7 +19,7 @@ once. So more than 100 % means that data stay in the L2 cache, that part of an i
 of `trajectory_resample` those beside no target, or, of large products, that the power limit left a higher clock than to
 that product, which is measured once. A copy of the same bytes is the faster one of a memcpy and a kernel.
 `x ours`: how many times as long as ours it takes. Times are medians of launches in a CUDA graph with a warm L2, unless
-another way is named. Each implementation was held against the float64 reference first. The fastest is bold.\
+another way is named. Each implementation was compared with the float64 reference first. The fastest is bold.\
 """
 ROUNDS = """\
 All implementations of a case were timed in turn, and once more in reverse order: the time is the mean of the two

@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch, bare_python):
     for name in [n for n in os.environ if n.startswith("GITHUB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(turns, "SAMPLES", 1)
-    for name in ("WARM_UP_S", "STILL_WARM_S"):  # the kernel has a clock of its own, which needs none
+    for name in ("WARM_UP_S", "STILL_WARM_S"):  # the fake kernel has its own clock, so no warm-up is needed
         monkeypatch.setattr(turns, name, {"cpu": 0.0})
     kernel = tmp_path / "kernels" / "nap"
     kernel.mkdir(parents=True)

@@ -136,7 +136,7 @@ def test_findings_are_no_problem_of_the_tool(name):
 
 @pytest.fixture
 def sanitized(machine, tmp_path):  # noqa: F811 # the fixture
-    """Return what runs the program beside a stand-in for the tool, which says what it is told to."""
+    """Return a backend that runs the program with a fake compute-sanitizer, which prints the given output."""
     tool = tmp_path / "compute-sanitizer"
     tool.write_text(f"#!{sys.executable}\n" + (FAKES / "compute-sanitizer").read_text())
     tool.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The whole program in repositories of its own: real files, real worker processes, on the CPU."""
+"""The whole program in temporary repositories: real files, real worker processes, on the CPU."""
 
 import json
 import os

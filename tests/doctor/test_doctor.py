@@ -1,4 +1,4 @@
-"""Diagnoses of a machine: each problem has a sentence and a fix of its own."""
+"""Diagnoses of a machine: each problem has its own sentence and fix."""
 
 from dataclasses import replace
 

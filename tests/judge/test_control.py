@@ -41,7 +41,7 @@ def pairs(ratio=1.0, number=5, **changes):
         (5, 1 / (1 + CONTROL_FLOOR - 1e-4), "sdpa/s128", None),
     ],
 )
-def test_the_base_against_itself_vouches_for_a_session(number, ratio, case, code):
+def test_a_session_is_reliable_if_the_base_does_not_differ_from_itself(number, ratio, case, code):
     doubt = base_doubt(values(ratio, number), case)
 
     assert (doubt.code if doubt else None) == code
@@ -68,7 +68,7 @@ def test_a_doubt_says_what_moved_by_how_much_and_what_disturbed_it():
     )
     assert base_doubt([0.0] * 3, "sdpa/s128", "python (77)").sentence == (
         "the base was measured against itself in 3 of at least 4 pairs (sdpa/s128), "
-        "which was disturbed by python (77): nothing vouches for this session"
+        "which was disturbed by python (77): this session was not checked"
     )
     assert "disturbed" not in base_doubt([], "sdpa/s128").sentence
 

@@ -1,4 +1,4 @@
-"""The rules held against noise recorded on real GPUs, and against a simulated GPU that misbehaves on purpose."""
+"""The rules are applied to noise recorded on real GPUs, and to a simulated GPU with faults."""
 
 # ruff: noqa: ARG002, ARG005 # the Lab's own signatures
 

@@ -15,7 +15,7 @@ NO_TRITON = "needs Triton, which has no wheel for this machine"
 
 
 def load_kernel(name, file="kernel.py"):
-    """Import a kernel.py (or its neighbour) as the worker does: by path, under a name of its own."""
+    """Import a kernel.py (or its neighbour) as the worker does: by path, under a unique name."""
     spec = importlib.util.spec_from_file_location(f"{Path(file).stem}_{name}", KERNELS / name / file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

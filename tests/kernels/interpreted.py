@@ -1,6 +1,6 @@
 """Run the Triton kernels on a CPU by Triton's interpreter, and print for each the largest error against float64.
 
-Run it as a process of its own, python tests/kernels/interpreted.py: how a kernel runs is settled when Triton is
+Run it in a separate process, python tests/kernels/interpreted.py: how a kernel runs is settled when Triton is
 imported. float16 stands in for bfloat16, which the interpreter does not multiply; Gluon is not supported by it.
 """
 

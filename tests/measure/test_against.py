@@ -421,7 +421,7 @@ def test_a_repository_may_hold_the_kernels_in_a_subfolder(repository, monkeypatc
 
 
 def test_a_commit_that_is_measured_in_a_hook_keeps_its_changes(repository):
-    """A hook is told of the index that is being committed; a checkout must not write there."""
+    """Git passes the index that is being committed to a hook; a checkout must not write to it."""
     hook = repository / ".git/hooks/pre-commit"
     hook.write_text(f"#!/bin/sh\n{sys.executable} -m ci_perf run --output out --against HEAD > out.txt 2>&1\ntrue\n")
     hook.chmod(0o755)
@@ -680,7 +680,7 @@ def test_the_base_is_built_again_where_what_builds_it_changed(
 
 
 def test_a_base_that_was_installed_over_is_built_again(repository, monkeypatch, tmp_path_factory, installed):
-    """Two bases in turns, each installed into the interpreter of its own that the bases share."""
+    """Two bases in turns, each installed into the interpreter that only bases share."""
     monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
     record = installed("1") / "RECORD"
     setup = f"sh -c 'cat kernels/nap/kernel.py > {record}'"

@@ -1,6 +1,6 @@
 """Programs instead of Python entries: compiled ones, benchmarks that write files, and a stand-in for nsys.
 
-Set CI_PERF_NSYS to hold the tests of tracing against the real nsys on a GPU machine too.
+With CI_PERF_NSYS set on a machine with a GPU, the tests of tracing use the real nsys, too.
 """
 
 import json

@@ -418,7 +418,7 @@ def test_a_case_whose_every_pair_is_disturbed_is_given_up_after_the_first_look()
     assert (found["sdpa"].code, exit_status) == ("within-noise", 0)
 
 
-def test_a_control_that_is_disturbed_again_and_again_is_given_up_and_vouches_for_nothing():
+def test_a_control_that_is_always_disturbed_is_given_up_and_the_session_is_not_checked():
     lab = TurnsLab(disturbed={"control": (("python (77)",),)})
     run, _, found = take_turns(lab)
 

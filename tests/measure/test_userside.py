@@ -408,7 +408,7 @@ ELSEWHERE = (range(0x90000, 0xA0000), range(0xC0000, 0xD0000))
 
 @pytest.fixture
 def facts(driver_source, tmp_path):
-    """Return what the identity holds of two launches after something was set: each time in a driver of its own."""
+    """Return what the identity holds of two launches after something was set: each time with a new fake driver."""
 
     def of(*changes, memory=MEMORY, cubin=CUBIN):
         copy = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"

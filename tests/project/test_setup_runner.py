@@ -1,4 +1,4 @@
-"""scripts/setup-runner.sh on a host of stand-ins: programs that answer like the real ones, files of its own."""
+"""scripts/setup-runner.sh on a host of stand-ins: programs that answer like the real ones, and temporary files."""
 
 import os
 import shutil
