@@ -17,7 +17,7 @@ from tests.project.test_project import ROOT
 pytestmark = pytest.mark.slow
 
 OTHER_FLAGS = {
-    *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards"),
+    *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards", "timings"),
     *("check", "ephemeral"),
 }
 """Flags that are not settings, and flags of other programs."""
