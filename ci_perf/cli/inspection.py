@@ -111,16 +111,16 @@ def _report(path: Path, environ: Mapping[str, str]) -> Found:
 
 def _text(path: Path, head: bytes) -> Found:
     """Read a table of ncu or a benchmark's results; ncu's own complaints come before what a benchmark lacks."""
-    encoding = ncu.text_encoding(head)
-    text = path.read_text(encoding=encoding or "utf-8", errors="replace")
+    text = filetype.read_text(path, head)
     if path.suffix == ".ncu-rep" or has_table(text) or _NCU_SPEECH.search(text):
         return _counters(path)
     for pattern, look, hint in _PRINTED:
         if re.search(pattern, text, re.MULTILINE):
             raise ProfileError(f"{path}: it looks like {look}, not like a file of a profiler", hint=hint)
-    if encoding is None or (filetype.find_look(head) and text.lstrip("\ufeff \t\r\n")[:1] != "{"):
+    is_object = text.lstrip()[:1] == "{"
+    if filetype.text_encoding(head) is None or (filetype.find_look(head) and not is_object):
         raise filetype.refusal(path, "a file of a profiler or a benchmark", head)
-    if text.lstrip()[:1] == "{" and '"traceEvents"' in text:
+    if is_object and '"traceEvents"' in text:
         return _chrome_trace(path)
     try:
         return _benchmark(path)

@@ -1,5 +1,6 @@
 """Recognises files that a reader cannot use, so that the error can name what they look like."""
 
+import codecs
 from pathlib import Path
 
 from ci_perf.values.errors import ProfileError
@@ -8,6 +9,9 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 NCU_MAGIC = b"NVR\0"
 NSYS_MAGIC = b"NVIDIA Tegra Profiler Report"
 
+_EXPORT = "`nsys export --type sqlite REPORT` writes the file to inspect"
+_OTHER = "name the file that the profiler or the benchmark wrote"
+_PAGE = "the download returned a page (a login or an error) instead of the file"
 _LOOKS = (
     (b"version https://git-lfs", "a git-lfs pointer, not the file itself", "fetch the file with `git lfs pull`"),
     (SQLITE_MAGIC, "an SQLite database", "nsys exports are read by the nsys reader, ncu reports are .ncu-rep files"),
@@ -16,16 +20,16 @@ _LOOKS = (
     (b"\x1f\x8b", "a gzip-compressed file", "decompress it first"),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd-compressed file", "decompress it first"),
-    (b"<!doctype html", "an HTML page", "the download returned a page (a login or an error) instead of the file"),
-    (b"<html", "an HTML page", "the download returned a page (a login or an error) instead of the file"),
+    (b"<!doctype html", "an HTML page", _PAGE),
+    (b"<html", "an HTML page", _PAGE),
     (b"BZh", "a bzip2-compressed file", "decompress it first"),
     (b"\xfd7zXZ\0", "an xz-compressed file", "decompress it first"),
-    (b"PAR1", "a Parquet table", "`nsys export --type sqlite REPORT` writes the file to inspect"),
-    (b"ARROW1", "an Arrow table", "`nsys export --type sqlite REPORT` writes the file to inspect"),
-    (b"\x89HDF", "an HDF5 file", "`nsys export --type sqlite REPORT` writes the file to inspect"),
-    (b"%PDF", "a PDF document", "name the file that the profiler or the benchmark wrote"),
-    (b"\x89PNG", "a picture", "name the file that the profiler or the benchmark wrote"),
-    (b"\x7fELF", "a program", "pass the profiler's report, not the program"),
+    (b"PAR1", "a Parquet table", _EXPORT),
+    (b"ARROW1", "an Arrow table", _EXPORT),
+    (b"\x89HDF", "an HDF5 file", _EXPORT),
+    (b"%PDF", "a PDF document", _OTHER),
+    (b"\x89PNG", "a picture", _OTHER),
+    (b"\x7fELF", "a program", _OTHER),
     (b"{", "JSON", ""),
 )
 
@@ -35,7 +39,7 @@ def read_head(path: Path, size: int = 4096) -> bytes:
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
             what = "a directory" if path.is_dir() else "a pipe or device, which can be read only once"
-            raise ProfileError(f"{path}: is {what}", hint="name the file that the profiler or the benchmark wrote")
+            raise ProfileError(f"{path}: is {what}", hint=_OTHER)
         with path.open("rb") as file:
             head = file.read(size)
     except OSError as error:
@@ -68,8 +72,22 @@ def refusal(path: Path, wanted: str, head: bytes) -> ProfileError:
 
 def find_look(head: bytes) -> tuple[str, str] | None:
     """Name the kind of file that begins with `head` and what to do with it, if it is a kind that turns up."""
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    for magic, look, hint in _LOOKS:
-        if start[: len(magic)].lower() == magic.lower():
-            return look, hint
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    return next(((look, hint) for magic, look, hint in _LOOKS if start.startswith(magic.lower())), None)
+
+
+def text_encoding(head: bytes) -> str | None:
+    """Return the encoding of a text file (PowerShell writes UTF-16), or None for a binary one."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" not in head:
+        return "utf-8-sig"
+    odd, even = head[1::2].count(0), head[0::2].count(0)
+    if max(odd, even) > 0.8 * len(head) / 2 and min(odd, even) == 0:
+        return "utf-16-le" if odd else "utf-16-be"
     return None
+
+
+def read_text(path: Path, head: bytes) -> str:
+    """Return the text of a file that begins with `head`; what does not decode is replaced."""
+    return path.read_text(encoding=text_encoding(head) or "utf-8-sig", errors="replace")

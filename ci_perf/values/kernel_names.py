@@ -106,29 +106,22 @@ def _specialised(name: str) -> tuple[str, int]:
     return (name, 0) if rest else (stem, parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class Collision:
-    """Several kernels of one trace with the same normal form, which grouping by it would mix up."""
-
-    normal: str
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        shown = ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")
-        return f"{len(self.names)} GPU kernels differ only in a changing part of their names: {shown}"
-
-
-def groups(names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the names of each normal form, without repetition, in the order of their first occurrence."""
+def groups(names: Iterable[str], form: Callable[[str], str] = normalize) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of each form, without repetition, in the order of their first occurrence."""
     found: dict[str, dict[str, None]] = {}
     for name in names:
-        found.setdefault(normalize(name), {})[name] = None
-    return {normal: tuple(originals) for normal, originals in found.items()}
+        found.setdefault(form(name), {})[name] = None
+    return {form_: tuple(originals) for form_, originals in found.items()}
 
 
-def collisions(names: Iterable[str]) -> tuple[Collision, ...]:
-    """Return the normal forms that several of the names share; the names are those of one trace."""
-    return tuple(Collision(normal, names) for normal, names in groups(names).items() if len(names) > 1)
+def collisions(names: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence for each normal form that several kernels of one trace share: grouping would mix them up."""
+    return tuple(
+        f"{len(shared)} GPU kernels differ only in a changing part of their names: {', '.join(shared[:3])}"
+        + (", ..." if len(shared) > 3 else "")
+        for shared in groups(names).values()
+        if len(shared) > 1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +153,7 @@ def compare(before: Iterable[str], now: Iterable[str]) -> NameChanges:
     Mangled names cannot be compared with others: then the result is empty.
     """
     before, now = tuple(before), tuple(now)
-    if any(map(_is_mangled, before)) != any(map(_is_mangled, now)):
+    if any(name.startswith("_Z") for name in before) != any(name.startswith("_Z") for name in now):
         return NameChanges()
     old, new = groups(before), groups(now)
     removed: list[str] = []
@@ -217,23 +210,16 @@ def matches(before: Iterable[str], now: Iterable[str]) -> tuple[tuple[tuple[str,
 
 def _lone_pairs(before: Iterable[str], now: Iterable[str]) -> list[tuple[str, str]]:
     """Pair names that differ only in what may be a changing part, if there is one such name on each side."""
-    old, new = _by(before, _weak), _by(now, _weak)
+    old, new = groups(before, _weak), groups(now, _weak)
     return [(names[0], new[form][0]) for form, names in old.items() if len(names) == 1 == len(new.get(form, ()))]
 
 
 def _bare_pairs(before: Iterable[str], now: Iterable[str]) -> list[tuple[str, str]]:
     """Pair the bare names of a trace without demangled names with all kernels of the function."""
-    old, new = _by(before, _function), _by(now, _function)
+    old, new = groups(before, _function), groups(now, _function)
     return [
         (a, b) for name, names in old.items() for a in names for b in new.get(name, ()) if _is_bare(a) != _is_bare(b)
     ]
-
-
-def _by(names: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(key(name), []).append(name)
-    return found
 
 
 def _weak(name: str) -> str:
@@ -257,7 +243,3 @@ def _function(name: str) -> str:
 
 def _is_bare(name: str) -> bool:
     return re.fullmatch(r"\w+", name) is not None
-
-
-def _is_mangled(name: str) -> bool:
-    return name.startswith("_Z")

@@ -32,13 +32,13 @@ class Combine(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter of one launch."""
+    """A counter of one launch; the defaults are those of a percentage of a peak."""
 
     name: str
     ncu: str
-    unit: str
-    combine: Combine
-    trust: Trust
+    unit: str = "%"
+    combine: Combine = Combine.WEIGHTED
+    trust: Trust = Trust.EXPLAINING
     band: float = 0.0
     """For banded counters: the fraction by which unchanged code may differ."""
     slack: float = 0.0
@@ -87,49 +87,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("instructions", "smsp__inst_executed.sum", "inst", Combine.SUM, Trust.BANDED, band=0.01),
     Metric("dram_read_bytes", "dram__bytes_read.sum", "byte", Combine.SUM, Trust.BANDED, band=0.03, slack=1 << 20),
     Metric("dram_write_bytes", "dram__bytes_write.sum", "byte", Combine.SUM, Trust.BANDED, band=0.20, slack=4 << 20),
-    Metric("cycles", "sm__cycles_elapsed.max", "cycle", Combine.SUM, Trust.EXPLAINING),
-    Metric(
-        "dram_throughput_pct",
-        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-        "%",
-        Combine.WEIGHTED,
-        Trust.EXPLAINING,
-    ),
-    Metric(
-        "warps_active_pct",
-        "sm__warps_active.avg.pct_of_peak_sustained_active",
-        "%",
-        Combine.WEIGHTED,
-        Trust.EXPLAINING,
-    ),
-    Metric(
-        "tensor_active_pct",
-        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-        "%",
-        Combine.WEIGHTED,
-        Trust.EXPLAINING,
-    ),
-    Metric("l1_hit_rate_pct", "l1tex__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING),
-    Metric(
-        "l1_miss_rate_pct", "l1tex__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING, complement=True
-    ),
-    Metric("l2_hit_rate_pct", "lts__t_sector_hit_rate.pct", "%", Combine.WEIGHTED, Trust.EXPLAINING),
-    Metric(
-        "shared_bank_conflicts",
-        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-        "",
-        Combine.SUM,
-        Trust.EXPLAINING,
-    ),
-    Metric("duration_ns", "gpu__time_duration.sum", "ns", Combine.SUM, Trust.EXPLAINING),
-    Metric(
-        "sm_throughput_pct",
-        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-        "%",
-        Combine.WEIGHTED,
-        Trust.EXPLAINING,
-        extra_passes=True,
-    ),
+    Metric("cycles", "sm__cycles_elapsed.max", "cycle", Combine.SUM),
+    Metric("dram_throughput_pct", "dram__throughput.avg.pct_of_peak_sustained_elapsed"),
+    Metric("warps_active_pct", "sm__warps_active.avg.pct_of_peak_sustained_active"),
+    Metric("tensor_active_pct", "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"),
+    Metric("l1_hit_rate_pct", "l1tex__t_sector_hit_rate.pct"),
+    Metric("l1_miss_rate_pct", "l1tex__t_sector_hit_rate.pct", complement=True),
+    Metric("l2_hit_rate_pct", "lts__t_sector_hit_rate.pct"),
+    Metric("shared_bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "", Combine.SUM),
+    Metric("duration_ns", "gpu__time_duration.sum", "ns", Combine.SUM),
+    Metric("sm_throughput_pct", "sm__throughput.avg.pct_of_peak_sustained_elapsed", extra_passes=True),
 )
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
@@ -200,7 +167,8 @@ def _combine(metric: Metric, kernels: Sequence[Mapping[str, Reading]]) -> Readin
         known = [duration for duration in durations if duration is not None]
         if known and len(known) < len(durations):
             return Reading(None, metric.unit, "the duration of a kernel, its weight, is not available")
-        value = _weighted(values, known or [0.0] * len(values))
+        weights = known if math.fsum(known) > 0 else [1.0] * len(values)
+        value = math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)
     return Reading(100.0 - value if metric.complement else value, metric.unit)
 
 
@@ -213,10 +181,3 @@ def _absence(metric: Metric, kernel: Mapping[str, Reading]) -> str:
     counters = {name.partition(".")[0] for name in metric.names}
     similar = sorted(name for name in kernel if name.partition(".")[0] in counters)[:3]
     return f"{_ABSENT}, which has {', '.join(similar)}" if similar else _ABSENT
-
-
-def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
-    total = math.fsum(weights)
-    if total <= 0:
-        return math.fsum(values) / len(values)
-    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / total

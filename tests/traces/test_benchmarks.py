@@ -416,7 +416,7 @@ def test_what_is_no_benchmark_file_is_refused_in_one_sentence(text, message):
 
 def test_a_file_that_is_not_there_or_is_binary_is_refused(tmp_path):
     (tmp_path / "a.out").write_bytes(b"\x7fELF\xff\xfe\x00")
-    for name, message in (("gone.json", "no such file"), ("a.out", "it looks like binary data")):
+    for name, message in (("gone.json", "no such file"), ("a.out", "it looks like a program")):
         with pytest.raises(ProfileError, match=message):
             read(tmp_path / name)
 

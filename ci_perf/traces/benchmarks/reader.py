@@ -1,6 +1,5 @@
 """Reads any benchmark file; its kind follows from the content, not from the name."""
 
-import codecs
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -8,30 +7,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ci_perf.traces import filetype
 from ci_perf.traces.benchmarks import google, nvbench, pytest_benchmark, triton
 from ci_perf.traces.benchmarks.nvbench import Beside
 from ci_perf.traces.benchmarks.results import BenchmarkFile
 from ci_perf.values.errors import ProfileError
 
 _Parser = Callable[[Mapping[str, Any]], BenchmarkFile]
+_CsvParser = Callable[[Sequence[str], Sequence[Sequence[str]]], BenchmarkFile]
 _MOST_SAMPLES = 256 << 20
 """Bytes of one file of samples; a larger one is not read."""
+_WANTED = "a benchmark's results"
 _HINT = "known: nvbench JSON and CSV, google-benchmark JSON and CSV, pytest-benchmark JSON, the CSV of Triton"
 
 
 def read(path: Path) -> BenchmarkFile:
     """Read a file; one that is no benchmark's, or holds none, is a ProfileError that says what it looks like."""
+    head = filetype.read_head(path)
+    encoding = filetype.text_encoding(head)
+    if encoding is None:
+        raise filetype.refusal(path, _WANTED, head)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ProfileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    try:
-        # PowerShell redirects into UTF-16
-        encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-        return parse(content.decode(encoding), str(path), beside=partial(beside, path))
+        return parse(path.read_text(encoding), str(path), beside=partial(beside, path))
     except UnicodeDecodeError:
-        look = "an SQLite database" if content.startswith(b"SQLite format 3\0") else "binary data"
-        raise _refusal(str(path), look) from None
+        raise _refusal(str(path), "binary data") from None
 
 
 def beside(path: Path, folder: str, name: str) -> bytes | None:
@@ -60,10 +59,8 @@ def parse(text: str, name: str, *, promised: str = "", beside: Beside = _nothing
     start = text.lstrip()[:40]
     if not start:
         raise ProfileError(f"{name}: the file is empty", hint="did the benchmark run, and to its end?")
-    if start.startswith("version https://git-lfs"):
-        raise ProfileError(f"{name}: a git-lfs pointer, not the file itself", hint="fetch it with `git lfs pull`")
-    if start.lower().startswith(("<!doctype html", "<html")):
-        raise _refusal(name, "an HTML page, such as a sign-in page in place of the file")
+    if start[0] != "{" and filetype.find_look(start.encode()):
+        raise filetype.refusal(Path(name), _WANTED, start.encode())
     found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name, promised)
     if not found.cases:
         raise ProfileError(
@@ -73,7 +70,7 @@ def parse(text: str, name: str, *, promised: str = "", beside: Beside = _nothing
 
 
 def _refusal(name: str, look: str) -> ProfileError:
-    return ProfileError(f"{name}: not a benchmark's results: it looks like {look}", hint=_HINT)
+    return ProfileError(f"{name}: not {_WANTED}: it looks like {look}", hint=_HINT)
 
 
 def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
@@ -131,7 +128,13 @@ def _parse_csv(text: str, name: str, promised: str) -> BenchmarkFile:
     except csv.Error as error:
         raise ProfileError(f"{name}: not CSV: {error}", hint=_HINT) from None
     header = [heading.strip() for heading in table[0]]
-    if below is None and not nvbench.is_csv(header) and not _is_table(table):
+    if below is not None:
+        parse_csv: _CsvParser = google.parse_csv
+    elif nvbench.is_csv(header):
+        parse_csv = nvbench.parse_csv
+    elif triton.is_csv(header, table[1:]):
+        parse_csv = triton.parse_csv
+    else:
         raise _refusal(name, "text" if len(header) < 2 else f"CSV with the columns {', '.join(header[:6])}")
     rows = [row for row in table[1:] if len(row) == len(header)]
     if len(rows) < len(table) - 1:
@@ -140,12 +143,6 @@ def _parse_csv(text: str, name: str, promised: str) -> BenchmarkFile:
             f"{name}: a row has {len(ragged)} cells under {len(header)} headings: {','.join(ragged)[:60]}",
             hint="was the benchmark stopped while it wrote the file?",
         )
-    if below is None and not nvbench.is_csv(header) and promised != "triton_csv" and not triton.is_signed(header, rows):
+    if parse_csv is triton.parse_csv and promised != "triton_csv" and not triton.is_signed(header, rows):
         raise _refusal(name, f"a table of numbers without any sign that Triton wrote it: {', '.join(header[:6])}")
-    if below is not None:
-        return google.parse_csv(header, rows)
-    return nvbench.parse_csv(header, rows) if nvbench.is_csv(header) else triton.parse_csv(header, rows)
-
-
-def _is_table(table: Sequence[Sequence[str]]) -> bool:
-    return triton.is_csv([heading.strip() for heading in table[0]], table[1:])
+    return parse_csv(header, rows)

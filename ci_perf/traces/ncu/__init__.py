@@ -9,6 +9,6 @@ tool         its commands and its errors
 units        every unit to its base unit
 """
 
-from ci_perf.traces.ncu.tool import command, diagnose, parse, program_command, read, text_encoding
+from ci_perf.traces.ncu.tool import command, diagnose, parse, program_command, read
 
-__all__ = ["command", "diagnose", "parse", "program_command", "read", "text_encoding"]
+__all__ = ["command", "diagnose", "parse", "program_command", "read"]

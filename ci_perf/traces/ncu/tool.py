@@ -1,6 +1,5 @@
 """Nsight Compute: its commands, the reader of its files, and its errors as diagnoses."""
 
-import codecs
 import csv
 import re
 from collections.abc import Sequence
@@ -84,9 +83,10 @@ def read(path: Path) -> Counters:
         return ncu_report_file.read(path)
     if path.suffix == ".ncu-rep":
         raise filetype.refusal(path, "an ncu report", head)
-    encoding = text_encoding(head)
-    text = path.read_text(encoding=encoding or "utf-8-sig", errors="replace")
-    if (encoding is None or filetype.find_look(head)) and not has_table(text):  # programs may print anything
+    text = filetype.read_text(path, head)
+    if (filetype.text_encoding(head) is None or filetype.find_look(head)) and not has_table(
+        text
+    ):  # programs may print anything
         raise filetype.refusal(path, "an ncu report", head)
     try:
         return parse(text)
@@ -113,18 +113,6 @@ def parse(text: str) -> Counters:
             hint="`ncu --import REPORT --page raw --csv` prints ncu's own",
         )
     raise ProfileError("neither an ncu report nor its CSV", hint="is this the file that ncu wrote?")
-
-
-def text_encoding(head: bytes) -> str | None:
-    """Return the encoding of a text file (PowerShell writes UTF-16), or None for a binary one."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if b"\0" not in head:
-        return "utf-8-sig"
-    odd, even = head[1::2].count(0), head[0::2].count(0)
-    if max(odd, even) > 0.8 * len(head) / 2 and min(odd, even) == 0:
-        return "utf-16-le" if odd else "utf-16-be"
-    return None
 
 
 _SYMPTOMS = (
