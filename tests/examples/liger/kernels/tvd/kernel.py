@@ -1,0 +1,32 @@
+"""Total variation distance of two distributions, forward."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+
+
+def make_inputs(rng, device, *, rows, vocab, dtype):
+    """Return two tensors of shape (rows, vocab), each row a distribution."""
+    return tuple(
+        torch.randn(rows, vocab, generator=rng).softmax(-1).to(device, getattr(torch, dtype)) for _ in range(2)
+    )
+
+
+def launch(inputs):
+    from liger_kernel.ops.tvd import LigerTVDLossFunction
+
+    with torch.no_grad():
+        return LigerTVDLossFunction.apply(*inputs, None, "batchmean", -100)
+
+
+def reference(inputs):
+    p, q = (x.double() for x in inputs)
+    return 0.5 * (p - q).abs().sum() / len(p)
+
+
+def cost(*, rows, vocab, dtype):
+    """Three operations for each element; both inputs are read once."""
+    return {"flop": 3 * rows * vocab, "bytes": 2 * rows * vocab * getattr(torch, dtype).itemsize}
