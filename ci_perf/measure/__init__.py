@@ -26,8 +26,7 @@ turns             base and head in turns on one device
 profile           nsys and ncu over Python kernels
 torch_profiler    timelines where there is no nsys
 programs          programs in place of a Python entry
-program_run       one run of a program, and the results that it wrote
-program_choice    the metric of these results that a kernel.toml names
+program_run       one run of a program, and the metric of its results that a kernel.toml names
 program_trace     programs timed through the GPU kernels of an nsys trace
 program_counters  programs under ncu
 

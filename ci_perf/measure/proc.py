@@ -34,6 +34,11 @@ class Completed:
         return lines[-1][:200] if lines else ""
 
     @property
+    def said(self) -> str:
+        """The last line that it printed as the end of a sentence, after a colon; empty where there is none."""
+        return f": {self.last_line}" if self.last_line else ""
+
+    @property
     def log(self) -> str:
         """The command, its end and its output, for a log file."""
         return f"$ {' '.join(self.argv)}\n# {signal_name(self.status)}\n{self.output}"

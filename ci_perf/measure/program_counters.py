@@ -13,7 +13,6 @@ from ci_perf.measure.program_trace import Traced
 from ci_perf.store import write_text
 from ci_perf.traces import ncu
 from ci_perf.traces.attribution import program_counters
-from ci_perf.traces.diagnosis import Diagnosis
 from ci_perf.traces.program_trace import listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
@@ -30,12 +29,12 @@ FOLDER = "counters"
 """Where the reports lie in the artifact folder."""
 
 
-class _NoCounters(Exception):
-    """There are none; the note says why."""
+class _NoCounters(CiPerfError):
+    """There are none; `code` is the end of the note's."""
 
-    def __init__(self, note: Note) -> None:
-        super().__init__(note.message)
-        self.note = note
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,12 @@ class ProgramCounters:
                 readings, said = self._run(job, argv, traced, report, full=self.full or full)
                 runs.append(readings)
                 notes |= dict.fromkeys(said)
-        except _NoCounters as reason:
-            notes[reason.note] = None
         except CiPerfError as error:
-            notes[Note("ncu-failed", f"ncu: {job.id}: {error}", error.hint)] = None
+            code = error.code if isinstance(error, _NoCounters) else "failed"
+            notes[_note(job, code, str(error), error.hint)] = None
         if runs and traced.count is not None and traced.count > LAUNCHES:
-            notes[_first_note(job, traced.count)] = None
+            message = f"the counters are those of the first {LAUNCHES} of {traced.count:,} GPU kernels that count"
+            notes[_note(job, "first-kernels", message, "`ranges` and `kernels` in kernel.toml can choose fewer")] = None
         withheld = self.guard.admit(report, FOLDER) if report.is_file() else ()
         return Profiled(counters={job.label: tuple(runs)} if runs else {}, notes=(*notes, *withheld))
 
@@ -88,32 +87,23 @@ class ProgramCounters:
         completed = proc.run(command, timeout_s=limit_s, env=conditions.env, cwd=conditions.root)
         write_text(self.guard.folder / "logs" / f"ncu.{job.spec.name}.{job.case}.log", completed.log)
         trouble = ncu.diagnose(completed.output)
+        if not report.is_file() and trouble:
+            raise _NoCounters(trouble.code, trouble.message, trouble.hint)
         if not report.is_file():
-            raise _NoCounters(_nothing(job, completed) if trouble is None else _complaint(job, trouble))
+            hint = (
+                WAITING if completed.timed_out else f"see logs/ncu.{job.spec.name}.{job.case}.log in the run's folder"
+            )
+            raise _NoCounters("no-report", f"ncu {completed.end} and wrote no report", hint)
         counters = ncu.read(report)
         ranges, kernels = ([fill(p, job.params) for p in patterns] for patterns in (job.spec.ranges, job.spec.kernels))
         readings = program_counters(counters, ranges, kernels, metrics)
         if not readings:
-            raise _NoCounters(_uncounted(job, [launch.name for launch in counters.launches]))
-        notes = [Note("ncu-warning", f"ncu: {job.id}: {warning}") for warning in counters.warnings]
-        return readings, notes if trouble is None else [*notes, _complaint(job, trouble)]
+            ran = listed(list(dict.fromkeys(launch.name for launch in counters.launches)))
+            message = f"none of the first {len(counters.launches)} GPU kernels counts; there ran {ran}"
+            raise _NoCounters("no-range", message, "do the patterns of `ranges` and `kernels` in kernel.toml fit?")
+        notes = [_note(job, "warning", warning) for warning in counters.warnings]
+        return readings, [*notes, _note(job, trouble.code, trouble.message, trouble.hint)] if trouble else notes
 
 
-def _complaint(job: Job, trouble: Diagnosis) -> Note:
-    return Note(f"ncu-{trouble.code}", f"ncu: {job.id}: {trouble.message}", trouble.hint)
-
-
-def _nothing(job: Job, completed: proc.Completed) -> Note:
-    hint = WAITING if completed.timed_out else f"see logs/ncu.{job.spec.name}.{job.case}.log in the run's folder"
-    return Note("ncu-no-report", f"ncu: {job.id}: ncu {completed.end} and wrote no report", hint)
-
-
-def _uncounted(job: Job, ran: Sequence[str]) -> Note:
-    names = listed(list(dict.fromkeys(ran)))
-    message = f"ncu: {job.id}: none of the first {len(ran)} GPU kernels counts; there ran {names}"
-    return Note("ncu-no-range", message, "do the patterns of `ranges` and `kernels` in kernel.toml fit?")
-
-
-def _first_note(job: Job, count: int) -> Note:
-    message = f"ncu: {job.id}: the counters are those of the first {LAUNCHES} of {count:,} GPU kernels that count"
-    return Note("ncu-first-kernels", message, "`ranges` and `kernels` in kernel.toml can choose fewer")
+def _note(job: Job, code: str, message: str, hint: str = "") -> Note:
+    return Note(f"ncu-{code}", f"ncu: {job.id}: {message}", hint)

@@ -1,24 +1,37 @@
-"""One run of a program: its command line, its end, its log, and the results that a benchmark wrote."""
+"""One run of a program: its command line, its end, its log, and the number that a benchmark wrote.
 
+A kernel.toml names one metric of a benchmark's results; it is taken in base units and with its direction.
+"""
+
+import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
 from ci_perf.measure import proc
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.program_choice import Chosen, NoNumber, choose
 from ci_perf.traces.benchmarks.reader import beside, parse
-from ci_perf.traces.benchmarks.results import BenchmarkFile
+from ci_perf.traces.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, scaled, select
+from ci_perf.values.base_unit import base_unit
 from ci_perf.values.errors import CiPerfError, ProfileError
 from ci_perf.values.job import Job
-from ci_perf.values.kernel import Program
-from ci_perf.values.program import command_line
+from ci_perf.values.kernel import Params, Program
+from ci_perf.values.program import command_line, fill
 
 _TAIL = 4000
+MOST_SAMPLES = 1000
+"""Of a benchmark that keeps more, every so many-th is taken: their median is as good, and a run stays readable."""
 _LARGEST_FILE = 256 << 20
 """Bytes of a benchmark's results; a larger file is not read."""
+_WRITES: Mapping[str, tuple[str, ...]] = {
+    "nvbench": ("nvbench-json", "nvbench-csv"),
+    "google_benchmark": ("google-benchmark", "google-benchmark-csv"),
+    "pytest_benchmark": ("pytest-benchmark",),
+    "triton_csv": ("triton-csv",),
+}
 
 
 class ProgramFailed(Exception):
@@ -28,6 +41,17 @@ class ProgramFailed(Exception):
         super().__init__(message)
         self.code = code
         self.detail = detail[-_TAIL:].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The samples of one run of a benchmark."""
+
+    values: tuple[float, ...]
+    method: str
+    """The kind of file, the metric where it is not the one that the kind is about, and whether it has samples."""
+    unit: str
+    better: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +100,7 @@ class Launcher:
 
     def read_results(self, job: Job, program: Program, scratch: Path) -> Chosen:
         """Return a case's number from the file that its benchmark wrote into `scratch`; ProgramFailed."""
-        try:
-            return choose(_read(self._written(job, scratch), program.kind), program, job.params)
-        except NoNumber as error:
-            raise ProgramFailed(error.code, str(error)) from None
+        return choose(_read(self._written(job, scratch), program.kind), program, job.params)
 
     def _written(self, job: Job, scratch: Path) -> Path:
         """Return the file that the benchmark wrote, and keep a copy of it in the run's folder."""
@@ -102,13 +123,8 @@ class Launcher:
 
 def bad_end(name: str, status: int, completed: proc.Completed, where: str = "") -> ProgramFailed:
     """Say how a program ended; `where` follows the name of the signal or status."""
-    how = f"ended with {proc.signal_name(status)}{where}{last_line(completed)}"
+    how = f"ended with {proc.signal_name(status)}{where}{completed.said}"
     return ProgramFailed("crashed" if status < 0 else "exited", f"`{name}` {how}", completed.output)
-
-
-def last_line(completed: proc.Completed) -> str:
-    """Return the last line that was printed, as the end of a sentence; empty where there is none."""
-    return f": {completed.last_line}" if completed.last_line else ""
 
 
 def _read(path: Path, promised: str) -> BenchmarkFile:
@@ -130,3 +146,59 @@ def _samples(path: Path, folder: str, name: str) -> bytes:
         hint = "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
         raise ProfileError(f"names the samples {folder}/{name}, which are not beside it", hint=hint)
     return content
+
+
+def choose(found: BenchmarkFile, program: Program, params: Params) -> Chosen:
+    """Return the selected metric; no match, several matches and an unknown unit are errors: ProgramFailed."""
+    if found.kind not in _WRITES[program.kind]:
+        raise ProgramFailed(
+            "wrong-format", f"kernel.toml promises `{program.kind}`, but the program wrote {found.kind}"
+        )
+    case = _find(found, program, params)
+    unit, factor, better = _unit(case, program)
+    step = -(-len(case.values) // MOST_SAMPLES)
+    values = tuple(scaled(value, factor) for value in case.values[:: step or 1])
+    if any(value < 0 or not math.isfinite(value) for value in values):
+        raise ProgramFailed("wrong-format", f"{case} holds a value that is negative or not finite")
+    method = found.kind if case.metric == MAIN_METRIC[found.kind] else f"{found.kind}/{case.metric}"
+    if found.kind == "nvbench-json" and len(values) > 1:
+        method += "/samples"  # their median is not the mean that the file has without them
+    return Chosen(values, method, unit, better)
+
+
+def _find(found: BenchmarkFile, program: Program, params: Params) -> BenchmarkCase:
+    pattern = fill(program.benchmark, params) or "*"
+    metric = program.metric or MAIN_METRIC[found.kind]
+    fitting = select(found.cases, params, lambda name: name == pattern or fnmatchcase(name, pattern), metric)
+    if not fitting:
+        raise ProgramFailed(
+            "no-benchmark",
+            f"no `{metric}` of a benchmark `{pattern}` has this case's parameters; the file holds {_some(found.cases)}",
+        )
+    if len(fitting) > 1:
+        raise ProgramFailed(
+            "no-benchmark",
+            f"{len(fitting)} benchmarks of the file fit, expected one: {_some(fitting)}; tell them apart by the key "
+            "`benchmark` or by parameters",
+        )
+    if fitting[0].skipped:
+        raise ProgramFailed("skipped", f"{fitting[0]}: {fitting[0].skipped}")
+    return fitting[0]
+
+
+def _some(cases: Sequence[BenchmarkCase]) -> str:
+    return "; ".join(str(case)[:80] for case in cases[:4]) + ("; ..." if len(cases) > 4 else "")
+
+
+def _unit(case: BenchmarkCase, program: Program) -> tuple[str, float, str]:
+    """Return base unit, factor and direction: from the file, else from kernel.toml; they must not contradict."""
+    said = base_unit(program.unit) if program.unit else None
+    for what, file, toml in (("unit", case.unit, said and said[0]), ("better", case.better, program.better)):
+        if file and toml and file != toml:
+            raise ProgramFailed("wrong-format", f"key `{what}` of kernel.toml says {toml}, the file says {file}")
+        if not file and not toml:
+            raise ProgramFailed(
+                "wrong-format", f"the file does not say the {what} of {case}: set `{what}` in kernel.toml"
+            )
+    unit, factor = (case.unit, 1.0) if case.unit or said is None else said
+    return unit, factor, case.better or program.better

@@ -12,8 +12,7 @@ from pathlib import Path
 from ci_perf.guard.guard import Guard
 from ci_perf.judge.parts import parts_of
 from ci_perf.measure import proc
-from ci_perf.measure.program_choice import Chosen
-from ci_perf.measure.program_run import Launcher, ProgramFailed, bad_end, last_line
+from ci_perf.measure.program_run import Chosen, Launcher, ProgramFailed, bad_end
 from ci_perf.traces import activity, nsys
 from ci_perf.traces.attribution import program_timeline
 from ci_perf.traces.benchmarks.results import scaled
@@ -115,13 +114,17 @@ class _Seen:
 
 
 class TracedPrograms:
-    """Runs programs under nsys, and remembers by label of the case what their traces held."""
+    """Runs programs under nsys, where it is there, and remembers by label of the case what their traces held."""
 
-    def __init__(self, launcher: Launcher, nsys_path: str, traces: KeptTraces | None) -> None:
+    def __init__(self, launcher: Launcher, nsys_path: str | None, traces: KeptTraces | None) -> None:
         self._launcher = launcher
         self._nsys = nsys_path
         self._traces = traces
         self._seen: dict[str, _Seen] = {}
+
+    def can_trace(self, job: Job) -> bool:
+        """Return whether a program runs on a GPU, and nsys is there to trace it."""
+        return self._nsys is not None and job.device == "cuda"
 
     @property
     def timelines(self) -> dict[str, CaseTimeline]:
@@ -151,7 +154,7 @@ class TracedPrograms:
 
     def _time(self, job: Job, argv: Sequence[str], scratch: Path) -> Chosen:
         report, sqlite = scratch / _REPORT, scratch / _DATABASE
-        completed = self._launcher.start(job, nsys.command(self._nsys, argv, report=report))
+        completed = self._launcher.start(job, nsys.command(str(self._nsys), argv, report=report))
         _check_traced(argv[0], completed, report)
         timeline = self._exported(report, sqlite)
         wanted = [fill(pattern, job.params) for pattern in job.spec.ranges]
@@ -178,13 +181,15 @@ class TracedPrograms:
 
     def _exported(self, report: Path, sqlite: Path) -> Timeline:
         try:
-            command = nsys.export_command(self._nsys, report, sqlite)
+            command = nsys.export_command(str(self._nsys), report, sqlite)
             exported = proc.run(command, timeout_s=_EXPORT_TIMEOUT_S, env=self._launcher.conditions.env)
             if not sqlite.is_file():
-                raise ProgramFailed("profiler", f"nsys exported nothing{last_line(exported)}", exported.output)
+                raise ProgramFailed("profiler", f"nsys exported nothing{exported.said}", exported.output)
             return nsys.read_timeline(sqlite)
         except CiPerfError as error:
-            raise ProgramFailed("profiler", f"the trace cannot be read: {_without(error, sqlite)}") from None
+            raise ProgramFailed(
+                "profiler", f"the trace cannot be read: {str(error).removeprefix(f'{sqlite}: ')}"
+            ) from None
 
 
 def _check_traced(name: str, completed: proc.Completed, report: Path) -> None:
@@ -194,7 +199,7 @@ def _check_traced(name: str, completed: proc.Completed, report: Path) -> None:
     """
     trouble = nsys.diagnose(completed.output)
     if not report.is_file():
-        ended = f"nsys ended with {proc.signal_name(completed.status)} and wrote no report{last_line(completed)}"
+        ended = f"nsys {completed.end} and wrote no report{completed.said}"
         raise ProgramFailed("profiler", trouble.message if trouble else ended, completed.output)
     if trouble and trouble.code == "other-profiler":
         raise ProgramFailed("profiler", trouble.message, completed.output)
@@ -226,8 +231,3 @@ def _notes(case: str, seen: _Seen) -> list[Note]:
     collisions = kernel_names.collisions(seen.kernels[-1])
     told_apart = "they are told apart by their full names"
     return [*notes, *(Note("kernel-names-collide", f"{case}: {collision}", told_apart) for collision in collisions)]
-
-
-def _without(error: CiPerfError, path: Path) -> str:
-    """Return an error's sentence without the path of a file that nobody can look at any more."""
-    return str(error).removeprefix(f"{path}: ")

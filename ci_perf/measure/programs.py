@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from ci_perf.measure.backend import Profiled, Verified
-from ci_perf.measure.program_choice import Chosen
 from ci_perf.measure.program_counters import ProgramCounters
-from ci_perf.measure.program_run import Launcher, ProgramFailed
-from ci_perf.measure.program_trace import TRACED, KeptTraces, Traced, TracedPrograms
+from ci_perf.measure.program_run import Chosen, Launcher, ProgramFailed
+from ci_perf.measure.program_trace import KeptTraces, TracedPrograms
 from ci_perf.measure.watch import Watch, facts, slowdowns
 from ci_perf.traces.attribution import program_launch_counters
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Failure, Pair, Part, Replicate, Verification
+from ci_perf.values.measurement import Failure, Pair, Replicate, Verification
 from ci_perf.values.run import Note
-from ci_perf.values.trace import CaseTimeline
 
 WALL = "wall"
 
@@ -54,7 +52,7 @@ class Programs:
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
         """Name the programs that are timed by the clock, which is far coarser than the trace."""
         commands = [job for job in jobs if job.spec.program and job.spec.program.kind == "command"]
-        by_clock = sorted({job.spec.name for job in commands if self._head.method(job) == WALL})
+        by_clock = sorted({job.spec.name for job in commands if not self._head.under_nsys.can_trace(job)})
         if not by_clock:
             return ()
         lacking = "a GPU" if all(job.device == "cpu" for job in commands) else "nsys"
@@ -91,7 +89,7 @@ class Programs:
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
         """Yield what the traces that timed the programs hold, then run each `command` under ncu."""
-        if self._head.timelines or self._traces:
+        if self._head.under_nsys.timelines or self._traces:
             yield self._from_traces()
         for job in jobs:
             yield self._count(job, full=job in changed)
@@ -105,7 +103,7 @@ class Programs:
 
     def why_no_kernels(self, job: Job) -> str:
         """Run a `command` under nsys; return why no GPU kernel that counts was seen, empty where one was."""
-        if self._head.method(job) != TRACED:
+        if not self._head.under_nsys.can_trace(job):
             return "there is no nsys to see"
         replicate = self._head.time(job, 0)
         return replicate.message if isinstance(replicate, Failure) else ""
@@ -123,13 +121,14 @@ class Programs:
 
     def _from_traces(self) -> Profiled:
         """Return the last timeline of each case and notes on them, and admit the kept traces to the run's folder."""
-        timelines = self._head.timelines
+        head, base = self._head, self._base
+        timelines = head.under_nsys.timelines
         return Profiled(
             timelines,
             {label: program_launch_counters(timeline) for label, timeline in timelines.items()},
-            notes=(*self._head.notes(), *(self._traces.admit() if self._traces is not None else ())),
-            parts=self._head.parts(),
-            base_parts=self._base.parts(),
+            notes=(*head.under_nsys.notes(), *(self._traces.admit() if self._traces is not None else ())),
+            parts=head.under_nsys.parts(1 + head.planted),
+            base_parts=base.under_nsys.parts(1 + base.planted),
         )
 
     def _count(self, job: Job, *, full: bool) -> Profiled:
@@ -138,7 +137,7 @@ class Programs:
             return Profiled()
         with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
             _, argv = self._launcher.prepare(job, Path(scratch))
-            return self._counters.run(job, argv, self._head.traced(job), full=full)
+            return self._counters.run(job, argv, self._head.under_nsys.traced(job), full=full)
 
 
 class _Side:
@@ -146,25 +145,9 @@ class _Side:
 
     def __init__(self, launcher: Launcher, nsys_path: str | None, traces: KeptTraces | None) -> None:
         self._launcher = launcher
-        self._planted = launcher.conditions.planted or 0.0
-        self._under_nsys = TracedPrograms(launcher, nsys_path, traces) if nsys_path else None
+        self.planted = launcher.conditions.planted or 0.0
+        self.under_nsys = TracedPrograms(launcher, nsys_path, traces)
         self._units: dict[tuple[str, str], tuple[str, str]] = {}
-
-    def method(self, job: Job) -> str:
-        return TRACED if self._under_nsys is not None and job.device == "cuda" else WALL
-
-    @property
-    def timelines(self) -> dict[str, CaseTimeline]:
-        return self._under_nsys.timelines if self._under_nsys is not None else {}
-
-    def traced(self, job: Job) -> Traced:
-        return self._under_nsys.traced(job) if self._under_nsys is not None else Traced()
-
-    def parts(self) -> dict[str, tuple[Part, ...]]:
-        return self._under_nsys.parts(1 + self._planted) if self._under_nsys is not None else {}
-
-    def notes(self) -> tuple[Note, ...]:
-        return self._under_nsys.notes() if self._under_nsys is not None else ()
 
     def verify(self, job: Job) -> Verified | Failure:
         try:
@@ -183,8 +166,8 @@ class _Side:
                 taken = self._take(job, Path(scratch))
         except ProgramFailed as failed:
             return Failure("time", failed.code, str(failed), failed.detail)
-        slower = 1 + self._planted if taken.better == "lower" else 1 / (1 + self._planted)
-        values = tuple(value * slower for value in taken.values) if self._planted else taken.values
+        slower = 1 + self.planted if taken.better == "lower" else 1 / (1 + self.planted)
+        values = tuple(value * slower for value in taken.values) if self.planted else taken.values
         return Replicate(values, 1, taken.method, batch, unit=taken.unit, better=taken.better)
 
     def _take(self, job: Job, scratch: Path) -> Chosen:
@@ -197,8 +180,8 @@ class _Side:
                 message = f"the unit was {first[0]}, {first[1]} is better; now it is {taken.unit}"
                 raise ProgramFailed("wrong-format", message)
             return taken
-        if self._under_nsys is not None and job.device == "cuda":
-            return self._under_nsys.time(job, argv, scratch)
+        if self.under_nsys.can_trace(job):
+            return self.under_nsys.time(job, argv, scratch)
         started = time.perf_counter()
         self._launcher.run(job, argv)
         return Chosen((time.perf_counter() - started,), WALL, "s", "lower")

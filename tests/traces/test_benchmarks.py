@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.measure.program_choice import Chosen, NoNumber, choose
+from ci_perf.measure.program_run import Chosen, ProgramFailed, choose
 from ci_perf.traces.benchmarks.reader import parse, read
 from ci_perf.traces.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, select
 from ci_perf.values.errors import ProfileError
@@ -528,7 +528,7 @@ def test_unit_and_direction_come_from_the_file_else_from_kernel_toml(keys, chose
     ],
 )
 def test_what_is_not_one_number_is_an_error_with_the_code_of_a_failure(text, program, code, message):
-    with pytest.raises(NoNumber, match=message) as error:
+    with pytest.raises(ProgramFailed, match=message) as error:
         choose(parse(text, "b.json"), program, {})
 
     assert error.value.code == code
