@@ -89,7 +89,7 @@ def _notes(jobs: Sequence[Job]) -> tuple[Note, ...]:
 
 
 def _find_sanitizer(settings: Settings) -> str:
-    found = tools.find_sanitizer(without_secrets(os.environ, settings["pass-env"]))
+    found = tools.find("compute-sanitizer", without_secrets(os.environ, settings["pass-env"]))
     usable = next((tool for tool in found if tool.complete), None)
     if usable is None:
         problem = found[0].problem if found else "compute-sanitizer was not found"

@@ -91,7 +91,7 @@ def _chrome_trace(path: Path) -> Found:
 
 def _report(path: Path, environ: Mapping[str, str]) -> Found:
     """Export the report to a temporary folder, where there is an nsys, and read the export."""
-    found = [tool for tool in tools.find_nsys(environ) if tool.version]
+    found = [tool for tool in tools.find("nsys", environ) if tool.version]
     if not found:
         raise ProfileError(
             f"{path}: it looks like an nsys report, which only nsys can open, and there is none on this machine",

@@ -84,11 +84,10 @@ def find_profilers(settings: Settings, conditions: Conditions, worker: Worker, g
 def _find_tools(
     chosen: tuple[str, ...], env: Mapping[str, str], wanted: str
 ) -> tuple[dict[str, Tool], tuple[Note, ...]]:
-    finders = {"nsys": tools.find_nsys, "ncu": tools.find_ncu}
     usable: dict[str, Tool] = {}
     notes: list[Note] = []
     for name in chosen:
-        found = finders[name](env)
+        found = tools.find(name, env)
         if complete := next((tool for tool in found if tool.complete), None):
             usable[name] = complete
             continue

@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -66,7 +66,7 @@ class NvidiaProfiler(ABC):
             found = self._run(jobs)
         except CiPerfError as error:
             message = str(error).replace(f"{self.guard.outside}/", "")
-            found = Profiled(notes=(Note(f"{self.tool}-failed", f"{self.tool}: {message}", error.hint),))
+            found = Profiled(notes=(self._note("failed", message, error.hint),))
         withheld = (note for file in self._files if file.is_file() for note in self.guard.admit(file))
         return replace(found, notes=(*found.notes, *withheld))
 
@@ -103,21 +103,24 @@ class NvidiaProfiler(ABC):
     def _log(self, name: str, completed: proc.Completed) -> None:
         write_text(self.guard.folder / "logs" / f"{name}.log", completed.log)
 
+    def _note(self, code: str, message: str, hint: str = "") -> Note:
+        return Note(f"{self.tool}-{code}", f"{self.tool}: {message}", hint)
+
     def _nothing(self, completed: proc.Completed, trouble: Diagnosis | None) -> Profiled:
         """Return a note on why there is no report."""
         if trouble is not None:
-            note = Note(f"{self.tool}-{trouble.code}", f"{self.tool}: {trouble.message}", trouble.hint)
-            return Profiled(notes=(note,))
-        last = f": {completed.last_line}" if completed.last_line else ""
+            return Profiled(notes=(self._note(trouble.code, trouble.message, trouble.hint),))
         hint = WAITING if completed.timed_out else f"see logs/{self._stem}.log in the run's folder"
-        message = f"{self.tool} {completed.end} and wrote no report{last}"
+        message = f"{self.tool} {completed.end} and wrote no report{completed.said}"
         return Profiled(notes=(Note(f"{self.tool}-no-report", message, hint),))
 
-    def _partial(self, completed: proc.Completed) -> list[Note]:
-        if not completed.timed_out:
-            return []
-        message = f"{self.tool} exceeded its time limit and was killed: its report is incomplete"
-        return [Note(f"{self.tool}-time-limit", message, WAITING)]
+    def _doubts(self, completed: proc.Completed, warnings: Iterable[str]) -> list[Note]:
+        """Return notes on a report that is incomplete, and its warnings."""
+        notes = [self._note("warning", warning) for warning in warnings]
+        if completed.timed_out:
+            message = f"{self.tool} exceeded its time limit and was killed: its report is incomplete"
+            notes.insert(0, Note(f"{self.tool}-time-limit", message, WAITING))
+        return notes
 
     def _unseen(self, jobs: Sequence[Job], seen: Collection[str], ran: Mapping[str, Sequence[str]]) -> list[Note]:
         """Return notes on the cases that ran and of which the tool saw no kernel that counts.
@@ -125,12 +128,15 @@ class NvidiaProfiler(ABC):
         `ran` are the GPU kernels of each range, `seen` the labels of the cases with kernels that count.
         """
         unseen = [job for job in jobs if job.label not in seen]
-        notes = [_unmatched(self.tool, job, ran[job.label]) for job in unseen if ran.get(job.label)]
-        cases = [job.id for job in unseen if not ran.get(job.label)]
-        if not cases:
-            return notes
-        message = f"{self.tool}: saw no GPU kernel of {_named(cases)}"
-        return [*notes, Note(f"{self.tool}-no-range", message, "does `launch` start any, on torch's current stream?")]
+        notes = []
+        for job in (job for job in unseen if ran.get(job.label)):
+            there = listed(list(dict.fromkeys(ran[job.label])))
+            message = f"{job.id}: no GPU kernel is called {listed(job.spec.kernels)}; there ran {there}"
+            notes.append(self._note("no-kernel", message, "correct `kernels` in kernel.toml"))
+        if cases := [job.id for job in unseen if not ran.get(job.label)]:
+            hint = "does `launch` start any, on torch's current stream?"
+            notes.append(self._note("no-range", f"saw no GPU kernel of {_named(cases)}", hint))
+        return notes
 
     def _ended(self, jobs: Sequence[Job]) -> tuple[list[Job], list[Note]]:
         """Return the cases that the worker finished, and notes on the others, whose ranges are incomplete.
@@ -145,13 +151,13 @@ class NvidiaProfiler(ABC):
         answers = [json.loads(line) for line in lines if line.endswith("}")]
         answered = list(zip(jobs, answers, strict=False))
         notes = [
-            Note(f"{self.tool}-case-failed", f"{self.tool}: {job.id} was not profiled: {answer['message']}")
+            self._note("case-failed", f"{job.id} was not profiled: {answer['message']}")
             for job, answer in answered
             if not answer.get("ok", True)
         ]
         if cut_off := [job.id for job in jobs[len(answered) :]]:
-            message = f"{self.tool}: its run ended early, without results for {_named(cut_off)}"
-            notes.append(Note(f"{self.tool}-cut-off", message, f"see logs/{self._stem}.log in the run's folder"))
+            message = f"its run ended early, without results for {_named(cut_off)}"
+            notes.append(self._note("cut-off", message, f"see logs/{self._stem}.log in the run's folder"))
         return [job for job, answer in answered if answer.get("ok", True)], notes
 
 
@@ -190,7 +196,7 @@ class NsysProfiler(NvidiaProfiler):
             job.label: case_timeline(timeline, job.label, job.spec.kernels, NSYS_LAUNCHES, metrics.get(job.label))
             for job in ended
         }
-        notes = [*self._partial(completed), *(Note("nsys-warning", f"nsys: {w}") for w in timeline.warnings), *failures]
+        notes = [*self._doubts(completed, timeline.warnings), *failures]
         ran = {inside.name: [kernel.short_name for kernel in inside.kernels] for inside in timeline.ranges}
         notes += self._unseen(ended, {label for label, mine in found.items() if mine and mine.kernels}, ran)
         return timelines_found(found, whole, notes)
@@ -234,9 +240,9 @@ class NcuProfiler(NvidiaProfiler):
             return self._nothing(completed, trouble)
         counters = ncu.read(report)
         ended, failures = self._ended(jobs)
-        notes = [*self._partial(completed), *(Note("ncu-warning", f"ncu: {w}") for w in counters.warnings), *failures]
+        notes = [*self._doubts(completed, counters.warnings), *failures]
         if trouble is not None:
-            notes.append(Note(f"ncu-{trouble.code}", f"ncu: {trouble.message}", trouble.hint))
+            notes.append(self._note(trouble.code, trouble.message, trouble.hint))
         found = {}
         for job in ended:  # of its own metrics: a gate of another kernel may have brought in more
             metrics = wanted((gate.metric for gate in job.spec.gates), full=self.full)
@@ -251,11 +257,6 @@ class NcuProfiler(NvidiaProfiler):
 
 def _named(cases: Sequence[str]) -> str:
     return ", ".join(cases[:5]) + (" and others" if len(cases) > 5 else "")
-
-
-def _unmatched(tool: str, job: Job, ran: Sequence[str]) -> Note:
-    message = f"no GPU kernel is called {listed(job.spec.kernels)}; there ran {listed(list(dict.fromkeys(ran)))}"
-    return Note(f"{tool}-no-kernel", f"{tool}: {job.id}: {message}", "correct `kernels` in kernel.toml")
 
 
 def _with_more(known: _Counters, more: _Counters) -> _Counters:

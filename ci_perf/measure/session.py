@@ -82,7 +82,7 @@ class Session:
         conditions, ncu = self.conditions, self.profilers.ncu
         commands = [job.spec.program for job in jobs if job.device == "cuda" and job.spec.program]
         traced = any(program.kind == "command" for program in commands)
-        nsys = (tool.path for tool in tools.find_nsys(conditions.env) if tool.complete) if traced else ()
+        nsys = (tool.path for tool in tools.find("nsys", conditions.env) if tool.complete) if traced else ()
         return Programs(
             Launcher(conditions, self.folder),
             nsys_path=next(iter(nsys), None),

@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ci_perf.measure import proc
@@ -43,22 +42,6 @@ print("ci-perf: %s" % bool(spec and spec.origin))
 """
 
 
-def find_nsys(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
-    """Return every nsys of this machine in order of preference; `root` is the parent of `opt` and `usr`."""
-    found = _find("nsys", environ, root)
-    return tuple(tool if tool.version is None else replace(tool, importer=_importer(tool, environ)) for tool in found)
-
-
-def find_ncu(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
-    """Return every ncu of this machine in order of preference; `root` is the parent of `opt` and `usr`."""
-    return _find("ncu", environ, root)
-
-
-def find_sanitizer(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
-    """Return every compute-sanitizer of this machine in order of preference; `root` is the parent of `usr`."""
-    return _find("compute-sanitizer", environ, root)
-
-
 def find_python(requested: str | None, environ: Mapping[str, str]) -> Python:
     """Return the interpreter for the kernels: the requested one, else the first that has torch, else the first."""
     if requested is not None:
@@ -88,8 +71,11 @@ def probe(command: Sequence[str], environ: Mapping[str, str], timeout_s: float =
     return done.status == 0, done.output.strip()
 
 
-def _find(name: str, environ: Mapping[str, str], root: Path) -> tuple[Tool, ...]:
-    """Return each file that may be the tool once, with what led there and its version or complaint."""
+def find(name: str, environ: Mapping[str, str], root: Path = Path("/")) -> tuple[Tool, ...]:
+    """Return every nsys, ncu or compute-sanitizer of this machine, with its version or complaint.
+
+    They are in order of preference, each file once; `root` is the parent of `opt` and `usr`.
+    """
     variable = f"CI_PERF_{name.upper().replace('-', '_')}"
     candidates = [(Path(environ[variable]), variable)] if environ.get(variable) else []
     on_path = (shutil.which(name, path=folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder)
@@ -100,7 +86,7 @@ def _find(name: str, environ: Mapping[str, str], root: Path) -> tuple[Tool, ...]
     once: dict[Path, tuple[Path, str]] = {}
     for path, source in candidates:
         once.setdefault(path.resolve(), (path, source))
-    return tuple(_tool(path, environ, source) for path, source in once.values())
+    return tuple(_tool(name, path, environ, source) for path, source in once.values())
 
 
 def _by_version(path: Path) -> list[int]:
@@ -108,17 +94,17 @@ def _by_version(path: Path) -> list[int]:
     return [int(digits) for digits in re.findall(r"\d+", str(path))]
 
 
-def _tool(path: Path, environ: Mapping[str, str], source: str) -> Tool:
+def _tool(name: str, path: Path, environ: Mapping[str, str], source: str) -> Tool:
     well, output = probe([str(path), "--version"], environ)
     version = re.search(r"version\s+(\d{4}(?:\.\d+)+)", output, re.IGNORECASE)
     if not well or version is None:
         return Tool(str(path), None, source, problem=_last_line(output) or "does not answer --version")
-    return Tool(str(path), version[1], source)
+    importer = _importer(path.resolve(), environ) if name == "nsys" else None
+    return Tool(str(path), version[1], source, importer=importer)
 
 
-def _importer(tool: Tool, environ: Mapping[str, str]) -> Importer | None:
+def _importer(nsys: Path, environ: Mapping[str, str]) -> Importer | None:
     """Find what turns an nsys recording into a report; None for a wrapper script, which alone knows its way."""
-    nsys = Path(tool.path).resolve()
     if not nsys.parent.name.startswith("target-linux-"):
         return None
     base = nsys.parent.parent

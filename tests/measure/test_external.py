@@ -23,7 +23,7 @@ from ci_perf.measure.program_counters import ProgramCounters
 from ci_perf.measure.program_run import Launcher
 from ci_perf.measure.program_trace import KeptTraces, Traced
 from ci_perf.measure.programs import Programs
-from ci_perf.measure.tools import find_nsys
+from ci_perf.measure.tools import find as find_tools
 from ci_perf.traces import nsys
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Program
@@ -814,7 +814,7 @@ def test_the_real_nsys_traces_a_compiled_program(tmp_path):
     )
     nvcc = shutil.which("nvcc") or Path(sysconfig.get_path("purelib"), "nvidia/cu13/bin/nvcc")
     subprocess.run([nvcc, "-o", "k", "k.cu"], cwd=tmp_path, check=True)
-    runner, job = a_runner(tmp_path, find_nsys(os.environ)[0].path), a_job("./k")
+    runner, job = a_runner(tmp_path, find_tools("nsys", os.environ)[0].path), a_job("./k")
     replicate = runner.time(job, 0)
 
     assert replicate.method == "nsys-kernel-sum"

@@ -50,7 +50,7 @@ def test_every_ncu_is_found_in_order_of_preference(tmp_path):
     on_path = script(tmp_path / "bin/ncu", NCU_SAYS)
     newer = script(tmp_path / "opt/nvidia/nsight-compute/2025.10.0/ncu", NCU_SAYS)
     older = script(tmp_path / "opt/nvidia/nsight-compute/2025.9.0/ncu", NCU_SAYS)
-    found = tools.find_ncu({"CI_PERF_NCU": str(pinned), "PATH": str(on_path.parent)}, tmp_path)
+    found = tools.find("ncu", {"CI_PERF_NCU": str(pinned), "PATH": str(on_path.parent)}, tmp_path)
     assert [tool.path for tool in found] == [str(path) for path in (pinned, on_path, newer, older)]
     assert [tool.version for tool in found] == ["2025.3.1.0"] * 4
     assert found[0].source == "CI_PERF_NCU"
@@ -59,13 +59,13 @@ def test_every_ncu_is_found_in_order_of_preference(tmp_path):
 def test_a_tool_behind_two_names_is_found_once(tmp_path):
     script(tmp_path / "usr/local/cuda-13.0/bin/ncu", NCU_SAYS)
     (tmp_path / "usr/local/cuda").symlink_to("cuda-13.0")
-    assert len(tools.find_ncu({}, tmp_path)) == 1
+    assert len(tools.find("ncu", {}, tmp_path)) == 1
 
 
 def test_a_tool_that_does_not_answer_is_kept_with_its_complaint(tmp_path):
     broken = script(tmp_path / "bin/ncu", "echo 'libstdc++.so.6: not found' >&2; exit 127")
     working = script(tmp_path / "usr/local/cuda/bin/ncu", NCU_SAYS)
-    found = tools.find_ncu({"CI_PERF_NCU": "/nowhere/ncu", "PATH": str(broken.parent)}, tmp_path)
+    found = tools.find("ncu", {"CI_PERF_NCU": "/nowhere/ncu", "PATH": str(broken.parent)}, tmp_path)
     assert [tool.problem for tool in found] == ["no such file or directory", "libstdc++.so.6: not found", ""]
     assert best(found).path == str(working)
 
@@ -80,7 +80,7 @@ def test_the_nsys_inside_nsight_compute_is_found_with_its_misplaced_importer(tmp
     elsewhere = nsys.parent.parent / "linux-desktop-glibc_2_11_3-x64"
     complaint = "QdstrmImporter: error while loading shared libraries: libdw.so.1: cannot open shared object file"
     script(elsewhere / "QdstrmImporter", f"echo '{complaint}' >&2; exit 127")
-    (tool,) = tools.find_nsys({}, tmp_path)
+    (tool,) = tools.find("nsys", {}, tmp_path)
     assert tool.version == "2025.3.1.90"
     assert tool.importer.expected == str(nsys.parent.parent / "host-linux-x64")
     assert (tool.importer.found, tool.importer.lacks) == (str(elsewhere), "libdw.so.1")
@@ -93,7 +93,7 @@ def test_a_whole_nsight_systems_is_complete(tmp_path):
     script(base / "host-linux-x64/QdstrmImporter", "echo 2025.3.1")
     (base / "bin").mkdir()
     (base / "bin/nsys").symlink_to("../target-linux-x64/nsys")
-    (tool,) = tools.find_nsys({}, tmp_path)
+    (tool,) = tools.find("nsys", {}, tmp_path)
     assert tool.complete
 
 

@@ -130,7 +130,7 @@ def test_the_median_of_an_even_number_of_samples_lies_in_the_middle(tmp_path):
     ],
 )
 def test_what_cannot_be_read_is_refused_by_what_it_looks_like(tmp_path, monkeypatch, name, content, look):
-    monkeypatch.setattr(inspection.tools, "find_nsys", lambda _environ: ())
+    monkeypatch.setattr(inspection.tools, "find", lambda _name, _environ: ())
     if content is not None:
         (tmp_path / name).write_bytes(content)
     result = inspect(tmp_path / name)
