@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ci_perf.judge.checks import memory_errors
 from ci_perf.judge.stats import clock_of, process_medians, spread
 from ci_perf.values.baseline import Baseline, BaselineCase, BaselineCounter, BaselineTime, path_of, usual_cases
 from ci_perf.values.device import Device, Toolchain
@@ -11,92 +12,87 @@ from ci_perf.values.errors import ConfigError
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.metrics import BY_NAME, Trust
-from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Run
 from ci_perf.values.sessions import on_device
 from ci_perf.values.trace import Reading
 
 FEWEST_PROCESSES = 5
-"""With fewer no interval of 99 % is finite, however many processes the later run has."""
+"""With fewer, no interval of 99 % is finite, for any number of processes of the later run."""
 
 
 def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, source: str) -> tuple[Baseline, ...]:
-    """Turn what a run measured into baselines, whole kernels at a time.
+    """Make baselines of whole kernels from a run; `source` names its file in errors.
 
-    A run that was cut short, was disturbed or slowed down on purpose, or lacks a number for one of a kernel's cases is
-    refused with the case's name: half a baseline would be compared with half a kernel.
+    Raises ConfigError for a run that did not finish, was disturbed or slowed down on purpose, or has no usable time
+    for a case of one of the kernels: the error names the case.
     """
-    _check_fit(run, source)
-    known = {measurement.kernel for measurement in run.measurements}
-    for name in kernels:
-        if name not in known:
-            raise ConfigError(f"{source}: the run has no kernel `{name}`", hint="it has " + ", ".join(sorted(known)))
-    provenance = replace(run.provenance, accepted_by=accepted_by, repository=None, head=None, shard=None)
+    _check_run(run, kernels, source)
     chosen = list(_chosen(run, kernels, source))
-    for device, _, spec, mine in chosen:
-        _check_whole(spec, device, mine, source)
-    for _, _, _, mine in chosen:
-        for measurement in mine:
+    for device, _, spec, measurements in chosen:
+        _check_whole(spec, device, measurements, source)
+    for _, _, _, measurements in chosen:
+        for measurement in measurements:
             _check_enough(measurement, source)
-    baselines = [
-        Baseline(spec.name, device, toolchain, provenance, {m.case: _baseline_case(m) for m in mine})
-        for device, toolchain, spec, mine in chosen
-    ]
-    return tuple(baselines)
+    provenance = replace(run.provenance, accepted_by=accepted_by, repository=None, head=None, shard=None)
+    return tuple(
+        Baseline(spec.name, device, toolchain, provenance, {m.case: _baseline_case(m) for m in measurements})
+        for device, toolchain, spec, measurements in chosen
+    )
 
 
-def _check_fit(run: Run, source: str) -> None:
-    """Refuse a run that as a whole is no measurement of the kernels as they are."""
-    if run.planted is not None:
-        raise ConfigError(f"{source}: this run was slowed down on purpose", hint="a baseline needs an honest run")
-    if run.against is not None:
-        raise ConfigError(f"{source}: measured in turns with {run.against.ref}", hint="accept a run without --against")
-    if run.fuzzed or run.sanitized:
-        raise ConfigError(f"{source}: this run measured nothing", hint="accept a run without --fuzz and --sanitize")
-    if not run.finished:
-        raise ConfigError(f"{source}: this run did not finish", hint="`ci-perf run` again and accept that run")
+def _check_run(run: Run, kernels: Sequence[str], source: str) -> None:
+    """Refuse a run that as a whole does not measure these kernels as they are."""
+    known = sorted({measurement.kernel for measurement in run.measurements})
+    lacking = [name for name in kernels if name not in known]
+    ref = run.against.ref if run.against else ""
+    for refused, message, hint in (
+        (run.planted is not None, "this run was slowed down on purpose", "a baseline needs an honest run"),
+        (ref, f"measured in turns with {ref}", "accept a run without --against"),
+        (run.fuzzed or run.sanitized, "this run measured nothing", "accept a run without --fuzz and --sanitize"),
+        (not run.finished, "this run did not finish", "`ci-perf run` again and accept that run"),
+        (lacking, f"the run has no kernel `{lacking[0] if lacking else ''}`", "it has " + ", ".join(known)),
+    ):
+        if refused:
+            raise ConfigError(f"{source}: {message}", hint=hint)
 
 
 def _chosen(
     run: Run, kernels: Sequence[str], source: str
 ) -> Iterator[tuple[Device, Toolchain, KernelSpec, list[Measurement]]]:
-    """Return each kernel on each model of device, with all that any session measured of it."""
+    """Yield each kernel on each model of device, with all its measurements; their sessions must be on like machines."""
     for model in run.devices:
         sessions = on_device(run, model)
         for spec in run.kernels:
             by = [session for session in sessions if any(m.kernel == spec.name for m in session.measurements)]
-            mine = [m for session in by for m in session.measurements if m.kernel == spec.name]
-            if not mine or (kernels and spec.name not in kernels):
+            if not by or (kernels and spec.name not in kernels):
                 continue
-            broken = [note.message for session in by for note in session.notes if note.code == Reason.MEMORY_ERRORS]
-            if broken and model.kind == "cuda":
-                raise ConfigError(f"{source}: {broken[0]}", hint="run again on a GPU whose memory is sound")
+            if broken := next(filter(None, (memory_errors(session, model.kind) for session in by)), ""):
+                raise ConfigError(f"{source}: {broken}", hint="run again on a GPU whose memory is sound")
             machines = [(next(d for d in s.devices if d.slug == model.slug), s.toolchain) for s in by]
             if any(machine != machines[0] for machine in machines):
                 raise ConfigError(
                     f"{source}: the cases of `{spec.name}` were measured on machines that differ",
                     hint="accept a run of one machine: `ci-perf run` without shards, or on runners that are alike",
                 )
-            yield *machines[0], spec, mine
+            yield *machines[0], spec, [m for session in by for m in session.measurements if m.kernel == spec.name]
 
 
 def _check_whole(spec: KernelSpec, device: Device, measurements: Sequence[Measurement], source: str) -> None:
-    measured = {m.case for m in measurements if not m.failure and len(m.methods) == 1 and _positive(m)}
+    usable = {
+        m.case
+        for m in measurements
+        if not m.failure and len(m.methods) == 1 and all(s > 0 for r in m.replicates for s in r.seconds)
+    }
     for case in usual_cases(spec, device):
-        if case not in measured:
+        if case not in usable:
             raise ConfigError(
                 f"{source}: no usable time for case `{spec.name}/{case}` on {device.slug}",
                 hint=f"`ci-perf run {spec.name}` measures the whole kernel; mend a case that failed first",
             )
 
 
-def _positive(measurement: Measurement) -> bool:
-    return all(sample > 0 for replicate in measurement.replicates for sample in replicate.seconds)
-
-
 def _check_enough(measurement: Measurement, source: str) -> None:
-    disturbed = sorted({reason for replicate in measurement.replicates for reason in replicate.disturbed})
-    if disturbed:
+    if disturbed := sorted({reason for replicate in measurement.replicates for reason in replicate.disturbed}):
         raise ConfigError(
             f"{source}: `{measurement.id}` was disturbed: {', '.join(disturbed)}",
             hint="measure again where nothing disturbs the GPU, and accept that run",
@@ -128,7 +124,7 @@ def _baseline_case(measurement: Measurement) -> BaselineCase:
 
 
 def _counters(launches: Sequence[Mapping[str, Reading]]) -> dict[str, BaselineCounter]:
-    """Keep the counters that every launch has; those said to be exact only where they repeated."""
+    """Return the counters that every launch has; exact ones only where all launches agree."""
     counters = {}
     for name, metric in BY_NAME.items():
         values = [r.value for launch in launches if (r := launch.get(name)) is not None and r.value is not None]
@@ -142,7 +138,7 @@ def _counters(launches: Sequence[Mapping[str, Reading]]) -> dict[str, BaselineCo
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One line of what accepting a run would change."""
+    """One change that accepting a run would make."""
 
     kernel: str
     case: str
@@ -155,7 +151,7 @@ class Difference:
 
 
 def diff_baselines(old: Baseline | None, new: Baseline) -> tuple[Difference, ...]:
-    """List what `new` changes: cases that come and go, medians, counters; what is equal is left out."""
+    """List what `new` changes: cases added and removed, medians, counters."""
     before = old.cases if old else {}
     rows = []
     for case in sorted({*before, *new.cases}):
@@ -167,9 +163,8 @@ def diff_baselines(old: Baseline | None, new: Baseline) -> tuple[Difference, ...
 
 def _diff_case(old: BaselineCase | None, new: BaselineCase | None) -> list[tuple[str, float | None, float | None]]:
     if old is None or new is None:
-        return [
-            ("added" if old is None else "removed", old.time.median if old else None, new.time.median if new else None)
-        ]
+        what = "added" if old is None else "removed"
+        return [(what, old.time.median if old else None, new.time.median if new else None)]
     rows: list[tuple[str, float | None, float | None]] = []
     if old.time.median != new.time.median:
         rows.append(("time", old.time.median, new.time.median))
@@ -181,7 +176,7 @@ def _diff_case(old: BaselineCase | None, new: BaselineCase | None) -> list[tuple
 
 
 def check_baseline(baseline: Baseline, path: str, specs: Mapping[str, KernelSpec]) -> list[str]:
-    """Return what is wrong with a baseline file that its schema cannot see; `path` is relative to the folder."""
+    """Return the errors of a baseline file that its schema does not find; `path` is relative to the folder."""
     problems = []
     expected = path_of(baseline.device, baseline.kernel)
     if path != expected:

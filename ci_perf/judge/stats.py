@@ -44,7 +44,7 @@ class Summary:
     p95: float
     p99: float
     median: Interval
-    """Of the medians of the processes: the number that is judged."""
+    """The interval of the median of the processes' medians; its point is the number that is judged."""
     sm_clock_hz: float | None = None
     """The median of the processes, in turns those of the head, or None where one of them has none."""
     at_power_limit: bool | None = None
@@ -96,16 +96,16 @@ def summarize(replicates: Sequence[Replicate], confidence: float = 0.95, clock_m
 
 
 def _at_power_limit(replicates: Sequence[Replicate], clock_max_hz: float | None) -> bool | None:
-    """Say whether most processes ran at the power limit: its mark is the only one, and the clock below the highest.
+    """Return whether most processes ran at the power limit: it is the only throttle reason, and the clock was reduced.
 
-    The driver sets the mark for a moment, too, and beside others: a lock of the clock, heat. While something else
-    disturbs, the limit is not the kernel's.
+    The driver also reports the limit for a moment, or with other reasons: a locked clock, heat. A process that
+    something disturbed does not count.
     """
-    sound = [r for r in replicates if r.sm_clock_hz and not r.disturbed]
-    if not sound or not clock_max_hz:
+    clocks = [(r.sm_clock_hz, r.throttle_reasons) for r in replicates if r.sm_clock_hz and not r.disturbed]
+    if not clocks or not clock_max_hz:
         return None
-    least = clock_max_hz * FULL_CLOCK
-    return 2 * sum(r.throttle_reasons == (POWER_LIMIT,) and (r.sm_clock_hz or 0) < least for r in sound) > len(sound)
+    reduced = clock_max_hz * FULL_CLOCK
+    return 2 * sum(clock < reduced and reasons == (POWER_LIMIT,) for clock, reasons in clocks) > len(clocks)
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -134,8 +134,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 def hodges_lehmann(values: Sequence[float]) -> float:
     """Return the median of the means of all pairs of values, each with itself too (Hollander et al., 3.2).
 
-    As sure of itself as the mean where the values scatter normally (95 % efficiency, the median has 64 %), and as
-    little moved by a few that do not.
+    Its efficiency for normal scatter is 95 % of the mean's (the median has 64 %), and a few outliers move it little.
 
     >>> hodges_lehmann([1.0, 2.0, 3.0, 4.0, 100.0])
     3.0
@@ -201,7 +200,7 @@ def mann_whitney_counts(m: int, n: int) -> tuple[int, ...]:
 def upper_bound(events: int, trials: int, confidence: float = 0.95) -> float:
     """Bound a probability from above, one-sided and exactly (Clopper and Pearson, Biometrika 26, 1934).
 
-    It is the probability with which `events` or fewer of the trials would be seen in 1 - confidence of the cases.
+    At this probability, `events` or fewer would be seen with probability 1 - confidence.
 
     >>> f"{upper_bound(0, 500):.5f} {upper_bound(1, 10):.4f}"
     '0.00597 0.3942'
@@ -216,13 +215,10 @@ def upper_bound(events: int, trials: int, confidence: float = 0.95) -> float:
 
 
 def _at_most(events: int, trials: int, probability: float) -> float:
-    """Return P[Binomial(trials, probability) <= events]; by logarithms, as no single term need be a double."""
-    if probability >= 1:
-        return 0.0
-    yes, no = math.log(probability) if probability else -math.inf, math.log1p(-probability)
-    whole = math.lgamma(trials + 1)
+    """Return P[Binomial(trials, probability) <= events]; by logarithms, as a binomial coefficient may be too large."""
+    yes, no, whole = math.log(probability), math.log1p(-probability), math.lgamma(trials + 1)
     return math.fsum(
-        math.exp(whole - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + (k * yes if k else 0.0) + (trials - k) * no)
+        math.exp(whole - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * yes + (trials - k) * no)
         for k in range(events + 1)
     )
 
@@ -262,17 +258,10 @@ def t_cdf(t: float, degrees: int) -> float:
     '0.97500 0.97500'
     """
     theta = math.atan(t / math.sqrt(degrees))
-    sine, cosine = math.sin(theta), math.cos(theta)
-    if degrees % 2:
-        term, total = cosine, 0.0
-        for k in range(1, (degrees - 1) // 2 + 1):
-            total += term
-            term *= cosine**2 * 2 * k / (2 * k + 1)
-        inside = 2 / math.pi * (theta + sine * total)
-    else:
-        term, total = 1.0, 0.0
-        for k in range(1, degrees // 2 + 1):
-            total += term
-            term *= cosine**2 * (2 * k - 1) / (2 * k)
-        inside = sine * total
-    return 0.5 + inside / 2
+    odd = degrees % 2
+    term, total = math.cos(theta) ** odd, 0.0
+    for k in range(1 + odd, degrees, 2):
+        total += term
+        term *= math.cos(theta) ** 2 * k / (k + 1)
+    series = math.sin(theta) * total
+    return 0.5 + (2 / math.pi * (theta + series) if odd else series) / 2
