@@ -20,7 +20,7 @@ from ci_perf.traces.attribution import case_counters, case_timeline, launch_coun
 from ci_perf.traces.diagnosis import Diagnosis
 from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.nsys import scrub as nsys_scrub
-from ci_perf.traces.program_trace import listed
+from ci_perf.traces.selection import listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
 from ci_perf.values.metrics import wanted

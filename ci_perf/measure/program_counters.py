@@ -13,7 +13,7 @@ from ci_perf.measure.program_trace import Traced
 from ci_perf.store import write_text
 from ci_perf.traces import ncu
 from ci_perf.traces.attribution import program_counters
-from ci_perf.traces.program_trace import listed
+from ci_perf.traces.selection import listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
 from ci_perf.values.metrics import wanted

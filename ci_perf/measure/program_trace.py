@@ -18,7 +18,7 @@ from ci_perf.traces.attribution import program_timeline
 from ci_perf.traces.benchmarks.results import scaled
 from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.nsys import scrub as nsys_scrub
-from ci_perf.traces.program_trace import chosen_ranges, counted_kernels, parts_of_run
+from ci_perf.traces.selection import chosen_ranges, counted_kernels, parts_of_run
 from ci_perf.traces.timeline import RangeStats, Timeline
 from ci_perf.values import kernel_names
 from ci_perf.values.errors import CiPerfError, ProfileError

@@ -7,7 +7,7 @@ chrome         reads the trace of torch's profiler
 timeline       what a trace holds
 activity       what a program did with the GPU in a range, summed up
 attribution    which kernels and counters belong to which case
-program_trace  the kernels of a program that count
+selection      which kernels count
 occupancy      how many warps of a kernel fit on a multiprocessor
 document       a file's content for `inspect`
 diagnosis      recognises a profiler's errors

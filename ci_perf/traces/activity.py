@@ -6,6 +6,7 @@ adds no time.
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
@@ -112,25 +113,39 @@ def measure(start: int, end: int, calls: Sequence[Call], work: Sequence[Work]) -
     )
 
 
-def begun(calls: Sequence[Call], start: int, end: int) -> Sequence[Call]:
-    """Return the calls that any thread began in a range; `calls` are sorted by their start."""
-    first = bisect_left(calls, start, key=lambda call: call.start)
-    return calls[first : bisect_right(calls, end, key=lambda call: call.start)]
+class Record:
+    """The calls and the work of a trace, in which ranges are looked up."""
+
+    def __init__(self, calls: Iterable[Call], work: Iterable[Work]) -> None:
+        self.calls = sorted(calls, key=lambda call: call.start)
+        self.work = tuple(work)
+        self._by_call: dict[tuple[int, int] | None, list[Work]] = defaultdict(list)
+        for done in self.work:
+            self._by_call[done.correlation].append(done)
+
+    def begun(self, start: int, end: int) -> Sequence[Call]:
+        """Return the calls that any thread began in a range."""
+        first = bisect_left(self.calls, start, key=lambda call: call.start)
+        return self.calls[first : bisect_right(self.calls, end, key=lambda call: call.start)]
+
+    def measure(self, start: int, end: int, calls: Sequence[Call]) -> Activity:
+        """Sum up a range, given the calls that were made in it."""
+        started = {call.correlation for call in calls} - {None}
+        return measure(start, end, calls, [done for key in started for done in self._by_call.get(key, ())])
+
+    def whole(self) -> dict[str, Reading]:
+        """Return the metrics of the whole trace, from its first event to its last."""
+        events: tuple[Call | Work, ...] = (*self.calls, *self.work)
+        if not events:
+            return not_analysed("the trace holds no CUDA activity at all")
+        start, end = min(event.start for event in events), max(event.end for event in events)
+        return readings(measure(start, end, self.calls, self.work))
 
 
-def whole(calls: Sequence[Call], work: Sequence[Work]) -> dict[str, Reading]:
-    """Return the metrics of a whole trace, from its first event to its last."""
-    spans = [*((call.start, call.end) for call in calls), *((w.start, w.end) for w in work)]
-    if not spans:
-        return not_analysed("the trace holds no CUDA activity at all")
-    return readings(measure(min(s for s, _ in spans), max(e for _, e in spans), calls, work))
-
-
-def add(activities: Iterable[Activity]) -> Activity:
-    """Add up ranges that have one name; the longest gap is that of the worst of them."""
-    activities = tuple(activities)
-    sums = {f.name: sum(getattr(a, f.name) for a in activities) for f in fields(Activity)}
-    return Activity(**{**sums, "longest_gap": max((a.longest_gap for a in activities), default=0)})
+def add(activities: Sequence[Activity]) -> Activity:
+    """Add up ranges that have one name, at least one; the longest gap is that of the worst of them."""
+    columns = {f.name: [getattr(activity, f.name) for activity in activities] for f in fields(Activity)}
+    return Activity(**{name: (max if name == "longest_gap" else sum)(column) for name, column in columns.items()})
 
 
 def union(spans: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -153,9 +168,9 @@ def union(spans: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _time_in(calls: Iterable[Call]) -> int:
-    by_thread: dict[int, list[tuple[int, int]]] = {}
+    by_thread: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for call in calls:
-        by_thread.setdefault(call.thread, []).append((call.start, call.end))
+        by_thread[call.thread].append((call.start, call.end))
     return sum(union(spans)[0] for spans in by_thread.values())
 
 

@@ -2,52 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from ci_perf.traces.ncu.counters import Counters
 from ci_perf.traces.occupancy import occupancy_pct
+from ci_perf.traces.selection import counts, inside
 from ci_perf.traces.timeline import Gpu, KernelStats, Timeline, hidden_by_graphs
-from ci_perf.values.kernel_names import is_cut, normalize
 from ci_perf.values.metrics import Metric, combine_kernels
-from ci_perf.values.timeline_metrics import BY_NAME
 from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
 
 _NO_SHAPE = (0, 0, 0)
 """Of a kernel whose grid or block the trace does not tell: no launch has it."""
 _NOT_SAID = "the trace does not have it for every kernel"
-
-
-def counts(name: str, patterns: Sequence[str]) -> bool:
-    """Tell whether a GPU kernel counts: a pattern may match anywhere in its name, ignoring case.
-
-    A pattern that is written in the style of another demangler matches too, and one with the number or the
-    specialisation that a compiler gave a kernel matches it under any other.
-
-    >>> counts("void flash::fwd<128>(...)", ["FLASH"]), counts("memset", ["flash", "gemm"]), counts("memset", [])
-    (True, False, True)
-    >>> [counts(f"triton_poi_fused_{end}", ["triton_poi_fused_add_0"]) for end in ("add_3", "add_relu_0")]
-    [True, False]
-    """
-    return not patterns or any(_matches(name, p) or _matches_normal(name, p) for p in patterns)
-
-
-def _matches_normal(name: str, pattern: str) -> bool:
-    """Compare normal forms; a pattern whose end was a changing part must match to the end of the name."""
-    form, wanted = normalize(name), normalize(pattern)
-    return fnmatchcase(form.lower(), f"*{wanted.lower()}") if is_cut(pattern) else _matches(form, wanted)
-
-
-def inside(names: Iterable[str], patterns: Sequence[str]) -> bool:
-    """Say whether one of these NVTX ranges counts: a pattern is that of the whole name; without patterns all do.
-
-    >>> inside(["epoch", "step[3]"], ["step[3]"]), inside(["epoch"], ["step*"]), inside([], [])
-    (True, False, True)
-    """
-    return not patterns or any(name in patterns or any(fnmatchcase(name, p) for p in patterns) for name in names)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatchcase(name.lower(), f"*{pattern.lower()}*")
 
 
 def case_timeline(
@@ -63,23 +28,20 @@ def case_timeline(
     `metrics` are those of the range; to them come those of how the kernels were launched. Where CUDA graphs were traced
     as a whole, no kernel is listed and no metric known: another trace may show what this one hides.
     """
-    for found in timeline.ranges:
-        if found.name == label:
-            mine = [k for k in found.kernels if counts(k.name, patterns)]
-            launched = _launch_metrics(mine, {gpu.index: gpu.compute_capability for gpu in timeline.devices})
-            if timeline.graph_count:
-                reason = hidden_by_graphs(timeline.graph_count)
-                every = {**(metrics or {}), **launched}
-                unknown = {name: Reading(None, reading.unit, reason) for name, reading in every.items()}
-                return CaseTimeline(launches, (), source, unknown)
-            return CaseTimeline(launches, tuple(map(_traced, mine)), source, {**(metrics or {}), **launched})
-    return None
+    found = next((found for found in timeline.ranges if found.name == label), None)
+    if found is None:
+        return None
+    kernels = [kernel for kernel in found.kernels if counts(kernel.name, patterns)]
+    known = {**(metrics or {}), **_launch_metrics(kernels, timeline.devices)}
+    if timeline.graph_count:
+        reason, kernels = hidden_by_graphs(timeline.graph_count), []
+        known = {name: Reading(None, reading.unit, reason) for name, reading in known.items()}
+    return CaseTimeline(launches, tuple(map(_traced, kernels)), source, known)
 
 
-def _launch_metrics(
-    kernels: Sequence[KernelStats], capabilities: Mapping[int | None, str | None]
-) -> dict[str, Reading]:
-    shared, local = [_shared(k) for k in kernels], [k.local_per_thread for k in kernels]
+def _launch_metrics(kernels: Sequence[KernelStats], devices: Iterable[Gpu]) -> dict[str, Reading]:
+    capabilities = {gpu.index: gpu.compute_capability for gpu in devices}
+    shared = [_shared(kernel) for kernel in kernels]
     occupancies = [
         occupancy_pct(capabilities.get(k.device), math.prod(k.block), k.registers_per_thread, mine)
         if k.block and k.registers_per_thread is not None and mine is not None
@@ -87,18 +49,18 @@ def _launch_metrics(
         for k, mine in zip(kernels, shared, strict=True)
     ]
     return {
-        "shared_bytes_per_block": _worst(shared, max, "shared_bytes_per_block"),
-        "local_bytes_per_thread": _worst(local, max, "local_bytes_per_thread"),
-        "theoretical_occupancy_pct": _worst(occupancies, min, "theoretical_occupancy_pct"),
+        "shared_bytes_per_block": _of_all(shared, max, "byte"),
+        "local_bytes_per_thread": _of_all([k.local_per_thread for k in kernels], max, "byte"),
+        "theoretical_occupancy_pct": _of_all(occupancies, min, "%"),
     }
 
 
-def _worst(values: Sequence[float | None], choose: Callable[[Iterable[float]], float], name: str) -> Reading:
-    known = [float(value) for value in values if value is not None]
+def _of_all(values: Sequence[float | None], choose: Callable[[Iterable[float]], float], unit: str) -> Reading:
+    """Return one reading for all kernels; not available where one of them, or there is none, does not have it."""
+    known = [value for value in values if value is not None]
     if not values or len(known) < len(values):
-        reason = _NOT_SAID if values else "no kernel ran in the range"
-        return Reading(None, BY_NAME[name].unit, reason)
-    return Reading(choose(known), BY_NAME[name].unit)
+        return Reading(None, unit, _NOT_SAID if values else "no kernel ran in the range")
+    return Reading(float(choose(known)), unit)
 
 
 def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]:
@@ -106,31 +68,24 @@ def launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]
     kernels, launches = timeline.kernels, timeline.launches
     if not kernels:
         return ()
-    registers = [k.registers_per_thread for k in kernels]
-    threads = [math.prod(k.block) or None for k in kernels]
     blocks = [math.prod(k.grid) * k.count or None for k in kernels]
     unequal = any(k.count % launches for k in kernels)
     grids = _of_all(blocks, lambda found: sum(found) / launches, "block")
     return (
         {
-            "registers_per_thread": _of_all(registers, max, "register"),
-            "block_size": _of_all(threads, max, "thread"),
+            "registers_per_thread": _of_all([k.registers_per_thread for k in kernels], max, "register"),
+            "block_size": _of_all([math.prod(k.block) or None for k in kernels], max, "thread"),
             "grid_size": Reading(None, "block", "the launches differ") if unequal else grids,
         },
     )
-
-
-def _of_all(values: Sequence[int | None], choose: Callable[[list[int]], float], unit: str) -> Reading:
-    known = [value for value in values if value is not None]
-    return Reading(float(choose(known)), unit) if len(known) == len(values) else Reading(None, unit, _NOT_SAID)
 
 
 def program_timeline(
     kernels: Sequence[KernelStats], devices: Iterable[Gpu] = (), metrics: Mapping[str, Reading] | None = None
 ) -> CaseTimeline:
     """Return the kernels of one run of a program; `metrics` are those of what it did, to which come their launches'."""
-    launched = _launch_metrics(kernels, {gpu.index: gpu.compute_capability for gpu in devices})
-    return CaseTimeline(1, tuple(map(_traced, kernels)), metrics={**(metrics or {}), **launched})
+    known = {**(metrics or {}), **_launch_metrics(kernels, devices)}
+    return CaseTimeline(1, tuple(map(_traced, kernels)), metrics=known)
 
 
 def program_launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]:
@@ -184,10 +139,9 @@ def case_counters(
     mine = [launch for launch in counters.launches if label in launch.ranges and counts(launch.name, patterns)]
     if not mine:
         return ()
-    each = len(mine) // launches
-    alike = all(launch.name == mine[place % each].name for place, launch in enumerate(mine)) if each else False
-    if len(mine) % launches or not alike:
-        others = "" if len(mine) % launches else ", not the same in each"
+    each, left_over = divmod(len(mine), launches)
+    if left_over or any(launch.name != mine[place % each].name for place, launch in enumerate(mine)):
+        others = "" if left_over else ", not the same in each"
         reason = f"{len(mine)} GPU kernels in {launches} launches{others}"
         return ({metric.name: Reading(None, metric.unit, reason) for metric in metrics},)
     return tuple(

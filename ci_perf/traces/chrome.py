@@ -68,18 +68,22 @@ def read(path: Path, local_bytes: Mapping[str, int] | None = None) -> tuple[Chro
 def parse(document: Mapping[str, Any]) -> ChromeTrace:
     """Read a trace that was loaded from JSON."""
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
-    calls = sorted((_call(event) for event in events if event.get("cat") in _CALLS), key=lambda call: call.start)
     kernels = [event for event in events if event.get("cat") == "kernel"]
-    work = [*(_work("kernel", event) for event in kernels), *_copies(events)]
-    ranges: dict[str, list[_Range]] = {}
+    calls = (_call(event) for event in events if event.get("cat") in _CALLS)
+    record = activity.Record(calls, (*(_work("kernel", event) for event in kernels), *_copies(events)))
+    ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for event in sorted((e for e in events if e.get("cat") == "user_annotation"), key=lambda event: event["ts"]):
-        ranges.setdefault(event["name"], []).append(_Range(_span(event), activity.begun(calls, *_span(event))))
+        ranges[event["name"]].append(_span(event))
 
     def inside(names: Iterable[str]) -> tuple[KernelStats, ...]:
-        started = {number for name in set(names) for found in ranges.get(name, ()) for number in found.correlations}
+        spans = [span for name in set(names) for span in ranges.get(name, ())]
+        started = {call.correlation for span in spans for call in record.begun(*span)} - {None}
         return _stats([kernel for kernel in kernels if _correlation(kernel) in started])
 
-    metrics = {name: activity.readings(activity.add(r.activity(work) for r in found)) for name, found in ranges.items()}
+    metrics = {
+        name: activity.readings(activity.add([record.measure(*span, record.begun(*span)) for span in spans]))
+        for name, spans in ranges.items()
+    }
     timeline = Timeline(
         tool_version=None,
         schema_version=str(document["schemaVersion"]) if "schemaVersion" in document else None,
@@ -90,33 +94,17 @@ def parse(document: Mapping[str, Any]) -> ChromeTrace:
         graph_count=0,
         graph_total_ns=0,
         memcpy_count=sum(event.get("cat") == "gpu_memcpy" for event in events),
-        memset_count=sum(w.kind == "memset" for w in work),
+        memset_count=sum(event.get("cat") == "gpu_memset" for event in events),
         nvtx_count=sum(map(len, ranges.values())),
-        call_count=len(calls),
+        call_count=len(record.calls),
         kernels=_stats(kernels),
         ranges=tuple(RangeStats(name, len(found), partial(inside, [name])) for name, found in ranges.items()),
         inside=inside,
-        launches=sum(bool(_LAUNCH.match(call.name)) for call in calls),
+        launches=sum(bool(_LAUNCH.match(call.name)) for call in record.calls),
         warnings=() if kernels else (_NO_KERNEL,),
         kind="torch-profiler",
     )
-    return ChromeTrace(timeline, metrics, activity.whole(calls, work))
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A range, and the calls that were made in it."""
-
-    span: tuple[int, int]
-    calls: Sequence[Call]
-
-    @property
-    def correlations(self) -> set[tuple[int, int]]:
-        return {call.correlation for call in self.calls if call.correlation}
-
-    def activity(self, work: Sequence[Work]) -> activity.Activity:
-        started = self.correlations
-        return activity.measure(*self.span, self.calls, [w for w in work if w.correlation in started])
+    return ChromeTrace(timeline, metrics, record.whole())
 
 
 def add_local_memory(document: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -174,7 +162,7 @@ def _busy(kernels: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     """Return the time during which at least one kernel ran, by device."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for kernel in kernels:
-        spans[_args(kernel).get("device", 0)].append(_span(kernel))
+        spans[kernel.get("args", {}).get("device", 0)].append(_span(kernel))
     return {device: activity.union(found)[0] for device, found in sorted(spans.items())}
 
 
@@ -188,7 +176,7 @@ def _stats(kernels: Sequence[Mapping[str, Any]]) -> tuple[KernelStats, ...]:
     """Group kernels by name and launch parameters; the longest total first."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for event in kernels:
-        args = _args(event)
+        args = event.get("args", {})
         start, end = _span(event)
         key = (
             *(event["name"], args.get("device", 0), _dim(args.get("grid")), _dim(args.get("block"))),
@@ -215,11 +203,6 @@ def _stats(kernels: Sequence[Mapping[str, Any]]) -> tuple[KernelStats, ...]:
         for (name, device, grid, block, registers, shared, local), durations in groups.items()
     ]
     return tuple(sorted(stats, key=lambda k: (-k.total_ns, k.name)))
-
-
-def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    args: Mapping[str, Any] = event.get("args", {})
-    return args
 
 
 def _dim(sizes: Sequence[int] | None) -> Dim3 | None:

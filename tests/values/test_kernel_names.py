@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.traces.attribution import counts
+from ci_perf.traces.selection import counts
 from ci_perf.values.kernel_names import collisions, compare, groups, matches, normalize
 from tests import corpus
 

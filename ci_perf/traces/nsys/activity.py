@@ -25,7 +25,7 @@ _COPIES = {1: "host-to-device", 2: "device-to-host"}
 _COUNT = "SELECT (SELECT COUNT(*) FROM api) + (SELECT COUNT(*) FROM kernel) + (SELECT COUNT(*) FROM copy)"
 _CALLS = """
     SELECT COALESCE(string.value, api.name, '?'), api.start, api.end, api.globalTid, api.correlationId, api.pid
-    FROM api LEFT JOIN string ON string.id = api.nameId ORDER BY api.start
+    FROM api LEFT JOIN string ON string.id = api.nameId
 """
 _WORK = """
     SELECT 'kernel', start, end, pid, correlationId, 0, NULL, NULL FROM kernel
@@ -55,22 +55,18 @@ def _why_not(database: sqlite3.Connection) -> str:
 def _read(
     database: sqlite3.Connection, names: Collection[str]
 ) -> tuple[dict[str, dict[str, Reading]], dict[str, Reading]]:
-    calls = [
+    calls = (
         Call(name, start, max(start, end), thread, None if number is None else (process, number), process)
         for name, start, end, thread, number, process in database.execute(_CALLS)
-    ]
-    work = list(_work(database))
-    by_call: dict[tuple[int, int] | None, list[Work]] = defaultdict(list)
-    for done in work:
-        by_call[done.correlation].append(done)
-    found = defaultdict(list)
+    )
+    record = activity.Record(calls, _work(database))
+    found: dict[str, list[activity.Activity]] = defaultdict(list)
     for place in read_ranges(database):
         if place.name in names:
-            mine = [call for call in activity.begun(calls, place.start, place.end) if _covers(place, call)]
-            started = [w for key in {c.correlation for c in mine} if key is not None for w in by_call.get(key, ())]
+            mine = [call for call in record.begun(place.start, place.end) if _covers(place, call)]
             end = max((c.end for c in mine), default=place.start) if place.end == NEVER else place.end
-            found[place.name].append(activity.measure(place.start, end, mine, started))
-    return {name: activity.readings(activity.add(parts)) for name, parts in found.items()}, activity.whole(calls, work)
+            found[place.name].append(record.measure(place.start, end, mine))
+    return {name: activity.readings(activity.add(parts)) for name, parts in found.items()}, record.whole()
 
 
 def _covers(place: Range, call: Call) -> bool:

@@ -1,12 +1,44 @@
-"""Selects the GPU kernels of a program's trace that count."""
+"""Selects the GPU kernels that count: by patterns of their names, and of the NVTX ranges around them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
-from ci_perf.traces.attribution import counts, inside
 from ci_perf.traces.timeline import KernelStats, RangeStats, Timeline, hidden_by_graphs
 from ci_perf.values.errors import ProfileError
+from ci_perf.values.kernel_names import is_cut, normalize
 
 _SHOWN = 5
+
+
+def counts(name: str, patterns: Sequence[str]) -> bool:
+    """Tell whether a GPU kernel counts: a pattern may match anywhere in its name, ignoring case.
+
+    A pattern that is written in the style of another demangler matches too, and one with the number or the
+    specialisation that a compiler gave a kernel matches it under any other.
+
+    >>> counts("void flash::fwd<128>(...)", ["FLASH"]), counts("memset", ["flash", "gemm"]), counts("memset", [])
+    (True, False, True)
+    >>> [counts(f"triton_poi_fused_{end}", ["triton_poi_fused_add_0"]) for end in ("add_3", "add_relu_0")]
+    [True, False]
+    """
+    return not patterns or any(
+        # the normal form of a pattern whose end was a changing part must match to the end of the name
+        _matches(name, f"{p}*") or _matches(normalize(name), normalize(p) + ("" if is_cut(p) else "*"))
+        for p in patterns
+    )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name.lower(), f"*{pattern.lower()}")
+
+
+def inside(names: Iterable[str], patterns: Sequence[str]) -> bool:
+    """Say whether one of these NVTX ranges counts: a pattern is that of the whole name; without patterns all do.
+
+    >>> inside(["epoch", "step[3]"], ["step[3]"]), inside(["epoch"], ["step*"]), inside([], [])
+    (True, False, True)
+    """
+    return not patterns or any(name in patterns or any(fnmatchcase(name, p) for p in patterns) for name in names)
 
 
 def counted_kernels(timeline: Timeline, ranges: Sequence[str], patterns: Sequence[str]) -> tuple[KernelStats, ...]:
