@@ -1,4 +1,4 @@
-"""What a user would call in place of bsr_gemm."""
+"""Alternatives to bsr_gemm in PyTorch and cuSPARSE."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 
 @functools.lru_cache(maxsize=1)
 def as_bsr(inputs: Any) -> torch.Tensor:
-    """Return torch's own BSR matrix; making it is no part of the product."""
+    """Return torch's BSR matrix; the conversion is not part of the timed product."""
     shape = ((len(inputs.crow_indices) - 1) * inputs.values.shape[1], len(inputs.dense))
-    crow, col = inputs.crow_indices.long(), inputs.col_indices.long()  # as wide as torch makes them itself
+    crow, col = inputs.crow_indices.long(), inputs.col_indices.long()  # the type that torch uses
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that its BSR is in beta
+        warnings.simplefilter("ignore")  # the warning that BSR is in beta
         return torch.sparse_bsr_tensor(crow, col, inputs.values, shape, check_invariants=False)
 
 
@@ -38,7 +38,7 @@ def torch_triton(inputs: Any) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=1)
 def prepared(inputs: Any, form: str) -> Callable[[], torch.Tensor]:
-    """Return cuSPARSE's product of the matrix in one of its forms; bringing it into that is no part of the product."""
+    """Return cuSPARSE's product of the matrix in one of its formats; the conversion is not timed."""
     spec = importlib.util.spec_from_file_location("cusparse", Path(__file__).with_name("cusparse.py"))
     assert spec
     assert spec.loader

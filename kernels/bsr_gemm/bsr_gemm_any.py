@@ -1,11 +1,11 @@
-"""out = A b for A in blocks (BSR), on any GPU and of any size: what the kernels for Hopper do not take.
+"""out = A b for A in blocks (BSR), on any GPU and of any size: for what the Hopper kernels do not support.
 
-Bound by the tensor cores where blocks are large, else by L2, as it seems: a block of size s asks for s rows of b,
-for the sake of only s rows of the output.  A program makes one tile of a block row; its loop goes over slices of
-blocks, two at a time, each with loads of its own.  The block column of a slice is looked up one step ahead: a load
-that depends on another one of the same step would leave the pipeline one stage.  Small blocks take tiles of 256
-columns, so that each is read half as often as with 128.  Block rows come before tiles along them: programs that run
-at a time share columns of b in L2.
+Large blocks are bound by the tensor cores, small ones probably by L2: a block of size s reads s rows of b for only s
+rows of the output.  A program computes one tile of a block row.  Its loop iterates over slices of blocks, two at a
+time, each with its own loads.  The block column of a slice is loaded one iteration ahead: a load that depends on
+another load of the same iteration would leave the pipeline only one stage.  Small blocks use tiles of 256 columns, so
+that each block is read half as often as with 128.  Programs are ordered by block row first, then by tile in the row,
+so that programs that run at the same time share columns of b in L2.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def launch(crow: torch.Tensor, col: torch.Tensor, values: torch.Tensor, dense: t
 
 
 def shape(size: int, n: int) -> tuple[int, int]:
-    """Return the columns of a tile and the warps that make it, of which each thread holds at most 64 sums."""
+    """Return the columns of a tile and the number of its warps, so that each thread has at most 64 sums."""
     return (256 if size <= 32 and n > 128 else 128, 4 if size <= 64 else 8)
 
 

@@ -1,22 +1,22 @@
 """out = A b for A in blocks (BSR) of 64 x 64 or 128 x 128 in long rows, on Hopper.
 
 Bound by the tensor cores: at 4096^3 with half of the blocks, 68.7 GFLOP take 99 us at the 694 TFLOP/s of a dense
-product, and 84 MB 20 us at 4.2 TB/s.  Tiles of 256 columns, the largest that the registers hold, ask L2 for the fewest
-bytes, and leave no room for a second program on the multiprocessor.  So what is done once a tile must run beside the
-products of another one in the same program, in three roles with warps of their own:
+product, and 84 MB take 20 us at 4.2 TB/s.  Tiles of 256 columns are the largest that fit into the registers.  They
+cause the least L2 traffic, but only one program fits on a multiprocessor.  The work once per tile must therefore
+overlap with the products of another tile in the same program.  Warps are specialized in three roles:
 
-- `draw`, one warp, takes tiles from a counter and looks up what they need in the indices, ahead of the others.  Rows
-  differ in length, and the longest come first, so that multiprocessors end together.
-- `load`, one warp, brings blocks and the rows of b that they meet through TMA, ahead by the stages of a ring, across
-  tiles.
-- `multiply`, eight warps, sums a tile with wgmma, then rounds it, and stores it through TMA beside the next tile's
-  products.
+- `draw`, one warp, takes tiles from a counter and loads their indices ahead of the other roles.  Rows differ in
+  length; the longest come first, so that all multiprocessors finish at about the same time.
+- `load`, one warp, loads blocks and the matching rows of b through TMA into a ring of stages, ahead of the products
+  and across tiles.
+- `multiply`, eight warps, sums a tile with wgmma, rounds it, and stores it through TMA during the products of the
+  next tile.
 
-A tile's neighbours in time are other rows of the same columns: b is read from memory once and found in L2 after that.
-Blocks of 64 x 64 ask L2 for 320 values for each 64 x 256 products, 1.34 GB at 4096^3 with half of the blocks; in the
-151 us that it takes these are 8.9 TB/s, which seems to be what bounds it (128 x 128: 805 MB, 113 us).
+Consecutive tiles belong to different rows and the same columns, so that b is read from memory once and then from L2.
+Blocks of 64 x 64 read 320 values from L2 for each 64 x 256 products: 1.34 GB at 4096^3 with half of the blocks, or
+8.9 TB/s over its 151 us, which is probably the limit (128 x 128: 805 MB, 113 us).
 
-Rates and times are those of baselines/h200/kernels.md. Written for Triton 3.6, whose Gluon may still change.
+Rates and times are from baselines/h200/kernels.md. Written for Triton 3.6; its Gluon API may still change.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 BLOCK_N, BLOCK_K, WARPS = 256, 64, 8
 STAGES = {64: 4, 128: 3}
-"""By block size: what fits into 227 KB beside the tile that is stored."""
+"""By block size: the number of stages that fit into 227 KB together with the output tile."""
 GROUP = 8
-"""So many tiles of a block row come one after another, before the next row: these columns of b stay in L2."""
+"""The number of consecutive tiles of a block row, before the next row: these columns of b stay in L2."""
 MOST_SORTED = 128
-"""Block rows: of more, the tail is short beside the whole, and they come as they are."""
+"""Block rows: more are not sorted, because the last tiles are then a small part of the time."""
 TYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
-# Shared by the roles: tiles drawn and not yet begun, 32-bit words for each, registers of the two small roles.
+# Shared by the roles: number of tiles drawn but not started, 32-bit words of each, registers of the two small roles.
 JOBS = gl.constexpr(2)
 WORDS = gl.constexpr(8)
 REGISTERS = gl.constexpr(40)
@@ -77,7 +77,7 @@ def launch(
 
 
 def descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
-    """Return what TMA needs to know of a matrix, encoded on the host and passed by value."""
+    """Return the TMA descriptor of a matrix, encoded on the host and passed by value."""
     return TensorDescriptor.from_tensor(tensor, block, gl.NVMMASharedLayout.get_default_for(block, TYPES[tensor.dtype]))
 
 
@@ -95,7 +95,7 @@ def bsr_gemm_sm90(
     GROUP: gl.constexpr,
     SORTED: gl.constexpr,
 ):
-    """Set the roles up: `full` says that a stage or job is there, `empty` that it may be overwritten."""
+    """Start the roles. Barrier `full`: a stage or job is ready; barrier `empty`: it may be overwritten."""
     a_ring = gl.allocate_shared_memory(values.dtype, [STAGES] + values.block_shape, values.layout)
     b_ring = gl.allocate_shared_memory(dense.dtype, [STAGES] + dense.block_shape, dense.layout)
     tile = gl.allocate_shared_memory(out.dtype, out.block_shape, out.layout)
@@ -128,7 +128,7 @@ def bsr_gemm_sm90(
 
 @gluon.jit
 def sort_rows(crow, order, rows, SORTED: gl.constexpr):
-    """Write the block rows to `order`, those with the most blocks first: each counts the rows that come before it."""
+    """Write the block rows to `order`, those with the most blocks first: each row counts the rows before it."""
     square: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [gl.num_warps(), 1], [1, 0])
     i = gl.arange(0, SORTED, gl.SliceLayout(1, square))
     j = gl.arange(0, SORTED, gl.SliceLayout(0, square))
@@ -141,7 +141,7 @@ def sort_rows(crow, order, rows, SORTED: gl.constexpr):
 
 @gluon.jit
 def sort_key(crow, row, rows, SORTED: gl.constexpr):
-    """Return a number that is larger for more blocks, then for earlier rows; no two are equal."""
+    """Return a unique number that is larger for more blocks, and for equal numbers of blocks for earlier rows."""
     first = gl.load(crow + row, mask=row < rows, other=0)
     last = gl.load(crow + row + 1, mask=row < rows, other=-1)
     return (last - first) * SORTED - row
@@ -161,7 +161,7 @@ def draw(
     GROUP: gl.constexpr,
     SORTED: gl.constexpr,
 ):
-    """Hand out tiles until none is left, then a job of -1 blocks."""
+    """Distribute tiles until none is left, then a job of -1 blocks."""
     turn = 0
     tile = gl.program_id(0)
     while tile < rows * panels:
@@ -178,7 +178,7 @@ def draw(
         turn += 1
         tile = gl.num_programs(0) + gl.atomic_add(workspace, 1)
     hand_out(jobs, jobs_full, jobs_empty, turn, 0, 0, 0, -1, 0)
-    # The last program to come here leaves the counters as they were found.
+    # The last program that gets here resets the counters.
     if gl.atomic_add(workspace + 1, 1) == gl.num_programs(0) - 1:
         gl.store(workspace, 0)
         gl.store(workspace + 1, 0)
@@ -208,7 +208,7 @@ def read(jobs, slot, word: gl.constexpr):
 
 @gluon.jit
 def load(col, values, dense, a_ring, b_ring, full, empty, jobs, jobs_full, jobs_empty):
-    """Fill the ring, block by block of each job."""
+    """Load the blocks of each job into the ring, one by one."""
     STAGES: gl.constexpr = a_ring.shape[0]
     SIZE: gl.constexpr = a_ring.shape[1]
     BLOCK_K: gl.constexpr = a_ring.shape[2]
@@ -269,14 +269,14 @@ def multiply(out, a_ring, b_ring, tile, full, empty, jobs, jobs_full, jobs_empty
             stage = at % STAGES
             mbarrier.wait(full.index(stage), at // STAGES & 1)
             acc = warpgroup_mma(a_ring.index(stage), b_ring.index(stage), acc, is_async=True)
-            acc = warpgroup_mma_wait(1, deps=(acc,))  # the products of the stage before are done
+            acc = warpgroup_mma_wait(1, deps=(acc,))  # the products of the previous stage are done
             mbarrier.arrive(empty.index((at + STAGES - 1) % STAGES), count=1, pred=i > 0)
             at += 1
         turn += 1
         next_row, next_panel, next_blocks = take(jobs, jobs_full, jobs_empty, turn)
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((at + STAGES - 1) % STAGES), count=1, pred=blocks > 0)
-        tma.store_wait(0)  # the tile before has left shared memory
+        tma.store_wait(0)  # the previous tile has been read from shared memory
         tile.store(acc.to(out.dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(out, [row * SIZE, panel * BLOCK_N], tile)

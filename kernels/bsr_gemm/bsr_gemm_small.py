@@ -1,17 +1,17 @@
 """out = A b for A in blocks (BSR) of 16 x 16 and 32 x 32, on Hopper.
 
-Bound by L2, as it seems: a block of size s asks for s rows of b, for the sake of only s rows of the output.  At
-4096^3 with a quarter of the blocks of 32 x 32, that is 1.07 GB of b and 0.13 GB of blocks for 34 GFLOP.  It takes
-128 us on an H200, where a dense product of four times the FLOP takes 175 us (baselines/h200/kernels.md): 9.4 TB/s,
-of which 93 % are found in L2, while DRAM is 11 % busy and tensor cores 30 % (baselines/h200/bsr_gemm.json); blocks
-of 64 x 64 get 8.9 TB/s.  Kernels that joined block rows, which then share bands of b, were tried and were slower:
-what only one of them has is multiplied for both.
+Probably bound by L2: a block of size s reads s rows of b for only s rows of the output.  At 4096^3 with a quarter of
+the blocks of 32 x 32, that is 1.07 GB of b and 0.13 GB of blocks for 34 GFLOP.  It takes 128 us on an H200, where a
+dense product of four times the FLOP takes 175 us (baselines/h200/kernels.md): 9.4 TB/s, of which 93 % hit in L2, with
+DRAM 11 % and the tensor cores 30 % busy (baselines/h200/bsr_gemm.json); blocks of 64 x 64 reach 8.9 TB/s.  Kernels that
+merged block rows, which then share rows of b, were tried and were slower: a block that only one of the rows has is
+multiplied for both.
 
-A wgmma takes at least 64 rows, which a small block does not have.  So the tile is the transposed one, b^T A^T: its
-rows are 256 columns of b, 128 where there are no more, and the 16 or 32 rows of the block become the narrow side.  A
-step is one block, whose band of b TMA fetches at once.  Its column is looked up one step ahead: a load that depends
-on another one of the same step would leave the pipeline one stage.  Block rows come before tiles along them:
-programs that run at a time share columns of b in L2.
+A wgmma needs at least 64 rows, more than a small block has.  The kernel therefore computes the transposed tile,
+b^T A^T: its rows are 256 columns of b (128 if there are no more), and the 16 or 32 rows of the block are the narrow
+side.  An iteration is one block; TMA loads its rows of b at once.  The block column is loaded one iteration ahead: a
+load that depends on another load of the same iteration would leave the pipeline only one stage.  Programs are ordered
+by block row first, then by tile in the row, so that programs that run at the same time share columns of b in L2.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """out = A b for A in blocks (BSR) of 128 x 128 in short rows, on Hopper.
 
-Two floors of one height: at 8192^3 with 6.25 % of the blocks, reading b and writing the output, 268 MB, takes 90 us at
-3.0 TB/s, and 68.7 GFLOP take 102 us at the 673 TFLOP/s of a dense product.  A value of the output is a sum of only some
-512 products, so what happens once a tile counts as much as they do: finding the blocks, filling the pipeline, storing.
+Bound by memory and by the tensor cores about equally: at 8192^3 with 6.25 % of the blocks, reading b and writing the
+output, 268 MB, takes 90 us at 3.0 TB/s, and 68.7 GFLOP take 102 us at the 673 TFLOP/s of a dense product.  A value of
+the output is a sum of only about 512 products, so the work once per tile matters as much as the products: finding the
+blocks, filling the pipeline, storing.
 
-One program makes one tile of 128 x 128, in 98 KB of shared memory, so that two share a multiprocessor: while one begins
-or stores, the other multiplies, and the hardware hands a new tile to whoever is done, which evens out rows of different
-length.  That matters more here than the traffic of tiles so small, 256 KB each from L2, 1.07 GB in all: with tiles of
-128 x 256, one at a time as in bsr_gemm_sm90.py, it is three quarters of that, which counts for more in long rows.
+One program computes one tile of 128 x 128 with 98 KB of shared memory, so that two programs share a multiprocessor:
+while one starts or stores, the other multiplies.  The hardware schedules a new tile when one ends, which balances rows
+of different lengths.  This outweighs the L2 traffic of small tiles, 256 KB per tile, 1.07 GB in all: tiles of
+128 x 256, one at a time as in bsr_gemm_sm90.py, need three quarters of that, which matters more in long rows.
 
-The loop goes over slices of blocks, and looks the block's column up one slice ahead: a load that depends on another one
-in the same step would cost the pipeline a stage.  Two tiles of a block row, then the next row: programs that run at a
-time share columns of b, which is read from memory once and found in L2 after that.
+The loop iterates over slices of blocks and loads the block column one slice ahead: a load that depends on another load
+of the same iteration would cost the pipeline a stage.  Two tiles of a block row are followed by two of the next row:
+programs that run at the same time share columns of b, which is read from memory once and then from L2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The product by cuSPARSE, of BSR and of blocked ELL matrices: PyTorch calls it for float32 and float64 alone."""
+"""The product by cuSPARSE, of BSR and of blocked ELL matrices: PyTorch calls it for float32 and float64 only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-# Of library_types.h and cusparse.h.
+# From library_types.h and cusparse.h.
 _TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}
 _INT32, _FROM_ZERO, _ROW_MAJOR, _AS_IT_IS = 2, 0, 2, 0
 _BLOCKED_ELL_ALG1, _BSR_ALG1 = 13, 14
 
 
 def bsr(inputs: Any) -> Product:
-    """Return the product of the matrix as it is stored."""
+    """Return the product of the matrix in its own format, BSR."""
     crow, col, values, dense, _ = inputs
     blocks, size = values.shape[:2]
     made = _created(
@@ -29,7 +29,7 @@ def bsr(inputs: Any) -> Product:
 
 
 def blocked_ell(inputs: Any) -> Product:
-    """Return the product of the matrix in rows of blocks that are all as long as the longest."""
+    """Return the product of the matrix in blocked ELL: all rows are padded to the length of the longest."""
     columns, values = padded(inputs)
     size = inputs.values.shape[1]
     made = _created(
@@ -42,7 +42,7 @@ def blocked_ell(inputs: Any) -> Product:
 
 
 def padded(inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return block columns [R, L], -1 where a row has no more, and its blocks side by side, [R size, L size]."""
+    """Return block columns [R, L], padded with -1, and the blocks of each row side by side, [R size, L size]."""
     crow, col, values, *_ = inputs
     lengths, size = crow.diff().long(), values.shape[1]
     rows, longest = len(lengths), int(lengths.max())
@@ -56,7 +56,7 @@ def padded(inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Product:
-    """A sparse matrix times a dense one in row-major order, ready to be launched."""
+    """A prepared product of a sparse matrix and a dense one in row-major order."""
 
     def __init__(
         self, sparse: ctypes.c_void_p, held: tuple[torch.Tensor, ...], rows: int, dense: torch.Tensor, how: int
@@ -114,7 +114,7 @@ def _call(function: str, *arguments: Any) -> None:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Return the one that torch has loaded."""
+    """Return the cuSPARSE library that torch has loaded."""
     library = ctypes.CDLL("libcusparse.so.12")
     library.cusparseGetErrorString.restype = ctypes.c_char_p
     return library

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import torch
 
 DRAWN = (1 << 22) + 3
-"""At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
+"""The largest number of random values; larger inputs repeat them to save time on a CPU. Odd, so that rows differ."""
 
 SHORT = 1024
-"""Products for each value of the output, on the average. Of fewer, what happens once a tile counts most, and many small
-programs hide it better than the roles of bsr_gemm_sm90.py."""
+"""The average number of products for each value of the output. With fewer, the work once per tile matters most, and
+many small programs hide it better than the specialized warps of bsr_gemm_sm90.py."""
 
 
 class Inputs(NamedTuple):
     crow_indices: torch.Tensor
-    """[R + 1] int32: where each block row starts in the two below."""
+    """[R + 1] int32: where each block row starts in `columns` and `blocks`."""
     col_indices: torch.Tensor
     """[blocks] int32: the block column of each, ascending within a row."""
     values: torch.Tensor
@@ -28,13 +28,13 @@ class Inputs(NamedTuple):
     dense: torch.Tensor
     """[K, N], row-major."""
     workspace: torch.Tensor
-    """[2] int32 zeros, which a launch leaves as it found them: two at a time need one each."""
+    """[2] int32 zeros, which a launch resets: launches that run at the same time need separate counters."""
 
 
 def make_inputs(
     rng: torch.Generator, device: str, *, rows: int, columns: int, n: int, block: int, density: float, dtype: str
 ) -> Inputs:
-    """Return `rows` x `columns` blocks of which a share of `density` is there, anywhere: rows differ in length."""
+    """Return `rows` x `columns` blocks; a share of `density`, at random places, is non-zero: rows differ in length."""
     here = torch.randperm(rows * columns, generator=rng)[: stored_blocks(rows, columns, density)].sort().values
     crow = torch.bincount(here // columns, minlength=rows).cumsum(0)
     values = _drawn(rng, device, (len(here), block, block), dtype)
@@ -58,7 +58,7 @@ def _drawn(rng: torch.Generator, device: str, shape: tuple[int, ...], dtype: str
 
 
 def launch(inputs: Inputs) -> torch.Tensor:
-    inputs = Inputs(*(tensor.contiguous() for tensor in inputs))  # as the kernels take them; a copy only where not
+    inputs = Inputs(*(tensor.contiguous() for tensor in inputs))  # copies only if necessary
     values, dense = inputs.values, inputs.dense
     rows, block, n = len(inputs.crow_indices) - 1, values.shape[1], dense.shape[1]
     out = dense.new_empty(rows * block, n)
@@ -71,7 +71,7 @@ def launch(inputs: Inputs) -> torch.Tensor:
 
 
 def hopper_kernel(values: torch.Tensor, rows: int) -> str:
-    """Return which kernel is for blocks of this size, so many to a row on the average."""
+    """Return the kernel for blocks of this size and this average number of blocks per row."""
     block = values.shape[1]
     if block < 64:
         return "bsr_gemm_small"
@@ -81,7 +81,7 @@ def hopper_kernel(values: torch.Tensor, rows: int) -> str:
 def has_tma(values: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> bool:
     """Return whether TMA can address all rows: they begin at multiples of 16 bytes.
 
-    It counts in 32 bits, also behind the end of a matrix, up to the end of a tile.
+    TMA uses 32-bit offsets, also beyond the end of a matrix, up to the end of a tile.
     """
     aligned = not (dense.shape[1] * dense.itemsize % 16 or dense.data_ptr() % 16 or values.data_ptr() % 16)
     return aligned and max(values.shape[0] * values.shape[1], *dense.shape, len(out)) <= (1 << 31) - 256
@@ -89,7 +89,7 @@ def has_tma(values: torch.Tensor, dense: torch.Tensor, out: torch.Tensor) -> boo
 
 @functools.cache
 def _module(name: str) -> Any:
-    """Import a kernel only where it is launched: torch for the CPU brings no Triton."""
+    """Import a kernel only to launch it: torch for the CPU contains no Triton."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec
     assert spec.loader
@@ -100,7 +100,7 @@ def _module(name: str) -> Any:
 
 
 def reference(inputs: Inputs) -> torch.Tensor:
-    """Multiply in float64, a block row at a time: its blocks side by side, times the rows of the dense matrix."""
+    """Multiply in float64, one block row at a time: its blocks side by side, times the rows of the dense matrix."""
     crow, col, values, dense, _ = inputs
     size = values.shape[1]
     out = dense.new_zeros(((len(crow) - 1) * size, dense.shape[1]), dtype=torch.float64)

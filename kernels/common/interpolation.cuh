@@ -1,10 +1,10 @@
-// What the kernels that interpolate between rows of samples share: formats, and the search among ascending times.
+// Shared by the kernels that interpolate between rows of samples: formats, and the search in ascending times.
 //
-// No header is included: the wheels that torch depends on bring NVRTC, but not all that cuda_bf16.h needs.
+// No header is included: the wheels that torch depends on contain NVRTC, but not everything that cuda_bf16.h needs.
 
 constexpr int kLanes = 32;
 
-// A format unpacks a 32-bit word into the two (or one) elements that it holds, and packs them again.
+// A format unpacks a 32-bit word into its two elements (or one), and packs them again.
 struct BFloat16 {
     using Element = unsigned short;
 
@@ -62,8 +62,8 @@ __device__ uint4 lerp(uint4 from, uint4 to, float weight) {
             lerp<Format>(from.z, to.z, weight), lerp<Format>(from.w, to.w, weight)};
 }
 
-// Counts the times that are <= target, a warp at once.  The count lies in [low, low + width]; a ballot over 32 evenly
-// spaced probes leaves less than a 32nd of the width.
+// Counts the times that are <= target, with all lanes of a warp.  The count is in [low, low + width]; a ballot over 32
+// evenly spaced probes reduces the width to less than a 32nd.
 __device__ int count_until(const float* __restrict__ time, int samples, float target, int lane) {
     int low = 0;
     for (int width = samples; width > 0;) {
@@ -77,8 +77,8 @@ __device__ int count_until(const float* __restrict__ time, int samples, float ta
     return low;
 }
 
-// Returns how far a target is from the sample before it to the sample after.  These are one only outside the samples:
-// where they differ, time[before] <= target < time[after].  At a target that is not a number no value is one.
+// Returns the position of a target between the samples before and after it, from 0 to 1.  The two samples are the same
+// only outside the samples: otherwise time[before] <= target < time[after].  A target that is NaN gives NaN.
 __device__ float weight_between(const float* __restrict__ time, int before, int after, float target) {
     return before == after && target == target ? 0.0f : (target - time[before]) / (time[after] - time[before]);
 }

@@ -1,4 +1,4 @@
-"""What a user would call in place of matmul: PyTorch, which is cuBLAS."""
+"""The alternative to matmul: PyTorch, which calls cuBLAS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def torch_matmul(inputs: Any) -> torch.Tensor:
-    """Multiply with cuBLAS; in fp8 with the fast sums that ours has, which PyTorch has to be told."""
+    """Multiply with cuBLAS; in fp8 with fast accumulation, as in our kernel."""
     a, b, a_scale, b_scale, _ = inputs
     if a.itemsize > 1:
         return a @ b

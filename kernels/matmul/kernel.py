@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 DRAWN = (1 << 22) + 3
-"""At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
+"""The largest number of random values; larger inputs repeat them to save time on a CPU. Odd, so that rows differ."""
 FP8 = torch.float8_e4m3fn
 
 
@@ -19,16 +19,16 @@ class Inputs(NamedTuple):
     a: torch.Tensor
     """[M, K], row-major."""
     b: torch.Tensor
-    """[K, N]: row-major in bfloat16, column-major in fp8, the only order that the tensor cores take it in."""
+    """[K, N]: row-major in bfloat16, column-major in fp8, the only order that the tensor cores support."""
     a_scale: torch.Tensor
-    """A float32: what a stands for, divided by what it holds."""
+    """A float32: the represented values of a, divided by the stored ones."""
     b_scale: torch.Tensor
     own: bool
-    """Whether a kernel beside this file multiplies, else the library."""
+    """Whether a kernel of this folder multiplies; otherwise the library does."""
 
 
 def make_inputs(rng: torch.Generator, device: str, *, m: int, k: int, n: int, dtype: str, backend: str) -> Inputs:
-    """Return normally distributed matrices; in fp8 they are scaled so that the largest value is the format's."""
+    """Return normally distributed matrices; in fp8 they are scaled to the largest value of the format."""
     a, a_scale = _drawn(rng, device, (m, k), getattr(torch, dtype))
     if getattr(torch, dtype) == FP8:
         b, b_scale = _drawn(rng, device, (n, k), FP8)
@@ -59,33 +59,33 @@ def launch(inputs: Inputs) -> torch.Tensor:
         return a @ b
     if has_fp8(a, b):
         return torch._scaled_mm(a, b, a_scale, b_scale, out_dtype=torch.bfloat16, use_fast_accum=True)
-    # Without fp8 in the tensor cores: bfloat16 holds each of its values.
+    # For GPUs whose tensor cores have no fp8: bfloat16 represents each fp8 value.
     return (a.bfloat16() @ b.bfloat16() * (a_scale * b_scale)).bfloat16()
 
 
 def hopper_kernel(m: int, n: int, processors: int) -> str:
-    """Return the kernel whose tiles fit: matmul_sm90.py where each processor gets one of 128 x 256."""
+    """Return the kernel for this size: matmul_sm90.py if each multiprocessor gets a tile of 128 x 256."""
     return "matmul_sm90" if -(-m // 128) * -(-n // 256) >= processors else "matmul_tma"
 
 
 def has_tma(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether the kernels for Hopper take these: TMA can address the rows of inputs and output.
+    """Return whether the kernels for Hopper support these: TMA can address the rows of inputs and output.
 
-    It counts in 32 bits, also behind the end of a matrix, up to the end of a tile.
+    TMA uses 32-bit offsets, also beyond the end of a matrix, up to the end of a tile.
     """
     near = max(*a.shape, b.shape[1]) <= (1 << 31) - 256
     return near and b.shape[1] * 2 % 16 == 0 and has_rows(a) and has_rows(b.t() if a.dtype == FP8 else b)
 
 
 def has_rows(matrix: torch.Tensor) -> bool:
-    """Return whether rows lie one after another, and so their elements, and begin at multiples of 16 bytes."""
+    """Return whether rows and their elements are contiguous, and rows begin at multiples of 16 bytes."""
     row, element = matrix.stride()
     aligned = row * matrix.itemsize % 16 == 0 and matrix.data_ptr() % 16 == 0
     return element == 1 and row >= matrix.shape[1] and aligned
 
 
 def has_fp8(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether cuBLAS takes these: Ada or later, sizes in multiples of 16, a by rows and b by columns."""
+    """Return whether cuBLAS supports these: Ada or later, sizes in multiples of 16, a by rows and b by columns."""
     sizes = (a.shape[1], b.shape[1])
     return (
         min(*sizes, len(a)) > 0
@@ -98,7 +98,7 @@ def has_fp8(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @functools.cache
 def _module(name: str) -> Any:
-    """Import a kernel only where it is launched: torch for the CPU brings no Triton."""
+    """Import a kernel only to launch it: torch for the CPU contains no Triton."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec
     assert spec.loader
@@ -109,7 +109,7 @@ def _module(name: str) -> Any:
 
 
 def reference(inputs: Inputs) -> torch.Tensor:
-    """Multiply in float64, where the inputs are: 4096^3 takes a CPU half a minute."""
+    """Multiply in float64 on the device of the inputs: 4096^3 takes half a minute on a CPU."""
     scale = inputs.a_scale.double() * inputs.b_scale.double()
     return inputs.a.double() @ inputs.b.double() * scale
 

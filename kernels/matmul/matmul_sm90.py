@@ -1,21 +1,21 @@
-"""c = a b for Hopper: a warp loads through TMA, eight warps multiply with wgmma and store.
+"""c = a b for Hopper: one warp loads through TMA, eight warps multiply with wgmma and store.
 
-Bound by the tensor cores, and in launch after launch by the power limit: 4096^3 in bfloat16 is 137 GFLOP, which takes
+Bound by the tensor cores, and in repeated launches by the power limit: 4096^3 in bfloat16 is 137 GFLOP, which takes
 an H100 194 us, 709 TFLOP/s (baselines/h100-80gb-hbm3/kernels.md), and 101 MB, 33 us at 3 TB/s; in fp8 twice the rate
-for half the bytes read. So the shape serves one aim, that a wgmma is always waiting to start:
+for half the bytes read. The design keeps a wgmma ready to start at all times:
 
-- A tile of 128 x 256 leaves each of the two warpgroups 64 x 256 of it, 128 accumulators a thread, the largest wgmma.
-  A byte read from L2 serves 85 FLOP in bfloat16; of 128 x 128 tiles 64 FLOP.
-- The loading warp runs ahead by the ring of three stages of 48 KB, across tiles: it loads the next one while this one
-  is rounded and stored. The other 64 KB of shared memory hold what is stored, so that the store runs beside the next
-  tile's products.
-- One program for each multiprocessor goes over the tiles, eight rows of tiles at a time, so that those that are worked
-  on at a time share their operands in L2.
+- A tile of 128 x 256 gives each of the two warpgroups 64 x 256 of it: 128 accumulators per thread, the largest wgmma.
+  Each byte read from L2 serves 85 FLOP in bfloat16; with tiles of 128 x 128 it would be 64 FLOP.
+- The loading warp runs ahead by a ring of three stages of 48 KB, across tiles: it loads the next tile while this one
+  is rounded and stored. The other 64 KB of shared memory hold the output tile, so that its store overlaps with the
+  products of the next tile.
+- One program per multiprocessor iterates over the tiles, eight rows of tiles at a time, so that tiles that are
+  computed at the same time share their operands in L2.
 
-Small products are not what it is for: 2048^3 makes 128 tiles, fewer than there are multiprocessors. matmul_tma.py takes
-those.
+It is not designed for small products: 2048^3 has 128 tiles, fewer than there are multiprocessors. matmul_tma.py
+computes those.
 
-Gluon, of Triton 3.6: the pipeline of plain Triton has no warp of its own for the loads.
+It uses Gluon of Triton 3.6: the pipeline of plain Triton has no separate warp for the loads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 BLOCK_M, BLOCK_N, STAGES, WARPS = 128, 256, 3, 8
-BLOCK_K_BYTES = 128  # a row of the swizzle
+BLOCK_K_BYTES = 128  # bytes of a row of the swizzle
 GROUP = 8
 LOADER_REGISTERS = gl.constexpr(24)
 TYPES = {torch.bfloat16: gl.bfloat16, torch.float8_e4m3fn: gl.float8e4nv}
@@ -68,7 +68,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: tor
 
 
 def descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
-    """Return what TMA needs to know of a matrix, encoded on the host and passed by value."""
+    """Return the TMA descriptor of a matrix, encoded on the host and passed by value."""
     return TensorDescriptor.from_tensor(tensor, block, gl.NVMMASharedLayout.get_default_for(block, TYPES[tensor.dtype]))
 
 
@@ -89,7 +89,7 @@ def matmul_sm90(
     GROUP: gl.constexpr,
     TRANSPOSED: gl.constexpr,
 ):
-    """Set the roles up: `full` says that a stage is loaded, `empty` that it may be overwritten."""
+    """Start the roles. Barrier `full`: a stage is loaded; barrier `empty`: it may be overwritten."""
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES, BLOCK_M, BLOCK_K], a.layout)
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)
     c_tile = gl.allocate_shared_memory(c.dtype, [BLOCK_M, BLOCK_N], c.layout)
@@ -113,7 +113,7 @@ def matmul_sm90(
 
 @gluon.jit
 def place(tile, rows, columns, GROUP: gl.constexpr):
-    """Return row and column of a tile, down the rows of a group first."""
+    """Return row and column of a tile; the rows of a group come first."""
     first = tile // (GROUP * columns) * GROUP
     high = gl.minimum(rows - first, GROUP)
     within = tile % (GROUP * columns)
@@ -176,14 +176,14 @@ def multiply(
             if TRANSPOSED:
                 b_stage = b_stage.permute((1, 0))
             acc = warpgroup_mma(a_ring.index(stage), b_stage, acc, is_async=True)
-            acc = warpgroup_mma_wait(1, deps=(acc,))  # the products of the stage before are done
+            acc = warpgroup_mma_wait(1, deps=(acc,))  # the products of the previous stage are done
             mbarrier.arrive(empty.index((at + STAGES - 1) % STAGES), count=1, pred=k > 0)
             at += 1
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index((at + STAGES - 1) % STAGES), count=1)
         if TRANSPOSED:
             acc = acc * (gl.load(a_scale) * gl.load(b_scale))
-        tma.store_wait(0)  # the tile before has left shared memory
+        tma.store_wait(0)  # the previous tile has been read from shared memory
         c_tile.store(acc.to(c.dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(c, [row * BLOCK_M, column * BLOCK_N], c_tile)

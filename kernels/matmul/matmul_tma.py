@@ -1,14 +1,14 @@
-"""c = a b for Hopper, where the output is too small for each multiprocessor to get a tile of matmul_sm90.py.
+"""c = a b for Hopper, for outputs too small to give each multiprocessor a tile of matmul_sm90.py.
 
 Bound by latency: 256^3 in bfloat16 is 0.03 GFLOP and 0.4 MB, 0.1 us at the speed of memory, and takes 2.3 us, where a
-copy of as much takes 1.1 us (baselines/h100-80gb-hbm3/kernels.md).  So there is one tile for each program and no roles:
-with them it took 1 us longer, to set up their warps and barriers as it seems.  The tiles are as large as leaves half of
-the multiprocessors with one: a larger one loads less for each product, and more of them share the loading.  Few stages,
-as each is a barrier to set up; a stage of the small tiles is longer instead.  Programs that run at a time share columns
-of b.
+copy of the same bytes takes 1.1 us (baselines/h100-80gb-hbm3/kernels.md).  So each program computes one tile, without
+warp specialization: that took 1 us longer, probably to set up its warps and barriers.  The tiles are the largest that
+give at least half of the multiprocessors one: a larger tile loads less for each product, but fewer multiprocessors
+share the loads.  There are few stages, because each needs a barrier to be set up; small tiles have longer stages
+instead.  Programs that run at the same time share columns of b.
 
-Where rows do not begin at L2's lines of 128 bytes, requests to it bound in part, as it seems: kernels/README.md counts
-them.
+If rows do not begin at L2's lines of 128 bytes, the requests to L2 are probably part of the limit: kernels/README.md
+counts them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Tile(NamedTuple):
 
 
 TILES = (Tile(128, 128, 128, 3), Tile(64, 128, 128, 5), Tile(64, 64, 256, 3), Tile(64, 32, 256, 3))
-"""By trial on an H200: of the first, two share a multiprocessor."""
+"""Found by trial on an H200: two programs with the first tile share a multiprocessor."""
 WARPS = 4
 
 
@@ -59,7 +59,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: tor
 
 
 def tile_for(m: int, n: int, processors: int) -> Tile:
-    """Return the largest tile of which there are half as many as processors, else the smallest."""
+    """Return the largest tile that gives at least half of the multiprocessors one, else the smallest."""
     return next((tile for tile in TILES if 2 * tiles(m, n, tile) >= processors), TILES[-1])
 
 

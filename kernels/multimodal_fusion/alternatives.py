@@ -1,4 +1,4 @@
-"""What one would write in PyTorch instead: search, gather and interpolate each stream, concatenate; and compiled."""
+"""The same in PyTorch: search, gather and interpolate each stream, concatenate; as it is and compiled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fuse(inputs: Inputs) -> torch.Tensor:
 
 @functools.cache
 def compiled() -> Callable[[Inputs], torch.Tensor]:
-    """Load the compiler only where it is asked for: that takes seconds."""
+    """Import the compiler only when needed: it takes seconds."""
     return torch.compile(fuse)
 
 

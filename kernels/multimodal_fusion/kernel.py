@@ -1,4 +1,4 @@
-"""Three streams, each sampled at times of its own, interpolated to the same target times and concatenated."""
+"""Three streams with different sample times, interpolated to the same target times and concatenated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ci_perf.cuda import CudaSource
 
 SOURCE = CudaSource(Path(__file__).with_name("multimodal_fusion.cu"))
-LANES, PACKET = 32, 8  # threads of a warp, bytes of a packet
+LANES, PACKET = 32, 8  # threads per warp, bytes per packet
 MOST_WARPS, MOST_ROWS = 8, 65535  # of a block, of the second dimension of a grid
 
 
@@ -18,13 +18,13 @@ class Stream(NamedTuple):
     x: torch.Tensor
     """[B, S, D]: samples."""
     time: torch.Tensor
-    """[B, S] float32: when each was taken, in seconds, ascending."""
+    """[B, S] float32: the time of each sample in seconds, ascending."""
 
 
 class Inputs(NamedTuple):
     streams: tuple[Stream, Stream, Stream]
     target: torch.Tensor
-    """[B, T] float32: when values are wanted, in any order; NaN gives NaN."""
+    """[B, T] float32: the target times, in any order; NaN gives NaN."""
 
 
 def make_inputs(
@@ -66,7 +66,7 @@ def _rounded(time: torch.Tensor) -> torch.Tensor:
 
 
 def launch(inputs: Inputs) -> torch.Tensor:
-    # As the kernel takes them; a copy only where they are not.
+    # Copies only if necessary.
     streams = [Stream(*(tensor.contiguous() for tensor in stream)) for stream in inputs.streams]
     target = inputs.target.contiguous()
     batch, targets = target.shape
@@ -92,7 +92,7 @@ def launch(inputs: Inputs) -> torch.Tensor:
 
 
 def reference(inputs: Inputs) -> torch.Tensor:
-    """Interpolate in float64; of samples at one time the last counts, and the end values hold outside."""
+    """Interpolate in float64; of samples with equal times the last one counts, and the end values are used outside."""
     return torch.cat([_resample(x.double(), time.double(), inputs.target.double()) for x, time in inputs.streams], 2)
 
 

@@ -1,19 +1,19 @@
 // out[b, t, :] = (1 - w) x[b, i, :] + w x[b, i+1, :] for each of three streams, side by side
 //            w = (target[b, t] - time[b, i]) / (time[b, i+1] - time[b, i])
 //
-// where i is the last sample of the stream with time[b, i] <= target[b, t]: of samples at one time the last counts.
-// Before the first and after the last sample the end value holds.  Samples and their differences are finite, else there
-// is no number.  Times ascend within a batch; targets may come in any order, and one that is not a number gives a row
-// of such.
+// where i is the last sample of the stream with time[b, i] <= target[b, t]: of samples with equal times the last one
+// counts.  Before the first and after the last sample the end value is used.  If a sample or a difference is not
+// finite, the result is NaN.  Times ascend within a batch; targets may be in any order, and a target that is NaN gives
+// a row of NaN.
 //
-// Bound by latency: 0.4 MB take 0.14 us at the 3.0 TB/s of a copy, a kernel node of a CUDA graph 1 to 2 us.  So one
-// launch, and each thread waits for memory but twice: first for its target and all the times (of up to 256 samples) at
-// once, then for one packet of both rows.  A warp owns 32 packets of one stream; the warps of a block share a row.
-// Packets are 8 bytes, as 12 elements of 2 bytes are 24; where rows are not made of such packets, elements.
+// Bound by latency: 0.4 MB take 0.14 us at the 3.0 TB/s of a copy, a kernel node of a CUDA graph 1 to 2 us.  So there
+// is one launch, and each thread waits for memory only twice: first for its target and all times (of up to 256 samples)
+// at once, then for one packet of both rows.  A warp processes 32 packets of one stream; the warps of a block share a
+// row.  Packets have 8 bytes, as 12 elements of 2 bytes have 24; rows of other sizes are read by element.
 
 #include "../common/interpolation.cuh"
 
-constexpr int kTimes = 8;  // of a lane
+constexpr int kTimes = 8;  // per lane
 
 // Rows of `size` packets or elements.
 template <class Packet>
@@ -25,7 +25,7 @@ struct Stream {
     __device__ int warps() const { return (unsigned(size) + kLanes - 1) / kLanes; }
 };
 
-// Counts the times that are <= target, a warp at once: of up to 256 all are loaded before the first is looked at.
+// Counts the times that are <= target, with all lanes of a warp: up to 256 are loaded before the first is compared.
 __device__ int count_at_once(const float* __restrict__ time, int samples, float target, int lane) {
     if (samples > kTimes * kLanes) {
         return count_until(time, samples, target, lane);
@@ -34,7 +34,7 @@ __device__ int count_at_once(const float* __restrict__ time, int samples, float 
 #pragma unroll
     for (int i = 0; i < kTimes; ++i) {
         const int sample = i * kLanes + lane;
-        times[i] = sample < samples ? time[sample] : __int_as_float(0x7fffffff);  // NaN is <= nothing
+        times[i] = sample < samples ? time[sample] : __int_as_float(0x7fffffff);  // NaN: never <= target
     }
     int count = 0;
 #pragma unroll
@@ -74,7 +74,7 @@ __device__ void fuse(const Stream<Packet>& first, const Stream<Packet>& second, 
         if (d < stream.size) {
             const Packet from = stream.x[(start + before) * stream.size + d];
             const Packet to = stream.x[(start + after) * stream.size + d];
-            // Only now, while the rows are on their way.
+            // Computed here, while the rows are being loaded.
             const float weight = weight_between(times, before, after, at);
             out[row * size + column + d] = lerp<Format>(from, to, weight);
         }

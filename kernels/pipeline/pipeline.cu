@@ -1,16 +1,16 @@
-// A small application: batches of rows come from the host, are standardised on the GPU, and go back.
+// A small application: copies batches of rows to the GPU, standardises them there, and copies them back.
 //
 //     y[r, c] = (x[r, c] - mean[r]) / sqrt(variance[r] + 1e-5)
 //
 // usage: pipeline --rows=N --columns=N --steps=N
 //
-// Each step lies in an NVTX range `step`, and in it `copy in`, `compute` and `copy out`.  What comes back is held
-// against the same in double precision on the host: exit status 1 where it is wrong, or where CUDA reports an error, 2
-// for arguments that make no sense.
+// Each step is an NVTX range `step`, which contains `copy in`, `compute` and `copy out`.  The results are compared with
+// the same computation in double precision on the host.  Exit status 1: a result is wrong, or CUDA reports an error;
+// 2: invalid arguments.
 //
-// Both kernels are bound by bytes: `row_moments` reads the batch, `standardize` reads it again, from L2 where it fits,
-// and writes as much.  Copies from and to the host go through pinned memory, at the speed of the bus, and take longer
-// than both kernels together; only the kernels are timed by ci-perf.
+// Both kernels are bound by bytes: `row_moments` reads the batch, `standardize` reads it again, from L2 if it fits, and
+// writes the same amount.  Copies from and to the host use pinned memory, run at the speed of the bus, and take longer
+// than both kernels together; ci-perf times only the kernels.
 
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
@@ -23,10 +23,10 @@
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr float kEpsilon = 1e-5f;
-// Distances from the first value of a row are exact here, and sums of them off by a few roundings (2^-24 = 6e-8).
+// Distances from the first value of a row are exact here; their sums have an error of a few roundings (2^-24 = 6e-8).
 constexpr double kTolerance = 1e-5;
 
-// Leaves the sum over all threads in every thread.
+// Returns the sum over all threads to every thread.
 __device__ float2 block_sum(float2 value) {
     __shared__ float2 partial[kWarps];
     for (int offset = 16; offset > 0; offset /= 2) {
@@ -45,9 +45,9 @@ __device__ float2 block_sum(float2 value) {
     return sum;
 }
 
-// A block for each row: the mean's distance from the row's first value, and 1 / standard deviation.  Sums are of such
-// distances too: squares of values far from zero would cancel, and a mean would lose to rounding what a row of nearly
-// equal values consists of.
+// One block per row: the distance of the mean from the row's first value, and 1 / standard deviation.  Distances from
+// the first value are summed, not values: squares of values far from zero would cancel, and the rounding error of a
+// mean would be as large as the differences in a row of nearly equal values.
 __global__ __launch_bounds__(kThreads) void row_moments(const float* __restrict__ x, float2* __restrict__ moments,
                                                         int columns) {
     const float* row = x + size_t(blockIdx.x) * columns;

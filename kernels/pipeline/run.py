@@ -1,10 +1,10 @@
-"""Builds pipeline.cu with nvcc, unless this very source has been built before, and becomes the program.
+"""Builds pipeline.cu with nvcc, unless this source has been built before, and executes the program.
 
-usage: run.py [ARGUMENT]...     arguments go to the program
+usage: run.py [ARGUMENT]...     arguments are passed to the program
        run.py --build           builds only
 
-Programs lie in $CI_PERF_CACHE, else the cache folder of XDG, under a hash of all that makes them: the trees of a base
-and of a head have one each, and nothing is written beside the source.
+Programs are stored in $CI_PERF_CACHE, or else in the cache folder of XDG, under a hash of everything that affects the
+build: base and head have separate programs, and nothing is written beside the source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().with_name("pipeline.cu")
 FLAGS = (
     *("-std=c++17", "-O3", "-lineinfo"),
-    # Machine code for an L4 and an H100; for any newer or older GPU the driver compiles the intermediate code.
+    # Machine code for an L4 and an H100; for other GPUs the driver compiles the PTX.
     *("-gencode=arch=compute_89,code=sm_89", "-gencode=arch=compute_90,code=sm_90"),
     "-gencode=arch=compute_80,code=compute_80",
 )
@@ -28,7 +28,7 @@ CANNOT_BUILD = 3
 
 
 def find_nvcc() -> str:
-    """Return the nvcc of the PATH, of the toolkit that the environment names, or of the usual place."""
+    """Return the nvcc in PATH, in the toolkit that the environment names, or in the usual folder."""
     toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     places = os.pathsep.join(os.path.join(toolkit, "bin") for toolkit in toolkits if toolkit)
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path=places)
@@ -38,13 +38,13 @@ def find_nvcc() -> str:
 
 
 def fail(message: str) -> None:
-    """End with a message and the status of a machine that lacks something."""
+    """Exit with a message and the status for a missing tool."""
     print(f"{SOURCE.name}: {message}", file=sys.stderr)
     sys.exit(CANNOT_BUILD)
 
 
 def build(nvcc: str) -> Path:
-    """Return the program, built now or before."""
+    """Return the program; build it if necessary."""
     version = subprocess.run([nvcc, "--version"], check=True, capture_output=True).stdout
     made_of = (SOURCE.read_bytes(), version, "\0".join(FLAGS).encode())
     digest = hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in made_of)).hexdigest()
@@ -57,7 +57,7 @@ def build(nvcc: str) -> Path:
         done = subprocess.run([nvcc, *FLAGS, "-o", str(built), str(SOURCE)], check=False, stderr=subprocess.STDOUT)
         if done.returncode:
             fail(f"does not compile: nvcc ended with exit status {done.returncode}")
-        built.replace(program)  # whole or not at all: two of these may build at once
+        built.replace(program)  # atomic: two processes may build at once
     return program
 
 
@@ -72,4 +72,4 @@ if __name__ == "__main__":
     arguments = sys.argv[1:]
     program = str(build(find_nvcc()))
     if arguments != ["--build"]:
-        os.execv(program, [SOURCE.stem, *arguments])  # noqa: S606 # no shell is wanted
+        os.execv(program, [SOURCE.stem, *arguments])  # noqa: S606 # without a shell

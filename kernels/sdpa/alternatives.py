@@ -1,4 +1,4 @@
-"""The backends of PyTorch, each alone: `launch` leaves the choice to PyTorch."""
+"""Each backend of PyTorch; in `launch` PyTorch chooses one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from kernel import Inputs
 
 BACKENDS = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
-"""The names of our cases, and PyTorch's."""
+"""The backends by the names that the cases use."""
 
 
 def attend(inputs: Inputs, backend: str) -> torch.Tensor:
-    """Attend by one backend; a RuntimeError where it does not take the inputs or the device."""
+    """Compute attention by one backend; a RuntimeError if it does not support the inputs or the device."""
     with sdpa_kernel(getattr(SDPBackend, BACKENDS[backend])):
         return scaled_dot_product_attention(inputs.q, inputs.k, inputs.v)
 

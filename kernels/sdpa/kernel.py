@@ -8,11 +8,11 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 DRAWN = (1 << 22) + 3
-"""At most so many values are drawn: a CPU takes a second for the largest case. Odd, so that no two heads are alike."""
+"""The largest number of random values: a CPU takes a second for the largest case. Odd, so that heads differ."""
 
 ALIGNMENT = 16
-"""Bytes that fused kernels read at a time. PyTorch looks at sizes and strides to find one that may, not at where a
-tensor begins: in float32 with dim = 4 the memory-efficient one ends with "misaligned address" (torch 2.11, H200)."""
+"""Bytes that fused kernels read at a time. PyTorch chooses a kernel by sizes and strides, not by the address of a
+tensor: in float32 with dim = 4 the memory-efficient one fails with "misaligned address" (torch 2.11, H200)."""
 
 
 class Inputs(NamedTuple):
@@ -22,8 +22,8 @@ class Inputs(NamedTuple):
 
 
 def make_inputs(rng: torch.Generator, device: str, *, batch: int, heads: int, seq: int, dim: int, dtype: str) -> Inputs:
-    """Return q, k and v drawn from the normal distribution; large ones repeat what was drawn, each head out of step."""
-    torch.set_float32_matmul_precision("highest")  # no TF32, whatever the environment says
+    """Return normally distributed q, k and v; large ones repeat the random values, shifted for each head."""
+    torch.set_float32_matmul_precision("highest")  # no TF32, even if the environment enables it
     size = batch * heads * seq * dim
     drawn = (torch.randn(min(size, DRAWN), generator=rng).to(device, getattr(torch, dtype)) for _ in range(3))
     return Inputs(*(d.repeat(-(-size // DRAWN))[:size].view(batch, heads, seq, dim) for d in drawn))

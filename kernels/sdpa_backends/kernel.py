@@ -1,4 +1,4 @@
-"""Scaled dot product attention by each backend that PyTorch offers, as `sdpa` is by the one that it chooses."""
+"""Scaled dot product attention by each backend of PyTorch; `sdpa` uses the one that PyTorch chooses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHARED = Path(__file__).parents[1] / "sdpa"
 
 
 def _load(name: str) -> Any:
-    """Import a file of the folder `sdpa`, by path: it is called `kernel` there too."""
+    """Import a file of the folder `sdpa` by its path, because its name is `kernel` too."""
     spec = importlib.util.spec_from_file_location(f"sdpa_{name}", SHARED / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -44,6 +44,6 @@ def reference(inputs: Inputs) -> torch.Tensor:
 
 
 def cost(*, backend: str, **shape: Any) -> dict[str, int]:
-    """Count what `sdpa` counts: what a backend does beyond that is its own affair."""
+    """Count the same as `sdpa`, whatever else a backend does."""
     del backend
     return sdpa.cost(**shape)

@@ -1,4 +1,4 @@
-"""What one would write in PyTorch instead: search, gather, interpolate; as it is, and compiled."""
+"""The same in PyTorch: search, gather, interpolate; as it is and compiled."""
 
 from __future__ import annotations
 

@@ -12,20 +12,20 @@ from ci_perf.cuda import CudaSource
 SOURCE = CudaSource(Path(__file__).with_name("trajectory_resample.cu"))
 WARPS = 4  # kWarps of the source
 DRAWN = (1 << 22) + 3
-"""At most so many values are drawn, and repeated: a CPU takes long for more. Odd, so that no two rows are alike."""
+"""The largest number of random values; larger inputs repeat them to save time on a CPU. Odd, so that rows differ."""
 
 
 class Inputs(NamedTuple):
     x: torch.Tensor
     """[B, S, D]: samples."""
     time: torch.Tensor
-    """[B, S] float32: when each was taken, ascending."""
+    """[B, S] float32: the time of each sample, ascending."""
     target: torch.Tensor
-    """[B, T] float32: when values are wanted, in any order; NaN gives NaN."""
+    """[B, T] float32: the target times, in any order; NaN gives NaN."""
 
 
 STEP = 4.0
-"""What the times of the layout "repeated" are multiples of: of so many samples, on the average, at one time."""
+"""The step of the times in the layout "repeated", which is also the average number of samples with equal times."""
 
 
 def make_inputs(
@@ -72,7 +72,7 @@ def launch(inputs: Inputs) -> torch.Tensor:
 
 
 def reference(inputs: Inputs) -> torch.Tensor:
-    """Interpolate in float64; of samples at one time the last counts, and the end values hold outside."""
+    """Interpolate in float64; of samples with equal times the last one counts, and the end values are used outside."""
     x, time, target = inputs.x.double(), inputs.time.double(), inputs.target.double()
     count = torch.searchsorted(time, target, right=True)
     before = (count - 1).clamp_(min=0)
@@ -87,8 +87,8 @@ def reference(inputs: Inputs) -> torch.Tensor:
 def cost(*, batch: int, samples: int, targets: int, dim: int, dtype: str, **_: object) -> dict[str, int]:
     """Count a subtraction and a fused multiply-add per element; every sample and time once, every value once.
 
-    That is more than is moved: of the cases' samples, about 38 % lie beside no target and are never read, which leaves
-    three quarters of these bytes.
+    This is more than is moved: about 38 % of the samples of the cases are not next to a target and are never read,
+    which leaves three quarters of these bytes.
     """
     size = getattr(torch, dtype).itemsize
     return {

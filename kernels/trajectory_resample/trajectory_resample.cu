@@ -1,23 +1,23 @@
 // out[b, t, :] = (1 - w) x[b, i, :] + w x[b, i+1, :]
 //            w = (target[b, t] - time[b, i]) / (time[b, i+1] - time[b, i])
 //
-// where i is the last sample with time[b, i] <= target[b, t]: of samples at one time the last counts.  Before the first
-// and after the last sample the end value holds.  Samples and their differences are finite, else there is no number.
-// Times ascend within a batch; targets may come in any order, and one that is not a number gives a row of such.
+// where i is the last sample with time[b, i] <= target[b, t]: of samples with equal times the last one counts.  Before
+// the first and after the last sample the end value is used.  If a sample or a difference is not finite, the result is
+// NaN.  Times ascend within a batch; targets may be in any order, and a target that is NaN gives a row of NaN.
 //
-// Bound by bytes, two rows read and one written for 3 FLOP an element, where there are many targets: 100 MB take 29 us
-// on an H100, where a copy of as much takes 35 us.  Few targets take 2.0 to 2.5 us whatever they move, the latency of a
-// launch and of finding the interval (baselines/h100-80gb-hbm3/kernels.md).  A warp owns a target.  Its 32 lanes probe
-// the times at once, so the interval among up to 1024 samples is found in two dependent loads where a binary search
-// needs ten; then they move the rows in 16-byte packets.  Every warp slot is resident, with 32 registers of an H100's
-// threads and 40 of an L4's, which hides the latency of that chain: with several targets a warp there would be fewer
-// chains at a time.  Neighbouring targets lie in one block and find the rows and times that they share in L1.
+// With many targets it is bound by bytes, two rows read and one written for 3 FLOP per element: 100 MB take 29 us on an
+// H100, where a copy of the same size takes 35 us.  Few targets take 2.0 to 2.5 us for any amount of data: the latency
+// of a launch and of the search (baselines/h100-80gb-hbm3/kernels.md).  One warp processes one target.  Its 32 lanes
+// probe the times at once: the interval among up to 1024 samples is found with two dependent loads, where a binary
+// search needs ten.  Then the lanes move the rows in 16-byte packets.  Every warp slot is occupied, with 32 registers
+// per thread on an H100 and 40 on an L4, which hides the latency of the dependent loads: with several targets per warp
+// fewer of them would be in flight.  Neighbouring targets are in one block and share rows and times in L1.
 
 #include "../common/interpolation.cuh"
 
 constexpr int kWarps = 4;
 
-// Writes one row of `size` packets or elements, a lane at every 32nd.
+// Writes one row of `size` packets or elements; each lane writes every 32nd.
 template <class Format, class Packet>
 __device__ void lerp_row(const Packet* __restrict__ from, const Packet* __restrict__ to, Packet* __restrict__ out,
                          float weight, int size, int lane) {

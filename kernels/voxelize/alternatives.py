@@ -1,6 +1,6 @@
-"""What a user would write instead: PyTorch's scatter operations, as they are and compiled.
+"""The same with PyTorch's scatter operations, as they are and compiled.
 
-Points outside go to one more cell, which is cut off again: dropping them by a mask would wait for the GPU.
+Points outside the grid go to one additional cell, which is cut off: a mask that drops them would wait for the GPU.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ def scatter(inputs: Inputs) -> torch.Tensor:
     mode, points, features, lattice = inputs
     x, y, z = lattice.cells
     cells = x * y * z
-    # By a tensor, as in `reference`: of a number torch takes the reciprocal on a GPU, and points on borders go astray.
-    # Filled by a kernel, as no CUDA graph can capture a copy from the host.
+    # Divide by a tensor, as in `reference`: on a GPU torch multiplies by the reciprocal of a number, which can move
+    # points on borders to another cell.
+    # Filled by a kernel, because a CUDA graph cannot capture a copy from the host.
     size = points.new_full((), lattice.size, dtype=torch.float64)
     i, j, k = ((points.double() - lattice.origin) / size).floor().unbind(1)
     inside = (i >= 0) & (i < x) & (j >= 0) & (j < y) & (k >= 0) & (k < z)
@@ -40,7 +41,7 @@ def scatter(inputs: Inputs) -> torch.Tensor:
 
 @functools.cache
 def compiled() -> Callable[[Inputs], torch.Tensor]:
-    """Load the compiler only where it is asked for: that takes seconds."""
+    """Import the compiler only when needed: it takes seconds."""
     return torch.compile(scatter)
 
 

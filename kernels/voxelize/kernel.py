@@ -19,7 +19,7 @@ SPREAD = 2.0
 
 
 class Lattice(NamedTuple):
-    """Cubes of one size from a corner (origin, origin, origin) on."""
+    """Cubes of one size; the corner of the first is (origin, origin, origin)."""
 
     cells: tuple[int, int, int]
     origin: float
@@ -28,7 +28,7 @@ class Lattice(NamedTuple):
 
 class Inputs(NamedTuple):
     mode: str
-    """What a cell holds: "occupancy", "count", or of each feature "mean" or "max"; 0 where it holds no point."""
+    """The value of a cell: "occupancy", "count", or of each feature "mean" or "max"; 0 if it contains no point."""
     points: torch.Tensor
     """[N, 3] float32: x, y, z."""
     features: torch.Tensor
@@ -55,7 +55,7 @@ def make_inputs(
 
     "uniform": over the grid and 1 % of its edges more on each side; "clustered": about 64 centres, and in any order;
     "scan": the same, one cluster after the other; "borders": on the borders between cells and the float32 numbers next
-    to them; "outside": far from the grid, infinite or not a number, and every eighth inside.
+    to them; "outside": far from the grid, infinite or NaN, and every eighth inside.
     """
     edges = torch.tensor([x, y, z], dtype=torch.float64)
     inside = torch.rand(points, 3, generator=rng, dtype=torch.float32)
@@ -83,7 +83,10 @@ def make_inputs(
 
 def launch(inputs: Inputs) -> torch.Tensor:
     mode, points, features, lattice = inputs
-    points, features = points.contiguous(), features.contiguous()  # as the kernels take them; a copy only where not
+    points, features = (
+        points.contiguous(),
+        features.contiguous(),
+    )  # copies only if necessary
     cells, width = math.prod(lattice.cells), features.shape[1]
     if cells >= 1 << 31:
         raise ValueError(f"a grid of {' x '.join(map(str, lattice.cells))} cells: fewer than 2^31 can be numbered")
@@ -113,7 +116,7 @@ def launch(inputs: Inputs) -> torch.Tensor:
 def _scatter(name: str, points: torch.Tensor, lattice: Lattice, args: tuple[object, ...]) -> None:
     cells, origin, size = lattice
     if len(points):
-        # Three roundings err by 2^-24 of at most twice the distances of the origin and of the far corner, in cells.
+        # Three roundings: each error is 2^-24 of at most twice the distances of origin and far corner, in cells.
         margin = 1.5 * 2.0**-23 * (abs(origin) / size + max(cells))
         estimate = (ctypes.c_float(value) for value in (1 / size, -origin / size, margin))
         numbers = (*cells, ctypes.c_double(origin), ctypes.c_double(size), *estimate)
@@ -124,7 +127,7 @@ def reference(inputs: Inputs) -> torch.Tensor:
     """Find each point's cell and reduce, all in float64."""
     mode, points, features, lattice = inputs
     shape = torch.tensor(lattice.cells, device=points.device)
-    # By a tensor: of a number torch takes the reciprocal on a GPU, and (0.5 + 0.7) / 0.1 is 12 there, 11.99... here.
+    # Divide by a tensor: a number is replaced by its reciprocal on a GPU, where (0.5 + 0.7) / 0.1 is 12, not 11.99...
     size = torch.tensor(lattice.size, dtype=torch.float64, device=points.device)
     index = ((points.double() - lattice.origin) / size).floor()
     inside = ((index >= 0) & (index < shape)).all(1)

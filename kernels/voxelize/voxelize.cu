@@ -1,21 +1,21 @@
 // grid[i, j, k] = 1, count, or of each feature the mean or maximum, over the points p with
-//     (i, j, k) = floor((p - origin) / size) in float64;   0 where there are none
+//     (i, j, k) = floor((p - origin) / size) in float64;   0 if there are none
 //
-// Points outside the grid are dropped, and so are those that are infinite or not a number.
+// Points outside the grid are dropped, and so are points that are infinite or NaN.
 //
-// Not bound by bytes: on an H100 occupancy takes 10.9 us where its 14.4 MB would take 4.8 us at the 3.0 TB/s of a copy,
-// and the mean of four features, five reductions a point for one, 51 us where 47 MB would take 16 us, while DRAM is 27
-// and 37 % busy (baselines/h100-80gb-hbm3/kernels.md, voxelize.json).  In the rest of the time L2 makes 77 and 67
-// billion reductions a second, and 102 billion where as many go to 62,000 cells in place of 422,000 (`clustered-mean`):
-// how many sectors of 32 bytes they touch, each for the sake of 4, counts as well as how many there are.
+// Not bound by bytes: on an H100 occupancy takes 10.9 us, while 14.4 MB would take 4.8 us at the 3.0 TB/s of a copy.
+// The mean of four features, with five reductions per point instead of one, takes 51 us, while 47 MB would take 16 us.
+// DRAM is 27 and 37 % busy (baselines/h100-80gb-hbm3/kernels.md, voxelize.json).  In the remaining time L2 performs 77
+// and 67 billion reductions per second, and 102 billion if the same number goes to 62,000 cells instead of 422,000
+// (`clustered-mean`): the number of 32-byte sectors, each touched for 4 bytes, matters as well as that of reductions.
 //
-// Reductions return nothing, for occupancy too: L2 makes them where the sector lies, and no thread waits.  Points of a
-// warp that share a cell count as one first, as those of one address come one after another; few do in the cases here,
-// three neighbours in a thousand in `scan`.  One point a thread, not four in 16-byte packets: four times as many warps
-// hide more of the latency.
+// Reductions return nothing, also for occupancy: L2 performs them, and no thread waits.  Points of a warp in the same
+// cell are counted as one first, because reductions to one address are serialized; there are few in the cases here,
+// three neighbours in a thousand in `scan`.  Each thread has one point, not four in 16-byte packets: four times as many
+// warps hide more of the latency.
 //
-// The index is exact at little cost: a float32 estimate decides unless it lies so near a border that its error could
-// matter, one coordinate in 8,000 at this size; then float64 does.
+// The index is exact at little cost: a float32 estimate decides unless it is so near to a border that its error could
+// matter, which is one coordinate in 8,000 at this size; then float64 decides.
 
 constexpr int kLanes = 32;
 constexpr unsigned kAll = 0xffffffffu;
@@ -23,10 +23,10 @@ constexpr unsigned kAll = 0xffffffffu;
 struct Lattice {
     int nx, ny, nz;
     double origin, size;
-    float scale, bias, margin;  // p * scale + bias errs by less than the margin
+    float scale, bias, margin;  // the error of p * scale + bias is less than the margin
 };
 
-// Out of line, as it is rarely called: near a border, where the estimate is too large, and where it is not a number.
+// Not inlined, because it is rarely called: near a border, and for estimates that are too large or NaN.
 __device__ __noinline__ int exact_index(float p, int n, double origin, double size) {
     const double index = floor((double(p) - origin) / size);
     return index >= 0.0 && index < n ? int(index) : -1;
@@ -42,7 +42,7 @@ __device__ int index_along(float p, int n, const Lattice& lattice) {
     return exact_index(p, n, lattice.origin, lattice.size);
 }
 
-// Returns the cell of the thread's point, or -1 for none.
+// Returns the cell of the thread's point, or -1 if it has none.
 __device__ int find_cell(const float* __restrict__ points, int count, const Lattice& lattice) {
     const int point = blockIdx.x * blockDim.x + threadIdx.x;
     if (point >= count) {
@@ -56,7 +56,7 @@ __device__ int find_cell(const float* __restrict__ points, int count, const Latt
     return (i | j | k) < 0 ? -1 : (i * lattice.ny + j) * lattice.nz + k;
 }
 
-// Says how many points of the warp lie in the cell of this one; 0 to all but the first of them, and outside.
+// Returns the number of points of the warp in the cell of this one; 0 for all but the first of them, and outside.
 __device__ int count_in_warp(int cell) {
     const unsigned same = __match_any_sync(kAll, cell);
     const bool first = threadIdx.x % kLanes == __ffs(same) - 1;
@@ -87,7 +87,7 @@ extern "C" __global__ void voxelize_count(POINTS, int* __restrict__ grid) {
     add_count(find_cell(points, count, LATTICE), grid);
 }
 
-// Orders as the numbers do, NaN above all; 0, an empty cell, is below all.
+// Keys have the order of the numbers; NaN is the largest, and 0, an empty cell, is the smallest.
 __device__ unsigned key_of(float value) {
     const unsigned bits = __float_as_uint(value);
     return value != value ? kAll : bits ^ (int(bits) < 0 ? kAll : 0x80000000u);
@@ -97,8 +97,8 @@ __device__ float value_of(unsigned key) {
     return key == 0 ? 0.0f : __uint_as_float(key ^ (int(key) < 0 ? 0x80000000u : kAll));
 }
 
-// Calls reduce(address, value) with each feature of the warp's points.  The lanes read these in order, each every 32nd,
-// so that neighbours reduce neighbouring features of a cell, which travel together.
+// Calls reduce(address, value) for each feature of the warp's points.  Each lane reads every 32nd feature, so that
+// neighbouring lanes reduce neighbouring features of a cell, which are sent to L2 together.
 template <class Reduce>
 __device__ void scatter(int cell, const float* __restrict__ features, int count, int width, Reduce reduce) {
     const int lane = threadIdx.x % kLanes;
@@ -130,8 +130,8 @@ extern "C" __global__ void voxelize_max(POINTS, const float* __restrict__ featur
     scatter(cell, features, count, width, [&](size_t at, float value) { atomicMax(grid + at, key_of(value)); });
 }
 
-// Turns sums into means, of four cells a thread; there are counts for whole fours.  Sums of no point or one are means
-// already: most cells are such, and their sums are not read.
+// Divides sums by counts, four cells per thread; the counts are padded to a multiple of four.  Sums of no point or one
+// point are means already: this is so for most cells, and their sums are not read.
 extern "C" __global__ void voxelize_divide(const int4* __restrict__ counts, float* __restrict__ grid, int width,
                                            int fours) {
     const int four = blockIdx.x * blockDim.x + threadIdx.x;
@@ -151,7 +151,7 @@ extern "C" __global__ void voxelize_divide(const int4* __restrict__ counts, floa
     }
 }
 
-// Turns keys into numbers, four a thread; most are of empty cells, and stay.
+// Turns keys into numbers, four per thread; most belong to empty cells and are not changed.
 extern "C" __global__ void voxelize_decode(float* __restrict__ grid, long long elements) {
     const long long first = 4 * (size_t(blockIdx.x) * blockDim.x + threadIdx.x);
     if (first + 4 <= elements) {
