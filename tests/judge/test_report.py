@@ -9,11 +9,23 @@ from ci_perf.judge.report import build_report, next_state
 from ci_perf.judge.roofline import peak_bandwidth, peak_compute, roofline
 from ci_perf.judge.stats import upper_bound
 from ci_perf.judge.stored import confirming_processes
+from ci_perf.values.check_outcome import Fuzzed
 from ci_perf.values.comment import State
 from ci_perf.values.kernel import Gate
-from ci_perf.values.measurement import Cost, Failure, Replicate, Verification
-from ci_perf.values.run import Policy
-from tests.builders import a_baseline, a_baseline_case, a_device, a_measurement, a_run, a_spec, counters, times
+from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
+from ci_perf.values.run import Against, Policy
+from ci_perf.values.verdict import Verdict
+from tests.builders import (
+    a_baseline,
+    a_baseline_case,
+    a_device,
+    a_measurement,
+    a_provenance,
+    a_run,
+    a_spec,
+    counters,
+    times,
+)
 
 FAILED = a_measurement(failure=Failure("verify", "wrong-output", "off by 2"))
 SLOWER = a_measurement(times(1.1), times(1.1))
@@ -97,6 +109,113 @@ def test_half_of_the_time_of_a_program_that_nobody_checks_is_doubted(factor, che
 )
 def test_a_comment_is_resolved_where_everything_is_known_and_fine(run, before, state):
     assert next_state(build_report(run), before) is state
+
+
+PAIRED = a_measurement(replicates=(), pairs=(Pair((1.0,) * 4, (1.0,) * 4, 1, "cuda-graph"),) * 5)
+BASE = Against("main", "0123456789abcdef", (), "sdpa/s128", PAIRED.pairs)
+FAR = replace(PAIRED, pairs=tuple(replace(pair, shapes=("a", "b"), other_inputs=True) for pair in PAIRED.pairs))
+
+
+@pytest.mark.parametrize(
+    ("run", "headline"),
+    [
+        (a_run(**AGREED), "1 unchanged"),
+        (a_run(SLOWER, **AGREED), "1 regression"),
+        (a_run(FAILED, FAILED, **AGREED), "2 failed kernels"),
+        (a_run(a_measurement(times(1.1)), **AGREED), "1 inconclusive"),
+        (a_run(FAR, against=BASE), "1 not comparable"),
+        (a_run(**GATED), "1 new case, 1 gate not measured"),
+        (
+            a_run(a_measurement(counters=counters(sm_throughput_pct=80.0)), SLOWER, FAR, **GATED, **AGREED),
+            "1 regression, 1 broken gate, 1 inconclusive, 1 unchanged, 2 gates not measured",
+        ),
+        (replace(a_run(), measurements=()), "no case ran"),
+        (
+            replace(a_run(), measurements=(), fuzzed=(Fuzzed("sdpa", "cuda", "launch", 7, 1),)),
+            "1 random case passed (seed 7)",
+        ),
+    ],
+)
+def test_the_headline_counts_verdicts_gates_and_checks(run, headline):
+    assert build_report(run).headline == headline
+
+
+@pytest.mark.parametrize(
+    ("run", "agreed"),
+    [
+        (a_run(), ()),
+        (a_run(**AGREED), ("the baseline of 2026-11-27 at commit 0fd4e2e",)),
+        (
+            a_run(baselines=(a_baseline(provenance=a_provenance(commit="0123456789")),)),
+            ("the baseline of 2026-11-27 at commit 01234567",),
+        ),
+        (
+            a_run(baselines=(a_baseline(provenance=a_provenance(commit=None)),)),
+            ("the baseline of 2026-11-27 at commit unknown",),
+        ),
+        (a_run(baselines=(a_baseline(kernel="gemm"),), selection=("sdpa",)), ()),
+        (
+            a_run(PAIRED, against=BASE),
+            ("main at commit 01234567, measured in turns; the base against itself +0.0 % in 5 pairs",),
+        ),
+        (
+            a_run(PAIRED, against=Against("main", "0123456789")),
+            ("main at commit 01234567, measured in turns; the base against itself was not measured",),
+        ),
+    ],
+)
+def test_a_report_says_what_the_run_was_compared_with(run, agreed):
+    assert build_report(run).agreed == agreed
+
+
+@pytest.mark.parametrize(
+    ("run", "exit_status"),
+    [
+        (a_run(FAR, against=BASE), 1),
+        (a_run(FAR, against=BASE, policy=Policy(fail_on=())), 0),
+        (a_run(FAR, replace(PAIRED, case="s256"), against=BASE), 0),
+        (a_run(a_measurement(replicates=(), unpaired="not-in-base"), against=BASE), 0),
+        (a_run(baselines=(a_baseline(device=a_device(driver="1")),)), 0),
+    ],
+)
+def test_a_base_with_which_nothing_could_be_compared_is_no_pass(run, exit_status):
+    assert build_report(run).exit_status == exit_status
+
+
+def test_a_base_without_these_cases_leaves_nothing_to_compare():
+    report = build_report(a_run(a_measurement(replicates=(), unpaired="not-in-base"), against=BASE))
+
+    assert report.next_step.startswith("Nothing was compared: the base has none of these cases")
+
+
+def test_a_report_keeps_what_the_run_says_of_itself():
+    failed = replace(FAILED, case="s256")
+    report = build_report(a_run(SLOWER, failed, **AGREED, planted=0.05, against=None))
+
+    assert report.planted == 0.05
+    assert (report.base, report.check_flags, report.compared) == ("", (), 1)
+    assert [row.finding.code for row in report.of(Verdict.FAILED)] == ["wrong-output"]
+    assert [row.measurement for row in report.rows] == [failed, SLOWER]
+    assert build_report(a_run(PAIRED, against=BASE)).base == BASE.commit
+    assert build_report(a_run(fuzzed=(Fuzzed("sdpa", "cuda", "launch", 7, 1),))).check_flags[0] == "--fuzz"
+
+
+@pytest.mark.parametrize(("dtype", "share"), [({"dtype": "float16"}, 0.0625), ({}, 1.0)])
+def test_a_row_has_the_summary_and_the_roofline_of_its_device(dtype, share):
+    measured = replace(a_measurement(), params=dtype, cost=Cost(2.56e13, 1.0), replicates=(process(1.0),))
+    capped = replace(measured.replicates[0], sm_clock_hz=5e8, throttle_reasons=("sw-power-cap",))
+    (row,) = build_report(a_run(replace(measured, replicates=(capped,)), devices=(H100,))).rows
+
+    assert row.roofline.share == pytest.approx(share)
+    assert (row.summary.n, row.summary.sm_clock_hz, row.summary.at_power_limit) == (1, 5e8, True)
+
+
+@pytest.mark.parametrize(("shapes", "warned"), [((), 1), (("a", "a"), 1), (("a", "b"), 0)])
+def test_other_inputs_of_the_same_shape_are_a_warning(shapes, warned):
+    taken = tuple(replace(pair, shapes=shapes, other_inputs=True) for pair in PAIRED.pairs)
+    (row,) = build_report(a_run(replace(PAIRED, pairs=taken), against=BASE)).rows
+
+    assert len(row.warnings) == warned
 
 
 H100 = a_device(

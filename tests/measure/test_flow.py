@@ -291,10 +291,11 @@ class TurnsLab(ScriptedLab):
         self.lasts, self.base, self.identical, self.proven = lasts or {}, base or {}, identical, proven
         self.disturbed = {name: itertools.cycle(found) for name, found in (disturbed or {}).items()}
         self.control_ratios = itertools.cycle(control)
-        self.seconds = 0.0
+        self.seconds = 100.0
+        self.numbers, self.control_numbers = [], []
 
     def pairs(self, jobs, number):
-        del number
+        self.numbers.append(number)
         for job in jobs:
             self.log.append(("pair", job.id))
             self.seconds += self.lasts.get(job.id, 1.0)
@@ -306,7 +307,7 @@ class TurnsLab(ScriptedLab):
             yield job, replace(found, identical=job.id in self.identical, disturbed=spoilt)
 
     def control(self, job, number):
-        del number
+        self.control_numbers.append(number)
         self.log.append(("control", job.id))
         spoilt = next(self.disturbed.get("control", iter(((),))))
         return replace(self.pair(job, next(self.control_ratios)), disturbed=spoilt)
@@ -322,11 +323,12 @@ class TurnsLab(ScriptedLab):
         return self.log.count(("pair", case))
 
 
-def take_turns(lab, *, budget=Budget(), specs=SPECS):  # noqa: B008 # frozen
+def take_turns(lab, *, budget=Budget(), specs=SPECS, progress=None):  # noqa: B008 # frozen
     """Return a run against a base, its exit status, and its findings by kernel."""
     run = a_run(kernels=specs, against=Against("main", "abc"), finished=False)
     jobs = select_jobs(specs, [], ["cuda"])
-    run = execute(run, jobs, lab, processes=1, save=lambda run: None, progress=Quiet(), budget=budget)  # noqa: ARG005
+    progress = progress or Quiet()
+    run = execute(run, jobs, lab, processes=1, save=lambda run: None, progress=progress, budget=budget)  # noqa: ARG005
     report = build_report(run)
     return run, report.exit_status, {row.finding.kernel: row.finding for row in report.rows}
 
@@ -335,7 +337,7 @@ def test_no_pair_is_begun_that_the_whole_budget_does_not_hold_any_more():
     lab = TurnsLab(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
     _, exit_status, found = take_turns(lab, budget=Budget(total_s=7.5))
 
-    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128"), lab.seconds) == (4, 3, 7.0)
+    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128"), lab.seconds) == (4, 3, 107.0)
     assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "budget-spent")}
     assert "after 4 pairs, and the budget is spent" in found["gemm"].sentence
     assert exit_status == 0
@@ -424,7 +426,7 @@ def test_a_control_that_is_always_disturbed_is_given_up_and_the_session_is_not_c
 
     assert len(run.against.control) == LOOKS[0] + SPARE_PAIRS
     assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "no-control")}
-    assert "in 0 of at least 4 pairs (gemm/s128), which was disturbed by python (77): nothing" in found["gemm"].sentence
+    assert "in 0 of at least 4 pairs (gemm/s128), which was disturbed by python (77): this" in found["gemm"].sentence
 
 
 def test_the_control_takes_as_many_pairs_as_the_cases_and_one_more_for_each_look():
@@ -553,3 +555,17 @@ def test_a_pair_that_fits_the_budget_exactly_is_measured(budget, pairs):
     take_turns(machine, budget=budget)
 
     assert (machine.paired("gemm/s128"), machine.paired("sdpa/s128")) == pairs
+
+    of_one_kernel = TurnsLab(ratios={"gemm/s128": OPEN, "gemm/s256": OPEN})
+    take_turns(of_one_kernel, budget=budget, specs=(a_spec("gemm", cases={"s128": {}, "s256": {}}),))
+
+    assert (of_one_kernel.paired("gemm/s128"), of_one_kernel.paired("gemm/s256")) == pairs
+
+
+def test_each_pair_has_its_number_and_each_look_says_how_many_steps_it_takes():
+    machine, progress = TurnsLab(ratios={"gemm/s128": OPEN}), Quiet()
+    take_turns(machine, specs=(a_spec("gemm"),), progress=progress)
+
+    assert machine.numbers == list(range(12))
+    assert machine.control_numbers == [0, 1, 2, 3, 4, 5, 8]
+    assert progress.stages[1:4] == [("pairs to 5", 5, 5), ("pairs to 8", 3, 3), ("pairs to 12", 4, 4)]
