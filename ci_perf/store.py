@@ -11,13 +11,21 @@ from pathlib import Path
 
 from ci_perf.values.artifact import FILES
 from ci_perf.values.baseline import Baseline, path_of
-from ci_perf.values.codec import dump_baseline, dump_run, load_baseline, load_plan, load_run
+from ci_perf.values.codec import (
+    Step,
+    dump_baseline,
+    dump_run,
+    dump_step,
+    load_baseline,
+    load_plan,
+    load_run,
+    load_steps,
+)
 from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.job import Plan
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_toml import parse_kernel
 from ci_perf.values.run import Run
-from ci_perf.values.shard import Plan
-from ci_perf.values.steps import Step, dump_step, load_steps
 
 JOURNAL = "run.jsonl"
 """A run as it grows: a line for each step. run.json replaces it when the run ends."""

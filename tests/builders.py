@@ -7,11 +7,10 @@ from typing import Any
 
 from ci_perf.audit.session import AuditCase, AuditSession
 from ci_perf.values.baseline import Baseline, BaselineCase, BaselineCounter, BaselineTime
-from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Replicate
 from ci_perf.values.metrics import BY_NAME
-from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Policy, Run
 from ci_perf.values.trace import Reading
 

@@ -9,8 +9,8 @@ from ci_perf.audit.session import CLASSES, AuditSession, Judged, judge_controls,
 from ci_perf.judge.outcome import Outcome
 from ci_perf.judge.stats import upper_bound
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Policy
-from ci_perf.values.verdict import Verdict
 
 ALL = "all"
 """The name of all duration classes together."""

@@ -13,9 +13,8 @@ from typing import Annotated
 from ci_perf.judge.control import base_doubt, believe
 from ci_perf.judge.outcome import Outcome
 from ci_perf.judge.pairs import LOOKS, decide_pairs
-from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.extensible import Extensible, Keyword, Name, NonNegative, Positive, Text, Whole, pattern
-from ci_perf.values.provenance import Provenance
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Policy
 

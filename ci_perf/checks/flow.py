@@ -6,10 +6,9 @@ from typing import Protocol
 
 from ci_perf.checks.random_cases import named_case, recorded_params, smaller
 from ci_perf.measure.backend import Progress, Verified
-from ci_perf.values.check_outcome import Fuzzed, FuzzFailure, Sanitized
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure
-from ci_perf.values.run import Note, Run
+from ci_perf.values.run import Fuzzed, FuzzFailure, Note, Run, Sanitized
 
 MOST_TRIES = 24
 """How many smaller cases are tried at most in place of one that failed."""

@@ -20,10 +20,9 @@ from ci_perf.measure.torch_profiler import TorchProfiler
 from ci_perf.measure.worker_process import command as worker_command
 from ci_perf.measure.worker_process import job_request
 from ci_perf.store import write_text
-from ci_perf.values.check_outcome import Sanitized
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure
-from ci_perf.values.run import Note
+from ci_perf.values.run import Note, Sanitized
 
 SLOWER = 10
 """How many times a case's time limit it may take under a tool."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ci_perf.traces import diagnosis
 from ci_perf.traces.diagnosis import Diagnosis, Symptom
-from ci_perf.values.check_outcome import Defect
+from ci_perf.values.run import Defect
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from ci_perf.measure.session import Session
 from ci_perf.render.folder import render_environment, render_index, render_smoke, render_timeline
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import render_csv
+from ci_perf.values.codec import step_of
 from ci_perf.values.run import Run
-from ci_perf.values.steps import step_of
 
 _TEXTS: dict[str, Callable[[Report], str]] = {
     "report.md": render_comment,

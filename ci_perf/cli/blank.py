@@ -10,8 +10,8 @@ from ci_perf.github import actions
 from ci_perf.measure import git
 from ci_perf.measure.session import Session
 from ci_perf.values.baseline import Baseline, selected_rows
+from ci_perf.values.device import Provenance
 from ci_perf.values.job import Job
-from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import BY_NAME, Settings, policy_from
 

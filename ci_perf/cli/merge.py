@@ -17,8 +17,8 @@ from ci_perf.fleet.merge import merge_planned, merge_runs
 from ci_perf.github import actions
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import git
+from ci_perf.values.device import Provenance
 from ci_perf.values.errors import CiPerfError
-from ci_perf.values.provenance import Provenance
 from ci_perf.values.run import Note, Run
 
 

@@ -11,10 +11,9 @@ from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.fleet.shards import matrix, seconds_of_baselines, seconds_of_run, share_out
 from ci_perf.values.codec import dump_plan
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.job import select_jobs
+from ci_perf.values.job import Plan, select_jobs
 from ci_perf.values.quantity import duration
 from ci_perf.values.settings import Settings
-from ci_perf.values.shard import Plan
 
 
 @click.command("plan")

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ci_perf.values.device import Device
-from ci_perf.values.tool import Python, Tool
+from ci_perf.values.device import Device, Python, Tool
 
 
 class DiagnosisState(StrEnum):

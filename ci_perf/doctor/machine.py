@@ -10,8 +10,8 @@ from pathlib import Path
 from ci_perf.doctor.facts import Facts, GpuFacts
 from ci_perf.measure import gpu, tools
 from ci_perf.measure.cpu import read_file
+from ci_perf.values.device import Python
 from ci_perf.values.errors import CiPerfError
-from ci_perf.values.tool import Python
 
 # Bits of the capability sets in /proc/self/status, from linux/capability.h.
 _CAP_SYS_ADMIN = 21

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ci_perf.doctor.facts import Diagnosis, DiagnosisState, Facts, broken, missing, ok, warn
 from ci_perf.doctor.versions import FIRST_NCU_OF_CHIP, cuda_of_ncu, fitting, major, older, toolkit
-from ci_perf.values.tool import Tool
+from ci_perf.values.device import Tool
 
 
 def best(tools: tuple[Tool, ...]) -> Tool | None:

@@ -1,7 +1,7 @@
 """Which versions of CUDA, torch and NVIDIA's tools work together."""
 
 from ci_perf.doctor.facts import Facts
-from ci_perf.values.tool import Python, Tool
+from ci_perf.values.device import Python, Tool
 
 # The CUDA toolkit that contains each ncu, oldest first, from NVIDIA's release notes.
 _CUDA_OF_NCU = (

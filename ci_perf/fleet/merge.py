@@ -5,14 +5,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ci_perf.values.baseline import Baseline
-from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.job import Plan, Shard
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Failure, Measurement
-from ci_perf.values.provenance import Provenance
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Note, Policy, Run, Session
-from ci_perf.values.shard import Plan, Shard
 
 _T = TypeVar("_T")
 Found = Mapping[str, Run]

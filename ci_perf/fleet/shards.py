@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.job import Job
+from ci_perf.values.job import Job, Plan, Shard
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.run import Run
-from ci_perf.values.shard import Plan, Shard
 
 START_S = 1.5
 """Seconds that a fresh process takes beside its samples: start, warm-up, estimate, profilers. An H100 run of 72

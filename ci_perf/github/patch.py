@@ -10,8 +10,8 @@ from ci_perf.judge.report import Report
 from ci_perf.values.baseline import Baseline, path_of
 from ci_perf.values.codec import dump_baseline
 from ci_perf.values.errors import CiPerfError
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Run
-from ci_perf.values.verdict import Verdict
 
 PATCH = "baseline.patch"
 """Its name in the artifact folder."""

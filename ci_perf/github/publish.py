@@ -9,7 +9,7 @@ from ci_perf.github.event import Event
 from ci_perf.judge.report import ORDER, Report, Row, next_state
 from ci_perf.values.comment import State
 from ci_perf.values.errors import MachineError
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Verdict
 
 MOST_ANNOTATIONS = 10
 """Of each level in a step: GitHub silently drops further ones."""

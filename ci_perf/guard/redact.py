@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ci_perf.guard.spellings import Needle, redact
-from ci_perf.values.codec import canonical, dump_run, load_run
+from ci_perf.values.codec import Step, canonical, dump_run, load_run
 from ci_perf.values.run import Run
-from ci_perf.values.steps import Step
 
 
 def redact_run(run: Run, needles: Sequence[Needle]) -> Run:

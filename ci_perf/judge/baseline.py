@@ -12,8 +12,7 @@ from ci_perf.values.errors import ConfigError
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.metrics import BY_NAME, Trust
-from ci_perf.values.run import Run
-from ci_perf.values.sessions import on_device
+from ci_perf.values.run import Run, on_device
 from ci_perf.values.trace import Reading
 
 FEWEST_PROCESSES = 5

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from ci_perf.judge.finding import Finding
-from ci_perf.values.check_outcome import Defect, Fuzzed, FuzzFailure, Sanitized
 from ci_perf.values.device import Device
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Params
 from ci_perf.values.quantity import counted
-from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Note, Run
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Reason, Verdict
+from ci_perf.values.run import Defect, Fuzzed, FuzzFailure, Note, Run, Sanitized
 
 _MOST_SHOWN = 3
 """How many defects a sentence names; the run holds all."""
@@ -91,7 +89,7 @@ def summary_of_checks(run: Run) -> list[str]:
 
     >>> from dataclasses import replace
     >>> from ci_perf.values.device import Toolchain
-    >>> from ci_perf.values.provenance import Provenance
+    >>> from ci_perf.values.device import Provenance
     >>> from ci_perf.values.run import Policy
     >>> blank = Run(Provenance("0", "2026-11-27", "ci-perf run"), (), Policy(), (), (), Toolchain())
     >>> summary_of_checks(replace(blank, fuzzed=(Fuzzed("sdpa", "cpu", "launch", 7, 20, refused=2),)))

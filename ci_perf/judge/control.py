@@ -8,9 +8,8 @@ from ci_perf.judge.outcome import Outcome
 from ci_perf.judge.ratios import pair_interval, usable_ratios
 from ci_perf.values.measurement import Measurement, Pair
 from ci_perf.values.quantity import percent
-from ci_perf.values.reasons import Reason
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Against, Run
-from ci_perf.values.verdict import Verdict
 
 LEAST_CONTROL = 4
 """With fewer pairs the interval is too wide to show the differences that matter: 3 pairs that scatter by 0.3 %, which

@@ -7,8 +7,7 @@ from ci_perf.judge.gates import CounterChange, GateFinding
 from ci_perf.judge.parts import PartChange
 from ci_perf.judge.stats import Interval
 from ci_perf.values.kernel_names import NameChanges
-from ci_perf.values.reasons import Reason
-from ci_perf.values.verdict import GateState, Verdict
+from ci_perf.values.reasons import GateState, Reason, Verdict
 
 
 @dataclass(frozen=True, slots=True)

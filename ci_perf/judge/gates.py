@@ -10,9 +10,9 @@ from ci_perf.values.device import Device
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.metrics import BY_NAME, Trust
+from ci_perf.values.reasons import GateState
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 from ci_perf.values.trace import Reading
-from ci_perf.values.verdict import GateState
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from ci_perf.judge.stats import Interval
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.quantity import percent
-from ci_perf.values.reasons import Reason
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Policy
-from ci_perf.values.verdict import Verdict
 
 _ROUNDING = 1 - 1e-9
 """Two times that are exactly 3 % apart have a quotient that rounding may put just below 1.03."""

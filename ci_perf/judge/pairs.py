@@ -20,9 +20,8 @@ from ci_perf.judge.ratios import detectable_change, log_ratio, mean_change, pair
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Pair
 from ci_perf.values.quantity import percent
-from ci_perf.values.reasons import Reason
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Against, Policy, Run
-from ci_perf.values.verdict import Verdict
 
 LOOKS = (5, 8, 12)
 """After how many pairs of a case the data are looked at; the last is the budget."""

@@ -12,16 +12,13 @@ from ci_perf.judge.roofline import Roofline, roofline
 from ci_perf.judge.stats import Summary, summarize
 from ci_perf.judge.verdict import is_red, judge
 from ci_perf.values.comment import State
-from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.values.measurement import Measurement
-from ci_perf.values.provenance import Provenance
 from ci_perf.values.quantity import counted, percent
-from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Note, Run
-from ci_perf.values.sessions import sessions_of
+from ci_perf.values.reasons import Reason, Verdict
+from ci_perf.values.run import Note, Run, sessions_of
 from ci_perf.values.trace import Reading
-from ci_perf.values.verdict import Verdict
 
 ORDER = (
     Verdict.FAILED,

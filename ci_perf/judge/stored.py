@@ -28,9 +28,8 @@ from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_names import NameChanges, compare
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.quantity import percent
-from ci_perf.values.reasons import Reason
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Policy, Run
-from ci_perf.values.verdict import Verdict
 
 STORED = 0.01
 """A stored time is off by so much a few minutes later: no smaller change is established, or said to be seen."""

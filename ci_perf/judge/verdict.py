@@ -16,10 +16,8 @@ from ci_perf.values.baseline import Baseline
 from ci_perf.values.device import Device
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Part
-from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Run
-from ci_perf.values.sessions import sessions_of
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Reason, Verdict
+from ci_perf.values.run import Run, sessions_of
 
 
 def judge(run: Run) -> tuple[Finding, ...]:

@@ -15,8 +15,8 @@ from ci_perf.measure.machine import Machine
 from ci_perf.measure.pair_loop import UNBOUNDED, Budget, take_turns
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Replicate
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Note, Run
-from ci_perf.values.verdict import Verdict
 
 SPARE_PROCESSES = 3
 """How often a process that something disturbed is measured again."""

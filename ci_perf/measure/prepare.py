@@ -13,12 +13,11 @@ from ci_perf.measure.cpu import cpu_device
 from ci_perf.measure.profile import NcuProfiler, NsysProfiler, Profiler
 from ci_perf.measure.torch_profiler import NsysOrTorch, TorchProfiler
 from ci_perf.measure.worker_process import Worker
-from ci_perf.values.device import Device
+from ci_perf.values.device import Device, Tool
 from ci_perf.values.errors import MachineError
 from ci_perf.values.measurement import Failure
 from ci_perf.values.run import Note
 from ci_perf.values.settings import Settings
-from ci_perf.values.tool import Tool
 
 HELLO_TIMEOUT_S = 120.0
 _HINTS = {

@@ -16,8 +16,8 @@ from ci_perf.traces.attribution import program_counters
 from ci_perf.traces.selection import listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
+from ci_perf.values.kernel import fill
 from ci_perf.values.metrics import wanted
-from ci_perf.values.program import fill
 from ci_perf.values.run import Note
 from ci_perf.values.trace import Reading
 

@@ -15,11 +15,10 @@ from ci_perf.measure import proc
 from ci_perf.measure.conditions import Conditions
 from ci_perf.traces.benchmarks.reader import beside, parse
 from ci_perf.traces.benchmarks.results import MAIN_METRIC, BenchmarkCase, BenchmarkFile, scaled, select
-from ci_perf.values.base_unit import base_unit
 from ci_perf.values.errors import CiPerfError, ProfileError
 from ci_perf.values.job import Job
-from ci_perf.values.kernel import Params, Program
-from ci_perf.values.program import command_line, fill
+from ci_perf.values.kernel import Params, Program, command_line, fill
+from ci_perf.values.quantity import base_unit
 
 _TAIL = 4000
 MOST_SAMPLES = 1000

@@ -23,8 +23,8 @@ from ci_perf.traces.timeline import RangeStats, Timeline
 from ci_perf.values import kernel_names
 from ci_perf.values.errors import CiPerfError, ProfileError
 from ci_perf.values.job import Job
+from ci_perf.values.kernel import fill
 from ci_perf.values.measurement import Part
-from ci_perf.values.program import fill
 from ci_perf.values.run import Note
 from ci_perf.values.trace import CaseTimeline, Reading
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ci_perf.measure import proc
+from ci_perf.values.device import Importer, Python, Tool
 from ci_perf.values.errors import ConfigError, MachineError
-from ci_perf.values.tool import Importer, Python, Tool
 
 OLDEST_PYTHON = (3, 9)
 """What `worker.py` is written for."""

@@ -10,12 +10,11 @@ from ci_perf.judge.gates import GateFinding
 from ci_perf.judge.parts import PartChange
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
-from ci_perf.values.base_unit import suffix
-from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate
+from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate, suffix
+from ci_perf.values.reasons import GateState, Verdict
 from ci_perf.values.timeline_metrics import TIMELINE as TIMELINE_METRICS
 from ci_perf.values.timeline_metrics import TimelineMetric
 from ci_perf.values.trace import Reading
-from ci_perf.values.verdict import GateState, Verdict
 
 MOST_NAMED = 20
 """The largest number of cases, or kernels, that a command names one by one."""
@@ -172,7 +171,7 @@ def kernel_changes(row: Row) -> list[tuple[str, str, str]]:
 
     >>> from ci_perf.judge.finding import Finding
     >>> from ci_perf.values.kernel_names import NameChanges
-    >>> from ci_perf.values.verdict import Verdict
+    >>> from ci_perf.values.reasons import Verdict
     >>> changed = NameChanges(renamed=(("f_0d1d", "f_0d1d2d"),), added=("g",), removed=())
     >>> kernel_changes(Row(Finding("k", "a", "l4", Verdict.UNCHANGED, "", "", kernels=changed), red=False))
     [('renamed', 'f_0d1d', 'f_0d1d2d'), ('new', '', 'g')]

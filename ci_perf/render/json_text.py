@@ -10,7 +10,7 @@ from dataclasses import asdict
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
 from ci_perf.render import cells
-from ci_perf.values.base_unit import suffix
+from ci_perf.values.quantity import suffix
 from ci_perf.values.reasons import Reason
 
 

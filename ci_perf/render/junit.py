@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from ci_perf.judge.report import Report
 from ci_perf.render import cells
 from ci_perf.values.escape import clean
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Verdict
 
 
 def render_junit(report: Report) -> str:

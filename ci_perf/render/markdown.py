@@ -10,7 +10,7 @@ from ci_perf.render.sections import Section, report_sections, table
 from ci_perf.values.comment import State, marker
 from ci_perf.values.escape import code, prose
 from ci_perf.values.quantity import percent
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Verdict
 
 LARGEST_COMMENT = 65_000
 """Bytes: GitHub accepts 65,536 characters, and each character has at least one byte."""

@@ -11,8 +11,8 @@ from ci_perf.values.escape import block, code, prose
 from ci_perf.values.metrics import BY_NAME as METRICS
 from ci_perf.values.metrics import typical
 from ci_perf.values.quantity import number
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.timeline_metrics import BY_NAME, TIMELINE
-from ci_perf.values.verdict import Verdict
 
 MOST_TRACEBACKS = 5
 MOST_CASES = 5

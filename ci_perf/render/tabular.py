@@ -10,11 +10,11 @@ from collections import Counter
 
 from ci_perf.judge.report import Report, Row
 from ci_perf.render import cells
-from ci_perf.values.base_unit import suffix
 from ci_perf.values.metrics import BY_NAME as COUNTERS
 from ci_perf.values.metrics import typical
+from ci_perf.values.quantity import suffix
+from ci_perf.values.reasons import GateState
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
-from ci_perf.values.verdict import GateState
 
 COLUMNS = (
     "kernel", "case", "device", "verdict", "code", "base_s", "head_s", "ratio", "ratio_low", "ratio_high",

@@ -11,7 +11,7 @@ from ci_perf.judge.report import Report
 from ci_perf.render import cells
 from ci_perf.values.escape import clean
 from ci_perf.values.quantity import number, percent
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Verdict
 
 _STYLE = {
     Verdict.FAILED: "bold red",

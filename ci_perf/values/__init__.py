@@ -22,33 +22,24 @@ report       findings and statistics, ready to be rendered
 Units are SI base units (seconds, bytes, hertz, watts); a percentage keeps `_pct` in its name, a trace's time `_ns`.
 
 artifact          the files of the artifact folder
-base_unit         units as people write them
 baseline          a baseline
-check_outcome     what random cases and compute-sanitizer found
-codec             runs, baselines, plans and audits as JSON
+codec             runs, baselines, plans and audits as JSON; a run as it grows
 comment           the state of a pull request comment
-device            the machine that was measured
+device            the machine that was measured, its tools; where a run comes from
 errors            errors that users see, their hints, and exit statuses
 escape            names from users' code, escaped for Markdown and HTML
 extensible        limits of the values of a file, and keys of newer versions
-job               the cases that a run selects
-kernel            kernels as kernel.toml describes them
+job               the cases that a run selects; the shards of a plan
+kernel            kernels as kernel.toml describes them; the command line of a program
 kernel_names      names of GPU kernels, whatever tool wrote them
 kernel_toml       kernel.toml
 measurement       what a run measured of one case
 metrics           the counters by name
-program           the command line of a program, filled for a case
-provenance        where a run or a baseline comes from
-quantity          numbers as text
-reasons           every reason code, with its meaning and the next step
-run               a run
+quantity          numbers as text, units as people write them
+reasons           the verdicts; every reason code, with its meaning and the next step
+run               a run, its sessions, and what random cases and compute-sanitizer found
 schema            JSON Schemas, versions of the files, errors that name the key
-sessions          the parts of a merged run, each with its own machine
 settings          every setting once
-shard             shards of a plan
-steps             a run as it grows, as lines of JSON
 timeline_metrics  the metrics of a timeline by name
-tool              programs of the machine that ci-perf uses
 trace             readings of counters, and a timeline
-verdict           the verdicts
 """

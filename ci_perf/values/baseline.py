@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from ci_perf.values.device import Device, Toolchain
+from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.extensible import (
     NOT_EMPTY,
     OMIT_DEFAULT,
@@ -20,7 +20,6 @@ from ci_perf.values.extensible import (
 )
 from ci_perf.values.kernel import KernelSpec, Params
 from ci_perf.values.measurement import Part
-from ci_perf.values.provenance import Provenance
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,16 @@ Everything that is read is checked against the packaged schema, and so is a base
 
 Canonical form: sorted keys, an indent of two spaces, a final newline, so that a change in git shows what changed and
 nothing else.
+
+A run as it grows is a journal of JSON lines. The first is the run as it starts, in the form of run.json. Each further
+line is a step: a list of changes. A change names a value by its keys and indices, and sets it, or adds elements to the
+list that it is: `{"at": ["measurements", 3, "replicates"], "add": [...]}`.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
@@ -20,11 +24,13 @@ from cattrs.preconf.json import JsonConverter, make_converter
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.errors import FormatError
 from ci_perf.values.extensible import OMIT_DEFAULT, Extensible
+from ci_perf.values.job import Plan
 from ci_perf.values.run import Run
 from ci_perf.values.schema import check, check_version, schema_id
-from ci_perf.values.shard import Plan
 
 _T = TypeVar("_T", bound=Extensible)
+Step = Any
+"""A line of the journal: JSON."""
 
 
 def canonical(document: object) -> str:
@@ -199,3 +205,61 @@ def _looks_like(text: str) -> str:
     if text.startswith("version https://git-lfs"):
         return "this is a git-lfs pointer: run `git lfs pull`"
     return "" if text.strip() else "the file is empty"
+
+
+def step_of(before: Run | None, now: Run) -> Step:
+    """Return the step from one state of a run to the next; from None it is the first line.
+
+    The cost depends on the size of the changes, apart from one comparison of identity for each measurement.
+    """
+    return to_document(now, "run") if before is None else list(_changes(before, now, ()))
+
+
+def _changes(before: object, now: object, at: tuple[str | int, ...]) -> Iterator[dict[str, Any]]:
+    if before is now:
+        return
+    if isinstance(before, Extensible) and type(before) is type(now):
+        for field in fields(before):
+            yield from _changes(getattr(before, field.name), getattr(now, field.name), (*at, field.name))
+    elif isinstance(before, tuple) and isinstance(now, tuple) and len(before) <= len(now):
+        for index, pair in enumerate(zip(before, now, strict=False)):
+            yield from _changes(*pair, (*at, index))
+        if len(before) < len(now):
+            yield {"at": list(at), "add": to_json(now[len(before) :])}
+    elif before != now:
+        yield {"at": list(at), "set": to_json(now)}
+
+
+def dump_step(step: Step) -> str:
+    """Return the line of a step, final newline included."""
+    return json.dumps(step, allow_nan=False, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def load_steps(text: str, source: str) -> Run:
+    """Return the run after the last step that is complete; `source` names the file in errors (FormatError).
+
+    A last line without its newline was interrupted while it was written: it is ignored.
+    """
+    first, *steps = text.split("\n")[:-1] or [""]
+    document = parse_json(first, f"{source}:1")
+    for number, line in enumerate(steps, start=2):
+        where = f"{source}:{number}"
+        try:
+            for change in parse_json(line, where):
+                _apply(document, change)
+        except (LookupError, TypeError, AttributeError):
+            raise FormatError(f"{where}: the line is not a step of this run") from None
+    return run_from(document, source)
+
+
+def _apply(document: Any, change: Any) -> None:  # noqa: ANN401 # JSON
+    *parents, last = change["at"]
+    place = document
+    for key in parents:
+        place = place[key]
+    if "add" not in change:
+        place[last] = change["set"]
+    elif isinstance(place, dict):
+        place.setdefault(last, []).extend(change["add"])  # a list with its default value may be left out
+    else:
+        place[last].extend(change["add"])

@@ -1,11 +1,11 @@
-"""The machine that was measured: device and toolchain."""
+"""The machine that was measured, the programs on it that ci-perf uses, and where a run or a baseline comes from."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from ci_perf.values.extensible import Count, DeviceKind, Extensible, Positive, Text, pattern
+from ci_perf.values.extensible import OMIT_DEFAULT, Count, DeviceKind, Extensible, Positive, Text, pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +65,67 @@ class Toolchain(Extensible):
     """Nsight Systems."""
     ncu: str | None = None
     """Nsight Compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance(Extensible):
+    """Where the numbers come from."""
+
+    tool: Text
+    """ci-perf and its version."""
+    date: Annotated[str, pattern(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|\+00:00)$")]
+    """UTC, ISO 8601."""
+    command: str
+    """The command line that measured."""
+    commit: Annotated[str, pattern("^[0-9a-f]{7,64}(-dirty)?$")] | None = None
+    """The commit of the repository with the kernels; ends in `-dirty` if files differed from the commit."""
+    accepted_by: str | None = None
+    """Who accepted these numbers as the baseline."""
+    repository: Annotated[str | None, pattern("^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$"), OMIT_DEFAULT] = None
+    """`owner/name` of the repository whose workflow measured; None outside of GitHub Actions. Runs only."""
+    head: Annotated[str | None, pattern("^[0-9a-f]{40,64}$"), OMIT_DEFAULT] = None
+    """The commit of the workflow's event: of a pull request its head, where `commit` is a merge commit."""
+    shard: Annotated[str | None, OMIT_DEFAULT] = None
+    """Which shard of a plan this run measured; None without a plan. Runs only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """An interpreter that can run kernels."""
+
+    path: str
+    version: str
+    has_torch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """The part of nsys that turns a recording into a report."""
+
+    expected: str
+    """The folder where nsys looks for it."""
+    found: str | None
+    """The folder where it is."""
+    lacks: str | None = None
+    """The first shared library that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of NVIDIA on this machine. Without a version it could not be started: `problem` says why."""
+
+    path: str
+    version: str | None
+    source: str = "PATH"
+    """How it was found: a variable such as `CI_PERF_NCU`, `PATH`, or a well-known folder."""
+    problem: str = ""
+    importer: Importer | None = None
+    """For nsys, if its folders show it."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether it starts and, for nsys, can write a report."""
+        importer = self.importer
+        return self.version is not None and (
+            importer is None or (importer.found == importer.expected and importer.lacks is None)
+        )

@@ -1,10 +1,12 @@
-"""Jobs: the cases that a run selects, on which devices and in which order."""
+"""Jobs: the cases that a run selects, on which devices and in which order; and the shards of a plan."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Annotated
 
 from ci_perf.values.errors import ConfigError, did_you_mean
+from ci_perf.values.extensible import NOT_EMPTY, DeviceKind, Extensible, NonNegative, Text, pattern
 from ci_perf.values.kernel import CONTIGUOUS, KernelSpec, Params
 
 
@@ -65,11 +67,11 @@ def select_jobs(
     """
     specs = tuple(specs)
     names = [f"{spec.name}/{case}" for spec in specs for case in spec.cases]
-    for pattern in patterns:
-        if not any(matches(name, pattern) for name in names):
-            known = names if "/" in pattern else [spec.name for spec in specs]
-            hint = did_you_mean(pattern, known) or "`ci-perf list` shows all cases"
-            raise ConfigError(f"no case matches `{pattern}`", hint=hint)
+    for asked in patterns:
+        if not any(matches(name, asked) for name in names):
+            known = names if "/" in asked else [spec.name for spec in specs]
+            hint = did_you_mean(asked, known) or "`ci-perf list` shows all cases"
+            raise ConfigError(f"no case matches `{asked}`", hint=hint)
     return tuple(
         Job(spec, case, params, device)
         for device in devices
@@ -92,3 +94,31 @@ def _selected(spec: KernelSpec, case: str, patterns: Sequence[str], *, small: bo
 def matches(name: str, pattern: str) -> bool:
     """Return whether a pattern of the command line matches `kernel/case`."""
     return fnmatchcase(name, pattern if "/" in pattern else f"{pattern}/*")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard(Extensible):
+    """What one job measures."""
+
+    name: Annotated[str, pattern("^[A-Za-z0-9_.-]+$")]
+    """Unique in the plan and valid in the name of an artifact: `h100-1-of-2`."""
+    runner: Annotated[tuple[Text, ...], NOT_EMPTY]
+    """The labels of its runner, for `runs-on`."""
+    cases: Annotated[tuple[Annotated[str, pattern("^[^/]+/[^/]+$")], ...], NOT_EMPTY]
+    """`kernel/case`, in the order of the files."""
+    patterns: Annotated[tuple[Text, ...], NOT_EMPTY]
+    """What selects these cases on the command line: the name of a kernel that is not split, or `kernel/case`."""
+    seconds: NonNegative
+    """How long it will probably hold the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Extensible):
+    """A plan: which job measures which cases. `merge` finds what is missing by it."""
+
+    selection: tuple[Text, ...]
+    """The patterns that chose the cases; empty: everything."""
+    devices: Annotated[tuple[DeviceKind, ...], NOT_EMPTY]
+    kernels: tuple[KernelSpec, ...]
+    """The kernel.toml files of the planned cases, checked."""
+    shards: Annotated[tuple[Shard, ...], NOT_EMPTY]

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ci_perf.values.base_unit import base_unit
 from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.kernel import (
+    BENCHMARKS,
+    KINDS,
+    PLACES,
     RANDOM_CASE,
     STRIDES,
     USUAL_STRIDES,
@@ -20,9 +22,11 @@ from ci_perf.values.kernel import (
     Params,
     Program,
     Scalar,
+    placeholders,
+    unfilled,
 )
 from ci_perf.values.metrics import BY_NAME as COUNTERS
-from ci_perf.values.program import BENCHMARKS, KINDS, PLACES, placeholders, unfilled
+from ci_perf.values.quantity import base_unit
 from ci_perf.values.schema import check, check_version
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 

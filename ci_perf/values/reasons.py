@@ -1,10 +1,37 @@
-"""Every reason code that a finding, a failure or a note can carry, with its meaning and the next step.
+"""The verdicts, and every reason code of a finding, a failure or a note, with its meaning and the next step.
 
 The codes are written to files and read by other programs: they never change. Reports, `report --json` and the README's
 table take meaning and next step from here.
 """
 
 from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """The verdict on a case; a reason code and a sentence always accompany it."""
+
+    SPEEDUP = "SPEEDUP"
+    REGRESSION = "REGRESSION"
+    UNCHANGED = "UNCHANGED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    NEW = "NEW"
+    MISSING = "MISSING"
+    FAILED = "FAILED"
+    NOT_COMPARABLE = "NOT_COMPARABLE"
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the case became slower or faster."""
+        return self in (Verdict.REGRESSION, Verdict.SPEEDUP)
+
+
+class GateState(StrEnum):
+    """Whether a counter kept its limit; what was not measured is neither."""
+
+    KEPT = "KEPT"
+    BROKEN = "BROKEN"
+    NOT_MEASURED = "NOT_MEASURED"
+
 
 _FIX = "Fix the failed kernels first: their speed is not known."
 _REGRESSION = (

@@ -1,17 +1,92 @@
-"""A run: everything that a verdict needs."""
+"""A run: everything that a verdict needs; and what random cases and compute-sanitizer found."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from ci_perf.values.baseline import Baseline
-from ci_perf.values.check_outcome import Fuzzed, Sanitized
-from ci_perf.values.device import Device, Toolchain
-from ci_perf.values.extensible import NOT_EMPTY, OMIT_DEFAULT, Extensible, Keyword, NonNegative, Positive, Text, one_of
-from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.measurement import Measurement, Pair
-from ci_perf.values.provenance import Provenance
+from ci_perf.values.device import Device, Provenance, Toolchain
+from ci_perf.values.extensible import (
+    NOT_EMPTY,
+    OMIT_DEFAULT,
+    Count,
+    DeviceKind,
+    Extensible,
+    Keyword,
+    Name,
+    NonNegative,
+    Positive,
+    Target,
+    Text,
+    Whole,
+    one_of,
+)
+from ci_perf.values.kernel import KernelSpec, Params
+from ci_perf.values.measurement import Failure, Measurement, Pair
+from ci_perf.values.reasons import Reason
 from ci_perf.values.trace import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzFailure(Extensible):
+    """A random case that failed, and the smallest one found that fails in the same way."""
+
+    case: Text
+    """`fuzz-SEED-NUMBER`: this name runs it again."""
+    params: Params
+    failure: Failure
+    smallest: Params | None = None
+    """The smallest parameters found that fail in the same way; None: no smaller ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fuzzed(Extensible):
+    """The random cases of one kernel on one device."""
+
+    kernel: Name
+    device: DeviceKind
+    target: Target
+    """The function that ran: `reference` where `launch` does not run on the device."""
+    seed: Whole
+    cases: Whole
+    """How many cases were verified."""
+    failures: tuple[FuzzFailure, ...] = ()
+    refused: Annotated[Whole, OMIT_DEFAULT] = 0
+    """In how many cases `launch` refused the inputs, as its kernel.toml allows it to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect(Extensible):
+    """What compute-sanitizer reported at one place of one kernel."""
+
+    message: Text
+    function: str = ""
+    """The GPU kernel, or the function in it; empty: not in a kernel, or unknown."""
+    place: str = ""
+    """`file:line`; empty where there is no line information."""
+    thread: str = ""
+    """The first thread with the defect: `(1,0,0)`."""
+    block: str = ""
+    count: Count = 1
+    """How often it was reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sanitized(Extensible):
+    """One case under one tool of compute-sanitizer. It passed if it has no errors, no failure and no problem."""
+
+    kernel: Name
+    case: Text
+    device: DeviceKind
+    tool: Annotated[str, one_of("memcheck", "racecheck", "initcheck", "synccheck")]
+    errors: Whole = 0
+    """As the tool counts them, which may be more than it printed."""
+    defects: tuple[Defect, ...] = ()
+    failure: Failure | None = None
+    """How the case itself failed."""
+    problem: str = ""
+    """Why the tool could not check the case; empty: it could."""
+
 
 CAUSES = ("regression", "failed", "gate", "missing", "new", "inconclusive", "not-comparable", "gate-not-measured")
 """What can make the exit status 1."""
@@ -112,3 +187,35 @@ class Run(Extensible):
     """The random cases of `run --fuzz`, which times nothing."""
     sanitized: Annotated[tuple[Sanitized, ...], OMIT_DEFAULT] = ()
     """The cases of `run --sanitize`, which times nothing."""
+
+
+def sessions_of(run: Run) -> Iterator[Run]:
+    """Return each session as a separate run; a run that was not merged is one session."""
+    if not run.sessions:
+        yield run
+        return
+    others = tuple(note for note in run.notes if note.code != Reason.MEMORY_ERRORS)
+    for index, session in enumerate(run.sessions):
+        broken = (Note(Reason.MEMORY_ERRORS, session.memory_errors),) if session.memory_errors else ()
+        yield replace(
+            run,
+            notes=(*others, *broken),
+            devices=session.devices,
+            toolchain=session.toolchain,
+            finished=session.finished,
+            against=session.against,
+            trace=session.trace,
+            measurements=tuple(m for m in run.measurements if m.session == index),
+            sessions=(),
+        )
+
+
+def on_device(run: Run, device: Device) -> tuple[Run, ...]:
+    """Return the sessions on devices of this model, each with what was measured on that device alone."""
+    found = []
+    for session in sessions_of(run):
+        kinds = {d.kind for d in session.devices if d.slug == device.slug}
+        mine: tuple[Measurement, ...] = tuple(m for m in session.measurements if m.device in kinds)
+        if mine:
+            found.append(replace(session, measurements=mine))
+    return tuple(found)

@@ -24,8 +24,8 @@ from ci_perf.judge.stats import upper_bound
 from ci_perf.judge.verdict import judge
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.measurement import Pair
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Against, Policy
-from ci_perf.values.verdict import Verdict
 from tests.builders import a_device, a_provenance, a_run, a_toolchain, an_audit_case, an_audit_session
 from tests.judge.test_noise import RECORDED, SimulatedGpu
 from tests.judge.test_noise import session as simulated_session

@@ -20,7 +20,7 @@ from ci_perf.values.job import Job
 from ci_perf.values.kernel import STRIDE_KINDS, FuzzRange
 from ci_perf.values.kernel_toml import parse_kernel
 from ci_perf.values.measurement import Failure
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Verdict
 from tests.builders import a_cpu, a_run, a_spec
 from tests.cli.test_run import ci_perf, repository  # noqa: F401 # a fixture for every test here
 from tests.measure.test_flow import SOUND, Disk, Quiet

@@ -7,8 +7,7 @@ import pytest
 from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.facts import Diagnosis, DiagnosisState, Facts, GpuFacts
 from ci_perf.doctor.tools import best
-from ci_perf.values.device import Device
-from ci_perf.values.tool import Importer, Python, Tool
+from ci_perf.values.device import Device, Importer, Python, Tool
 
 PYTHON = Python("/venv/bin/python", "3.12.3", has_torch=True)
 H100 = GpuFacts(0, Device("cuda", "NVIDIA H100 80GB HBM3", "9.0", memory_bytes=80 * 1024**3), persistence=True)

@@ -17,8 +17,8 @@ from ci_perf.values.codec import dump_plan, dump_run, load_plan, load_run
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Pair
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Against, Note
-from ci_perf.values.verdict import Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

@@ -22,9 +22,9 @@ from ci_perf.values.codec import dump_baseline, dump_run
 from ci_perf.values.comment import State, marker, read_marker
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Failure
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Against, Note, Policy
 from ci_perf.values.settings import SETTINGS, variable
-from ci_perf.values.verdict import Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

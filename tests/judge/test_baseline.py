@@ -7,8 +7,8 @@ from ci_perf.judge.verdict import judge
 from ci_perf.values.codec import dump_baseline, load_baseline
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.measurement import Failure, Replicate
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.trace import CaseTimeline, TracedKernel
-from ci_perf.values.verdict import Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

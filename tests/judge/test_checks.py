@@ -11,12 +11,10 @@ from ci_perf.judge.checks import (
     left_out,
     summary_of_checks,
 )
-from ci_perf.values.check_outcome import Defect, Fuzzed, FuzzFailure, Sanitized
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure
-from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Note
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Reason, Verdict
+from ci_perf.values.run import Defect, Fuzzed, FuzzFailure, Note, Sanitized
 from tests.builders import a_cpu, a_device, a_run, a_spec
 
 WRITE = Defect("Invalid write", "f(int *)", "a.cu:9")

@@ -9,9 +9,8 @@ from ci_perf.judge.control import CONTROL_FLOOR, LEAST_CONTROL, base_doubt, beli
 from ci_perf.judge.outcome import Outcome
 from ci_perf.judge.verdict import judge
 from ci_perf.values.measurement import Pair
-from ci_perf.values.reasons import Reason
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Against
-from ci_perf.values.verdict import Verdict
 from tests.builders import a_measurement, a_run, a_spec
 
 SCATTER = (-0.001, 0.001, 0.0, 0.0005, -0.0005)

@@ -19,9 +19,8 @@ from ci_perf.judge.stored import decide
 from ci_perf.measure.main_job import execute
 from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Failure, Pair, Verification
-from ci_perf.values.reasons import Reason
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Against, Policy
-from ci_perf.values.verdict import Verdict
 from tests.builders import a_device, a_run, a_spec
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/noise/turns-and-alone.json").read_text())

@@ -24,9 +24,8 @@ from ci_perf.judge.stats import Interval, t_cdf, t_quantile
 from ci_perf.judge.verdict import judge
 from ci_perf.values.kernel import Program
 from ci_perf.values.measurement import Pair
-from ci_perf.values.reasons import Reason
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Against, Policy
-from ci_perf.values.verdict import Verdict
 from tests.builders import a_measurement, a_run, a_spec
 
 POLICY = Policy()

@@ -15,9 +15,9 @@ from ci_perf.render.markdown import render_comment
 from ci_perf.values.codec import dump_baseline, dump_run, load_baseline, load_run
 from ci_perf.values.kernel import Program
 from ci_perf.values.measurement import Pair, Part
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Against
 from ci_perf.values.trace import CaseTimeline
-from ci_perf.values.verdict import Verdict
 from tests.builders import STEADY, a_baseline, a_baseline_case, a_measurement, a_run, a_spec, replicates, times
 
 

@@ -7,10 +7,10 @@ import pytest
 from ci_perf.judge.gates import judge_gate
 from ci_perf.judge.verdict import is_red, judge
 from ci_perf.values.kernel import Gate
+from ci_perf.values.reasons import GateState
 from ci_perf.values.run import Against
 from ci_perf.values.timeline_metrics import BY_NAME
 from ci_perf.values.trace import CaseTimeline
-from ci_perf.values.verdict import GateState
 from tests.builders import a_baseline, a_baseline_case, a_measurement, a_run, counters, replicates, times
 
 

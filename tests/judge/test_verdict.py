@@ -16,9 +16,9 @@ from ci_perf.values.kernel import Gate
 from ci_perf.values.kernel_names import NameChanges
 from ci_perf.values.measurement import Failure
 from ci_perf.values.metrics import METRICS, Trust
+from ci_perf.values.reasons import GateState, Verdict
 from ci_perf.values.run import Note, Policy
 from ci_perf.values.trace import CaseTimeline, TracedKernel
-from ci_perf.values.verdict import GateState, Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

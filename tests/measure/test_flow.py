@@ -16,9 +16,9 @@ from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, SameCode, Verification
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Against, Note
 from ci_perf.values.trace import CaseTimeline, Reading
-from ci_perf.values.verdict import Verdict
 from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_measurement, a_run, a_spec
 
 SOUND = (Verification(0.0, 0.01, "launch"), Cost(1e9, 2e6))

@@ -25,8 +25,8 @@ from ci_perf.judge.report import build_report
 from ci_perf.values.artifact import FILES
 from ci_perf.values.codec import dump_run
 from ci_perf.values.comment import State, marker, read_marker
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.settings import BY_NAME, variable
-from ci_perf.values.verdict import Verdict
 from tests.builders import a_baseline
 from tests.fake_github import FakeGitHub
 from tests.github.test_foreign import HEAD, foreign, workflow_run

@@ -31,9 +31,9 @@ from ci_perf.values.errors import FormatError
 from ci_perf.values.escape import LONGEST, clean, code, prose
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Failure
+from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Note
 from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
-from ci_perf.values.verdict import Verdict
 from tests.builders import (
     PARAMS,
     STEADY,

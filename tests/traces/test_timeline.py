@@ -21,9 +21,9 @@ from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.occupancy import occupancy_pct
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.kernel import Gate
+from ci_perf.values.reasons import GateState
 from ci_perf.values.timeline_metrics import BY_NAME
 from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
-from ci_perf.values.verdict import GateState
 from tests.builders import a_measurement, a_run, a_spec
 from tests.corpus import CAPTURES
 

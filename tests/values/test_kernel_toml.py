@@ -1,9 +1,8 @@
 import pytest
 
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.kernel import Gate, Program
+from ci_perf.values.kernel import Gate, Program, command_line
 from ci_perf.values.kernel_toml import parse_fraction, parse_kernel
-from ci_perf.values.program import command_line
 
 MINIMAL = """
 entry = "kernel.py"

@@ -7,11 +7,10 @@ import pytest
 from ci_perf.cli.artifacts import Recorder
 from ci_perf.guard.guard import Guard
 from ci_perf.store import JOURNAL, append_step, close_journal, read_run
-from ci_perf.values.codec import load_run
+from ci_perf.values.codec import dump_step, load_run, load_steps, step_of
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.measurement import Failure, Part
 from ci_perf.values.run import Against, Note, Run
-from ci_perf.values.steps import dump_step, load_steps, step_of
 from ci_perf.values.trace import Reading
 from tests.builders import a_measurement, a_run, replicates
 from tests.measure.test_flow import Disk, ScriptedLab, go

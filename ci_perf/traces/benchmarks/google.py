@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, Scalar, measured, number, scaled
-from ci_perf.values.base_unit import base_unit
+from ci_perf.values.quantity import base_unit
 
 _RATES = {"bytes_per_second": "byte/s", "items_per_second": "item/s"}
 _TIMES = ("real_time", "cpu_time")

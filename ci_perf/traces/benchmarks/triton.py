@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, measured, number, scalar, scaled
-from ci_perf.values.base_unit import base_unit
+from ci_perf.values.quantity import base_unit
 
 _VARIABLE = re.compile(r"(?!(?:triton|torch|pytorch|cublas|cudnn|naive|compiled)$)(?:[A-Z][A-Z0-9_]*|[a-z][a-z0-9_]*)")
 
