@@ -9,12 +9,11 @@ from ci_perf.judge.report import build_report, next_state
 from ci_perf.judge.roofline import peak_bandwidth, peak_compute, roofline
 from ci_perf.judge.stats import upper_bound
 from ci_perf.judge.stored import confirming_processes
-from ci_perf.values.check_outcome import Fuzzed
 from ci_perf.values.comment import State
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
-from ci_perf.values.run import Against, Policy
-from ci_perf.values.verdict import Verdict
+from ci_perf.values.reasons import Verdict
+from ci_perf.values.run import Against, Fuzzed, Policy
 from tests.builders import (
     a_baseline,
     a_baseline_case,
