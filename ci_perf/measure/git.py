@@ -54,7 +54,10 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     A commit that a shallow clone lacks is fetched from `origin`. MachineError, ConfigError where there is none.
     """
     merged_into = _merged_into(root, environ) if ref == "base" else None
-    target = merged_into or (_event_base(environ) if ref == "base" else ref.removeprefix("merge-base:"))
+    target = merged_into or (query_event_base(environ) if ref == "base" else ref.removeprefix("merge-base:"))
+    if target is None:
+        hint = "name a commit or branch: --against merge-base:main"
+        raise ConfigError("--against base: this is no pull request event", hint=hint)
     commit = _commit(root, target) or _fetch(root, target) or _deepen(root, target)
     if commit is None:
         if _git(root, "rev-parse", "--git-dir") is None:
@@ -104,15 +107,6 @@ def _merged_into(root: Path, environ: Mapping[str, str]) -> str | None:
     lines = (_git(root, "cat-file", "commit", "HEAD") or "").split("\n\n")[0].splitlines()
     parents = [line.removeprefix("parent ") for line in lines if line.startswith("parent ")]
     return parents[0] if len(parents) == 2 and parents[1] == head else None
-
-
-def _event_base(environ: Mapping[str, str]) -> str:
-    sha = query_event_base(environ)
-    if sha is None:
-        raise ConfigError(
-            "--against base: this is no pull request event", hint="name a commit or branch: --against merge-base:main"
-        )
-    return sha
 
 
 def _commit(root: Path, name: str) -> str | None:
@@ -202,13 +196,11 @@ def worktree(root: Path, commit: str, tree: Path, *, kept: bool = False) -> Iter
 
     With `kept` it stays afterwards as plain files, without a link to the repository.
     """
-    add = ("git", *_NO_HOOKS, "-C", str(root), "worktree", "add", "--detach", "--force", str(tree), commit)
     try:
-        completed = proc.run(add, timeout_s=_FETCH_TIMEOUT_S, env=outside_hooks(os.environ))
-        if completed.status != 0:
-            last = (completed.output.strip().splitlines() or [proc.signal_name(completed.status)])[-1]
-            raise MachineError(f"cannot check out the base {commit[:8]}: {last}")
-        _fill_submodules(root, tree)
+        _check_out(root, f"the base {commit[:8]}", "worktree", "add", "--detach", "--force", str(tree), commit)
+        # The submodules that are checked out in the repository itself.
+        if used := [name for name in query_submodules(root) if (tree / name).is_dir()]:
+            _check_out(tree, "the base's submodules", "submodule", "update", "--init", "--recursive", "--", *used)
         yield
         if kept:
             _forget(tree)
@@ -222,16 +214,12 @@ def query_submodules(root: Path) -> tuple[str, ...]:
     return tuple((_git(root, "submodule", "foreach", "--quiet", 'echo "$sm_path"') or "").splitlines())
 
 
-def _fill_submodules(root: Path, tree: Path) -> None:
-    """Check out in a worktree the submodules that are checked out in the repository itself."""
-    used = [name for name in query_submodules(root) if (tree / name).is_dir()]
-    if not used:
-        return
-    command = ("git", *_NO_HOOKS, "-C", str(tree), "submodule", "update", "--init", "--recursive", "--", *used)
-    completed = proc.run(command, timeout_s=_FETCH_TIMEOUT_S, env=outside_hooks(os.environ))
-    if completed.status != 0:
-        last = (completed.output.strip().splitlines() or [""])[-1]
-        raise MachineError(f"the base's submodules cannot be checked out: {last}", hint="see `git submodule update`")
+def _check_out(folder: Path, what: str, *arguments: str) -> None:
+    """Run a git command that checks something out, without hooks; MachineError."""
+    status, said = _run(folder, *_NO_HOOKS, *arguments, timeout_s=_FETCH_TIMEOUT_S)
+    if status != 0:
+        last = (said.strip().splitlines() or [proc.signal_name(status)])[-1]
+        raise MachineError(f"cannot check out {what}: {last}", hint=f"see `git {' '.join(arguments[:2])}`")
 
 
 def _forget(tree: Path) -> None:

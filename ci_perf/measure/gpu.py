@@ -5,7 +5,7 @@ CUDA context, so no query disturbs a measurement.
 """
 
 import atexit
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import PurePath
@@ -17,6 +17,10 @@ from ci_perf.values.device import Device
 _CORES_PER_SM = {
     "7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
 }  # fmt: skip
+
+# Constants of nvml.h.
+_CLOCK_SM, _CLOCK_MEM, _TEMPERATURE_GPU, _UNCORRECTED, _VOLATILE = 1, 2, 0, 1, 0
+_MEMORY_V2 = 0x02000028
 
 # nvmlClocksEventReasons of nvml.h. Bit 0, idle, is no throttling.
 _IDLE = 0x1
@@ -93,28 +97,23 @@ class Driver:
 
 def query_driver() -> Driver:
     """Return the driver's version, or what NVML said instead."""
-    nvml, problem = _connect()
-    if nvml is None:
-        return Driver(problem=problem)
-    cuda = _ask(nvml.nvmlSystemGetCudaDriverVersion_v2)
+    cuda = _ask("nvmlSystemGetCudaDriverVersion_v2")
     return Driver(
-        version=_ask(nvml.nvmlSystemGetDriverVersion),
+        version=_ask("nvmlSystemGetDriverVersion"),
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+        problem=_connect()[1],
     )
 
 
 def query_gpus() -> tuple[Gpu, ...]:
     """Return what CUDA can run on, in the order of the PCI bus; empty without a working driver."""
-    nvml, _ = _connect()
-    if nvml is None:
-        return ()
     gpus: list[Gpu] = []
-    for index in range(_ask(nvml.nvmlDeviceGetCount) or 0):
-        handle = _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+    for index in range(_ask("nvmlDeviceGetCount") or 0):
+        handle = _ask("nvmlDeviceGetHandleByIndex", index)
         if handle is None:  # fell off the bus, or belongs to another container
             continue
-        gpu = Gpu(index, _ask(nvml.nvmlDeviceGetUUID, handle) or "", _device(nvml, handle))
-        gpus += _instances(nvml, handle, gpu) or [gpu]
+        gpu = Gpu(index, _ask("nvmlDeviceGetUUID", handle) or "", _device(handle))
+        gpus += _instances(handle, gpu) or [gpu]
     return tuple(gpus)
 
 
@@ -141,33 +140,26 @@ def visible(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...
 
 def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
     """Return the state of a GPU now; `ours` are the pids of our own programs. Takes well under a millisecond."""
-    nvml, handle = _find(uuid)
-    if nvml is None or handle is None:
-        return State()
-    card = _physical(nvml, handle)
-    celsius = _ask(nvml.nvmlDeviceGetTemperature, card, nvml.NVML_TEMPERATURE_GPU)
-    power_mw = _ask(nvml.nvmlDeviceGetPowerUsage, card)
-    busy = _ask(nvml.nvmlDeviceGetUtilizationRates, card)
+    handle = _ask("nvmlDeviceGetHandleByUUID", uuid)
+    card = _physical(handle)
+    celsius = _ask("nvmlDeviceGetTemperature", card, _TEMPERATURE_GPU)
+    power_mw = _ask("nvmlDeviceGetPowerUsage", card)
+    busy = _ask("nvmlDeviceGetUtilizationRates", card)
     return State(
-        sm_clock_hz=_hertz(_ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_SM)),
-        memory_clock_hz=_hertz(_ask(nvml.nvmlDeviceGetClockInfo, card, nvml.NVML_CLOCK_MEM)),
+        sm_clock_hz=_hertz(_ask("nvmlDeviceGetClockInfo", card, _CLOCK_SM)),
+        memory_clock_hz=_hertz(_ask("nvmlDeviceGetClockInfo", card, _CLOCK_MEM)),
         temperature_c=None if celsius is None else float(celsius),
         power_w=None if power_mw is None else power_mw / 1e3,
-        throttle_reasons=_throttle_reasons(nvml, card),
-        others=_others(nvml, handle, ours),
+        throttle_reasons=_throttle_reasons(card),
+        others=_others(handle, ours),
         busy_pct=None if busy is None else float(busy.gpu),
-        memory_used_bytes=_memory(nvml, handle, "used"),
+        memory_used_bytes=_memory(handle, "used"),
     )
 
 
 def card_of(uuid: str | None) -> str | None:
     """Return the UUID of the physical GPU that an instance (MIG) is a part of; of a whole GPU its own."""
-    if uuid is None:
-        return None
-    nvml, handle = _find(uuid)
-    if nvml is None or handle is None:
-        return uuid
-    return str(_ask(nvml.nvmlDeviceGetUUID, _physical(nvml, handle)) or uuid)
+    return _ask("nvmlDeviceGetUUID", _physical(_ask("nvmlDeviceGetHandleByUUID", uuid))) or uuid
 
 
 def query_working(uuid: str, since_us: int, pids: frozenset[int]) -> tuple[Process, ...]:
@@ -175,27 +167,22 @@ def query_working(uuid: str, since_us: int, pids: frozenset[int]) -> tuple[Proce
 
     NVML samples this a few times per second; it does not support it for the instances of a split GPU.
     """
-    nvml, handle = _find(uuid)
-    if nvml is None or handle is None or not pids:
+    if not pids:
         return ()
-    samples = _ask(nvml.nvmlDeviceGetProcessUtilization, handle, since_us) or ()
+    handle = _ask("nvmlDeviceGetHandleByUUID", uuid)
+    samples = _ask("nvmlDeviceGetProcessUtilization", handle, since_us) or ()
     working = {sample.pid for sample in samples if sample.smUtil and sample.timeStamp >= since_us}
-    return _no_proxies(Process(pid, _process_name(nvml, pid)) for pid in sorted(working & pids))
+    return _no_proxies(Process(pid, _process_name(pid)) for pid in sorted(working & pids))
 
 
 def query_health(uuid: str) -> Health:
     """Return what an operator may have to repair on a GPU."""
-    nvml, handle = _find(uuid)
-    if nvml is None or handle is None:
-        return Health()
-    card = _physical(nvml, handle)
-    persistence = _ask(nvml.nvmlDeviceGetPersistenceMode, card)
-    rows = _ask(nvml.nvmlDeviceGetRemappedRows, card)  # corrected, uncorrected, pending, failed
+    card = _physical(_ask("nvmlDeviceGetHandleByUUID", uuid))
+    persistence = _ask("nvmlDeviceGetPersistenceMode", card)
+    rows = _ask("nvmlDeviceGetRemappedRows", card)  # corrected, uncorrected, pending, failed
     return Health(
         persistence=None if persistence is None else bool(persistence),
-        uncorrected_errors=_ask(
-            nvml.nvmlDeviceGetTotalEccErrors, card, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
-        ),
+        uncorrected_errors=_ask("nvmlDeviceGetTotalEccErrors", card, _UNCORRECTED, _VOLATILE),
         repair_pending=None if rows is None else bool(rows[2] or rows[3]),
     )
 
@@ -214,70 +201,66 @@ def _connect() -> tuple[Any | None, str]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return None, str(error)
-    atexit.register(_ask, pynvml.nvmlShutdown)
+    atexit.register(_ask, "nvmlShutdown")
     return pynvml, ""
 
 
-def _ask(question: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 # the answers of NVML have no types
-    """Return NVML's answer, or None for any that it refuses."""
-    import pynvml
-
+def _ask(question: str, *args: Any) -> Any:  # noqa: ANN401 # the answers of NVML have no types
+    """Return NVML's answer, or None for any that it refuses, without a driver, and about a device that is None."""
+    pynvml, _ = _connect()
+    if pynvml is None or None in args:
+        return None
     try:
-        return question(*args)
+        return getattr(pynvml, question)(*args)
     except (pynvml.NVMLError, UnicodeDecodeError):  # a process may bear any bytes as its name
         return None
 
 
-def _find(uuid: str) -> tuple[Any | None, Any | None]:
-    nvml, _ = _connect()
-    return nvml, None if nvml is None else _ask(nvml.nvmlDeviceGetHandleByUUID, uuid)
-
-
-def _physical(nvml: Any, handle: Any) -> Any:  # noqa: ANN401
+def _physical(handle: Any) -> Any:  # noqa: ANN401
     """Return the card that an instance is a part of: only the card has clocks, power and a temperature."""
-    return _ask(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) or handle
+    return _ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle) or handle
 
 
-def _device(nvml: Any, handle: Any) -> Device:  # noqa: ANN401
-    capability = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+def _device(handle: Any) -> Device:  # noqa: ANN401
+    capability = _ask("nvmlDeviceGetCudaComputeCapability", handle)
     compute_capability = None if capability is None else f"{capability[0]}.{capability[1]}"
-    limit_mw = _ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-    ecc = _ask(nvml.nvmlDeviceGetEccMode, handle)  # current, pending
-    mig = _ask(nvml.nvmlDeviceGetMigMode, handle)  # current, pending
+    limit_mw = _ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+    ecc = _ask("nvmlDeviceGetEccMode", handle)  # current, pending
+    mig = _ask("nvmlDeviceGetMigMode", handle)  # current, pending
     return Device(
         kind="cuda",
-        name=_ask(nvml.nvmlDeviceGetName, handle) or "unknown",
+        name=_ask("nvmlDeviceGetName", handle) or "unknown",
         compute_capability=compute_capability,
-        sm_count=_sm_count(_ask(nvml.nvmlDeviceGetNumGpuCores, handle), compute_capability),
-        memory_bytes=_memory(nvml, handle, "total"),
-        sm_clock_max_hz=_hertz(_ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)),
-        memory_clock_max_hz=_hertz(_ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM)),
-        memory_bus_bits=_ask(nvml.nvmlDeviceGetMemoryBusWidth, handle),
+        sm_count=_sm_count(_ask("nvmlDeviceGetNumGpuCores", handle), compute_capability),
+        memory_bytes=_memory(handle, "total"),
+        sm_clock_max_hz=_hertz(_ask("nvmlDeviceGetMaxClockInfo", handle, _CLOCK_SM)),
+        memory_clock_max_hz=_hertz(_ask("nvmlDeviceGetMaxClockInfo", handle, _CLOCK_MEM)),
+        memory_bus_bits=_ask("nvmlDeviceGetMemoryBusWidth", handle),
         power_limit_w=None if limit_mw is None else limit_mw / 1e3,
-        driver=_ask(nvml.nvmlSystemGetDriverVersion),
+        driver=_ask("nvmlSystemGetDriverVersion"),
         ecc=None if ecc is None else bool(ecc[0]),
         mig=None if mig is None else bool(mig[0]),
     )
 
 
-def _instances(nvml: Any, card: Any, whole: Gpu) -> list[Gpu]:  # noqa: ANN401
+def _instances(card: Any, whole: Gpu) -> list[Gpu]:  # noqa: ANN401
     """Return the MIG instances of a card that this process may use."""
     if not whole.device.mig:
         return []
     instances: list[Gpu] = []
-    for number in range(_ask(nvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0):
-        handle = _ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, number)
+    for number in range(_ask("nvmlDeviceGetMaxMigDeviceCount", card) or 0):
+        handle = _ask("nvmlDeviceGetMigDeviceHandleByIndex", card, number)
         if handle is None:
             continue
-        attributes = _ask(nvml.nvmlDeviceGetAttributes_v2, handle)
+        attributes = _ask("nvmlDeviceGetAttributes_v2", handle)
         device = replace(
             whole.device,
-            name=_ask(nvml.nvmlDeviceGetName, handle) or f"{whole.device.name} MIG",
+            name=_ask("nvmlDeviceGetName", handle) or f"{whole.device.name} MIG",
             sm_count=attributes.multiprocessorCount if attributes else None,
-            memory_bytes=_memory(nvml, handle, "total"),
+            memory_bytes=_memory(handle, "total"),
             memory_bus_bits=None,  # an instance has a share of the bus, and NVML does not tell which
         )
-        instances.append(Gpu(whole.index, _ask(nvml.nvmlDeviceGetUUID, handle) or "", device))
+        instances.append(Gpu(whole.index, _ask("nvmlDeviceGetUUID", handle) or "", device))
     return instances
 
 
@@ -286,19 +269,17 @@ def _sm_count(cores: int | None, compute_capability: str | None) -> int | None:
     return cores // per_sm if cores and per_sm else None
 
 
-def _memory(nvml: Any, handle: Any, which: str) -> int | None:  # noqa: ANN401
+def _memory(handle: Any, which: str) -> int | None:  # noqa: ANN401
     # Only version 2 keeps the driver's own reserve, hundreds of MiB on a data-centre GPU, out of `used`.
-    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2) or _ask(
-        nvml.nvmlDeviceGetMemoryInfo, handle
-    )
+    memory = _ask("nvmlDeviceGetMemoryInfo", handle, _MEMORY_V2) or _ask("nvmlDeviceGetMemoryInfo", handle)
     return None if memory is None else int(getattr(memory, which))
 
 
-def _throttle_reasons(nvml: Any, card: Any) -> tuple[str, ...] | None:  # noqa: ANN401
+def _throttle_reasons(card: Any) -> tuple[str, ...] | None:  # noqa: ANN401
     # Drivers before R535 know the question by its old name only.
-    bits = _ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, card)
+    bits = _ask("nvmlDeviceGetCurrentClocksEventReasons", card)
     if bits is None:
-        bits = _ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, card)
+        bits = _ask("nvmlDeviceGetCurrentClocksThrottleReasons", card)
     return None if bits is None else decode_throttle_reasons(bits)
 
 
@@ -311,12 +292,12 @@ def decode_throttle_reasons(bits: int) -> tuple[str, ...]:
     )
 
 
-def _others(nvml: Any, handle: Any, ours: frozenset[int]) -> tuple[Process, ...] | None:  # noqa: ANN401
-    running = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+def _others(handle: Any, ours: frozenset[int]) -> tuple[Process, ...] | None:  # noqa: ANN401
+    running = _ask("nvmlDeviceGetComputeRunningProcesses", handle)
     if running is None:
         return None
     return _no_proxies(
-        Process(process.pid, _process_name(nvml, process.pid), process.usedGpuMemory)
+        Process(process.pid, _process_name(process.pid), process.usedGpuMemory)
         for process in running
         if process.pid not in ours
     )
@@ -327,9 +308,9 @@ def _no_proxies(processes: Iterable[Process]) -> tuple[Process, ...]:
     return tuple(process for process in processes if process.name != "nvidia-cuda-mps-server")
 
 
-def _process_name(nvml: Any, pid: int) -> str:  # noqa: ANN401
+def _process_name(pid: int) -> str:
     """Return the program's file name only: its arguments may hold what is nobody's business."""
-    name = _ask(nvml.nvmlSystemGetProcessName, pid)
+    name = _ask("nvmlSystemGetProcessName", pid)
     return PurePath(name).name if name else "unknown"
 
 

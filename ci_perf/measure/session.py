@@ -93,7 +93,13 @@ class Session:
 
     def memory_errors(self) -> tuple[Note, ...]:
         """Return a note where the GPU's memory had errors in this session that ECC could not correct."""
-        return new_memory_errors(self.gpu_uuid, self.health)
+        before = self.health.uncorrected_errors if self.health else None
+        after = gpu.query_health(self.gpu_uuid).uncorrected_errors if self.gpu_uuid else None
+        if before is None or after is None or after <= before:
+            return ()
+        new = f"{after - before} uncorrected memory errors (ECC)"
+        message = f"{new} while this ran: neither outputs nor times can be trusted"
+        return (Note(Reason.MEMORY_ERRORS, message, "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"),)
 
 
 @contextmanager
@@ -118,8 +124,10 @@ def open_session(
         uuid = session.gpu_uuid
         with gpu_lock(uuid, settings["wait"], say), worker:  # the worker ends before another run may have the GPU
             wait_until_idle(uuid, settings["wait"], say)
-            conditions = replace(session.conditions, other_programs=other_pids(uuid))
-            notes = (*session.notes, *note_other_programs(uuid))
+            # Nothing of this session is on the GPU, and no other run may measure on it.
+            others = gpu.query_state(uuid).others if uuid else ()
+            conditions = replace(session.conditions, other_programs=frozenset(p.pid for p in others or ()))
+            notes = (*session.notes, *note_other_programs(uuid, others))
             health = gpu.query_health(uuid) if uuid else None
             yield replace(session, conditions=conditions, notes=notes, health=health)
 
@@ -166,12 +174,8 @@ def _searched(guard: Guard, say: Callable[[str], object]) -> Iterator[None]:
         guard.close()
 
 
-def note_other_programs(uuid: str | None) -> tuple[Note, ...]:
-    """Return notes that name the other programs on the GPU, or say that they are not known.
-
-    Call it while the GPU is locked, as another run may measure before, and while nothing of this session is on it.
-    """
-    others = gpu.query_state(uuid).others if uuid else ()
+def note_other_programs(uuid: str | None, others: Sequence[gpu.Process] | None) -> tuple[Note, ...]:
+    """Return notes that name the other programs on the GPU, or say that they are not known."""
     notes = []
     if uuid and uuid.startswith("MIG-"):
         message = "this is an instance of a GPU (MIG): its other instances share power and clock, and are not watched"
@@ -186,22 +190,6 @@ def note_other_programs(uuid: str | None) -> tuple[Note, ...]:
         hint = "stop them and run again: they disturb what is measured"
         notes.append(Note("foreign-processes", message, hint))
     return tuple(notes)
-
-
-def other_pids(uuid: str | None) -> frozenset[int]:
-    """Return the pids of the programs on the GPU; call it while nothing of this session is on it."""
-    return frozenset(process.pid for process in (gpu.query_state(uuid).others or () if uuid else ()))
-
-
-def new_memory_errors(uuid: str | None, before: gpu.Health | None) -> tuple[Note, ...]:
-    """Return a note where the GPU's memory had errors since `before` that ECC could not correct."""
-    after = gpu.query_health(uuid) if uuid else None
-    if before is None or after is None or None in (before.uncorrected_errors, after.uncorrected_errors):
-        return ()
-    new = (after.uncorrected_errors or 0) - (before.uncorrected_errors or 0)
-    message = f"{new} uncorrected memory errors (ECC) while this ran: neither outputs nor times can be trusted"
-    hint = "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"
-    return (Note(Reason.MEMORY_ERRORS, message, hint),) if new > 0 else ()
 
 
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:

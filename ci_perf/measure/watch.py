@@ -4,7 +4,6 @@ import statistics
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from ci_perf.measure import gpu
@@ -100,9 +99,7 @@ class Watch:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._uuid:
             self._thread.join()

@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from ci_perf.measure import proc
@@ -61,9 +60,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any] | Failure:
@@ -71,26 +68,25 @@ class Worker:
         self.send(request)
         return self.receive(timeout_s)
 
-    def begin(self) -> None:
+    def begin(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting for it: importing torch takes seconds, and several can do it at once."""
         if self._process is None:
-            self._launch()
+            self._buffer = b""
+            self._waiting = True
+            self._process = self._launch()
+            _write(self._process, {"op": "hello", "cuda": False})
+        return self._process
 
     def preload(self, entries: Iterable[str]) -> None:
         """Let the process import the files of kernels while it has nothing else to do; waits for nothing."""
-        self.begin()
-        if self._process is not None:
-            lines = (json.dumps({"op": "preload", "entry": entry}).encode() + b"\n" for entry in entries)
-            with contextlib.suppress(BrokenPipeError):
-                _pipe(self._process.stdin).write(b"".join(lines))
+        _write(self.begin(), *({"op": "preload", "entry": entry} for entry in entries))
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting; `receive` must follow before the next one."""
         process = self._started()
         self._asked = dict(request)
         self._offset = self._stderr.stat().st_size
-        with contextlib.suppress(BrokenPipeError):
-            _pipe(process.stdin).write(json.dumps(request).encode() + b"\n")
+        _write(process, request)
 
     def receive(self, timeout_s: float) -> dict[str, Any] | Failure:
         """Return the answer to what was sent, or why there is none."""
@@ -126,12 +122,10 @@ class Worker:
                     stream.close()
             self._process = None
 
-    def _launch(self) -> None:
-        self._buffer = b""
-        self._waiting = True
+    def _launch(self) -> subprocess.Popen[bytes]:
         try:
             with self._stderr.open("ab") as stderr:
-                self._process = subprocess.Popen(
+                return subprocess.Popen(
                     command(self.python, self._printed),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -145,15 +139,10 @@ class Worker:
             raise MachineError(
                 f"cannot start the interpreter `{self.python}`: {error.strerror}", hint="name another with --python"
             ) from None
-        with contextlib.suppress(BrokenPipeError):
-            _pipe(self._process.stdin).write(b'{"op": "hello", "cuda": false}\n')
 
     def _started(self) -> subprocess.Popen[bytes]:
         """Return the process once it has imported torch: that is not counted against a case's time limit."""
-        self.begin()
-        process = self._process
-        if process is None:
-            raise RuntimeError("it was begun just now")
+        process = self.begin()
         if self._waiting and self._read(process, time.monotonic() + START_TIMEOUT_S) is None:
             tail = self._tail()
             self.close()
@@ -199,6 +188,12 @@ class Worker:
         with self._stderr.open("rb") as log:
             log.seek(self._offset)
             return log.read()[-_TAIL:].decode("utf-8", "replace").strip()
+
+
+def _write(process: subprocess.Popen[bytes], *requests: Mapping[str, Any]) -> None:
+    lines = b"".join(json.dumps(request).encode() + b"\n" for request in requests)
+    with contextlib.suppress(BrokenPipeError):
+        _pipe(process.stdin).write(lines)
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:

@@ -159,10 +159,6 @@ class FakeNvml:
     class NVMLError(Exception):
         pass
 
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
-    nvmlMemory_v2 = 2  # noqa: N815 # NVML's own name
-
     answers = {  # noqa: RUF012
         ("nvmlInit",): None,
         ("nvmlShutdown",): None,
@@ -210,17 +206,16 @@ class TestNvml:
         assert gpu.query_state("GPU-1") == gpu.State()
         assert gpu.query_health("GPU-1") == gpu.Health()
 
-    def test_an_instance_of_a_gpu_has_neighbours_that_nobody_watches(self, monkeypatch):
-        monkeypatch.setattr(gpu, "query_state", lambda _: gpu.State(others=()))
-
-        assert [note.code for note in session.note_other_programs("MIG-1")] == ["mig-neighbours"]
-        assert session.note_other_programs("GPU-1") == ()
+    def test_an_instance_of_a_gpu_has_neighbours_that_nobody_watches(self):
+        assert [note.code for note in session.note_other_programs("MIG-1", ())] == ["mig-neighbours"]
+        assert session.note_other_programs("GPU-1", ()) == ()
 
     @pytest.mark.parametrize(("before", "after", "codes"), [(1, 1, []), (1, 3, ["memory-errors"]), (None, 3, [])])
     def test_memory_errors_since_the_run_began_are_said(self, monkeypatch, before, after, codes):
         monkeypatch.setattr(gpu, "query_health", lambda _: gpu.Health(uncorrected_errors=after))
+        on_gpu = SimpleNamespace(gpu_uuid="GPU-1", health=gpu.Health(uncorrected_errors=before))
 
-        assert [n.code for n in session.new_memory_errors("GPU-1", gpu.Health(uncorrected_errors=before))] == codes
+        assert [note.code for note in session.Session.memory_errors(on_gpu)] == codes
 
     def test_a_gpu_that_cannot_be_watched_is_locked_and_said(self, monkeypatch):
         """In a container without the driver's `utility` capability torch sees the GPU, and NVML does not."""
@@ -228,8 +223,9 @@ class TestNvml:
         uuid = prepare.gpu_uuid({"gpu": {"uuid": "12-34", "name": "NVIDIA L4"}})
 
         assert uuid == "GPU-12-34"
-        assert [note.code for note in session.note_other_programs(uuid)] == ["gpu-unwatched"]
-        assert session.note_other_programs(None) == ()
+        others = gpu.query_state(uuid).others
+        assert [note.code for note in session.note_other_programs(uuid, others)] == ["gpu-unwatched"]
+        assert session.note_other_programs(None, ()) == ()
 
     def test_a_missing_driver_is_no_gpu(self, monkeypatch):
         pynvml = pytest.importorskip("pynvml")
