@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -54,56 +54,60 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
     if "schema" in document:
         check_version(document, "kernel", source)
     check(document, "kernel", source)
-    cases = _cases(document, source)
-    program = _program(document, cases, source)
-    policy = document.get("policy", {})
+    try:
+        return _spec(document, name, folder)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}", hint=error.hint) from None
+
+
+def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
+    cases = _cases(document)
+    program = _program(document, cases)
+    _check_selections(document, cases)
+    policy, fuzz = document.get("policy", {}), document.get("fuzz", {})
+    given: dict[str, Any] = {"devices": ("cpu", "cuda") if program else ("cuda",)}
+    given |= {key: document[key] for key in ("entry", "description", "l2", "tolerance") if key in document}
+    listed = ("devices", "ranges", "kernels", "cpu_cases", "sanitize")
+    given |= {key: tuple(document[key]) for key in listed if key in document}
+    for key in ("regression", "speedup"):
+        if key in policy:
+            given[key] = parse_fraction(policy[key], f"key `policy.{key}`")
     return KernelSpec(
         name=name,
         folder=folder,
-        entry=document.get("entry", ""),
-        description=document.get("description", ""),
-        devices=tuple(document.get("devices", ("cpu", "cuda") if program else ("cuda",))),
         program=program,
-        ranges=tuple(document.get("ranges", ())),
-        kernels=tuple(document.get("kernels", ())),
-        l2=document.get("l2", "warm"),
         cases=cases,
-        cpu_cases=_cpu_cases(document, cases, source),
-        sanitize=_sanitize(document, cases, source),
-        tolerance=document.get("tolerance", {}),
-        regression=_optional_fraction(policy, "regression", source),
-        speedup=_optional_fraction(policy, "speedup", source),
         timeout_s=policy.get("timeout"),
-        gates=tuple(_gate(metric, limit, source) for metric, limit in document.get("gates", {}).items()),
-        fuzz=_fuzz(document.get("fuzz", {}), cases, source),
-        refuses_strides=document.get("fuzz", {}).get(STRIDES) == REFUSED,
+        gates=tuple(_gate(metric, limit) for metric, limit in document.get("gates", {}).items()),
+        fuzz=_fuzz(fuzz, cases),
+        refuses_strides=fuzz.get(STRIDES) == REFUSED,
+        **given,
     )
 
 
-def _program(document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> Program | None:
+def _wrong(key: str, problem: str, hint: str) -> ConfigError:
+    return ConfigError(f"key `{key}`: {problem}", hint=hint)
+
+
+def _program(document: Mapping[str, Any], cases: Mapping[str, Params]) -> Program | None:
     """Return the program in place of an entry. A file must have exactly one of both, and no key of the other."""
     named = [kind for kind in ("entry", *KINDS) if kind in document]
     if len(named) != 1:
+        missing = "`entry` is missing but required, or a program in its place"
         raise ConfigError(
-            f"{source}: "
-            + (
-                f"keys {_listed(named)} exclude each other"
-                if named
-                else "`entry` is missing but required, or a program in its place"
-            ),
+            f"keys {_listed(named)} exclude each other" if named else missing,
             hint=f"write exactly one of {_listed(('entry', *KINDS))}",
         )
     (kind,) = named
-    for keys, kinds in _BELONGS.items():
-        for key in keys:
-            if key in document and kind not in kinds:
-                raise ConfigError(
-                    f"{source}: key `{key}`: cannot be combined with `{kind}`", hint=f"it belongs to {_listed(kinds)}"
-                )
+    for key, kinds in ((key, kinds) for keys, kinds in _BELONGS.items() for key in keys):
+        if key in document and kind not in kinds:
+            raise _wrong(key, f"cannot be combined with `{kind}`", f"it belongs to {_listed(kinds)}")
     if kind == "entry":
         return None
     program = Program(kind, tuple(document[kind]), *(document.get(key, "") for key in _PROGRAM_KEYS))
-    _check_program(program, document, cases, source)
+    _check_program(program)
+    for case, params in cases.items():
+        _check_places(program, document, case, params)
     return program
 
 
@@ -117,45 +121,33 @@ _BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 """For each group of keys, the kinds of entry or program that use them."""
 
 
-def _check_program(program: Program, document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> None:
+def _check_program(program: Program) -> None:
     if program.unit and base_unit(program.unit) is None:
+        raise _wrong("unit", f"{program.unit!r} is not known", "write s, ms, us, ns, GB/s, TFLOP/s or items/s")
+    if program.kind == "triton_csv" and not (program.unit and program.better):
         raise ConfigError(
-            f"{source}: key `unit`: {program.unit!r} is not known", hint="write s, ms, us, ns, GB/s, TFLOP/s or items/s"
+            f"`{'better' if program.unit else 'unit'}` is missing but required: a CSV of Triton does not say it",
+            hint='write for example unit = "GB/s" and better = "higher"',
         )
-    if program.kind == "triton_csv":
-        for key in ("unit", "better"):
-            if not getattr(program, key):
-                raise ConfigError(
-                    f"{source}: `{key}` is missing but required: a CSV of Triton does not say it",
-                    hint='write for example unit = "GB/s" and better = "higher"',
-                )
-    writes = program.kind in BENCHMARKS
-    if writes and not any("output" in placeholders(word) for word in program.argv):
-        raise ConfigError(
-            f"{source}: key `{program.kind}`: no argument holds {{output}}",
-            hint="{output} stands for the file that the program must write its results to",
-        )
-    places = [place for place in PLACES if place != "output" or writes]
-    for name, params in cases.items():
-        _check_words(program.kind, program.argv, params, places, (name, source))
-        _check_words("benchmark", (program.benchmark,), params, (), (name, source))
-        for key in ("ranges", "kernels"):
-            _check_words(key, document.get(key, ()), params, (), (name, source))
+    if program.kind in BENCHMARKS and not any("output" in placeholders(word) for word in program.argv):
+        hint = "{output} stands for the file that the program must write its results to"
+        raise _wrong(program.kind, "no argument holds {output}", hint)
 
 
-def _check_words(key: str, words: Sequence[str], params: Params, places: Sequence[str], where: tuple[str, str]) -> None:
-    case, source = where
+def _check_places(program: Program, document: Mapping[str, Any], case: str, params: Params) -> None:
+    """Check what stands in braces in the texts of a program: parameters of the case and, in its arguments, places."""
     if taken := [name for name in params if name in PLACES]:
-        raise ConfigError(
-            f"{source}: key `cases.{case}.{taken[0]}`: {{{taken[0]}}} stands for {PLACES[taken[0]]}",
-            hint="call the parameter something else",
-        )
-    if lacking := unfilled(words, params, places):
-        known = ", ".join(f"{{{name}}}" for name in (*params, *places)) or "no parameter"
-        raise ConfigError(
-            f"{source}: key `{key}`: case `{case}` has no parameter `{lacking[0]}`",
-            hint=f"known here: {known}; double braces stay braces",
-        )
+        problem = f"{{{taken[0]}}} stands for {PLACES[taken[0]]}"
+        raise _wrong(f"cases.{case}.{taken[0]}", problem, "call the parameter something else")
+    usable = [place for place in PLACES if place != "output" or program.kind in BENCHMARKS]
+    texts = {program.kind: program.argv, "benchmark": (program.benchmark,)}
+    texts |= {key: document.get(key, ()) for key in ("ranges", "kernels")}
+    for key, words in texts.items():
+        places = usable if key == program.kind else []
+        if lacking := unfilled(words, params, places):
+            known = ", ".join(f"{{{name}}}" for name in (*params, *places)) or "no parameter"
+            hint = f"known here: {known}; double braces stay braces"
+            raise _wrong(key, f"case `{case}` has no parameter `{lacking[0]}`", hint)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -186,11 +178,7 @@ def parse_fraction(value: object, where: str) -> float:
     return round(fraction, 12)
 
 
-def _optional_fraction(policy: Mapping[str, object], key: str, source: str) -> float | None:
-    return parse_fraction(policy[key], f"{source}: key `policy.{key}`") if key in policy else None
-
-
-def _cases(document: Mapping[str, dict[str, dict[str, Scalar]]], source: str) -> dict[str, Params]:
+def _cases(document: Mapping[str, dict[str, dict[str, Scalar]]]) -> dict[str, Params]:
     """Return all cases: the named ones, then the sweep. Two with one name or the same parameters are an error."""
     defaults: Params = document.get("defaults", {})  # type: ignore[assignment] # the schema has checked its values
     named: dict[str, Params] = {name: {**defaults, **params} for name, params in document["cases"].items()}
@@ -201,14 +189,10 @@ def _cases(document: Mapping[str, dict[str, dict[str, Scalar]]], source: str) ->
         key = tuple(sorted(params.items()))
         table = "cases" if name in named and name not in cases else "sweep"
         if name in cases:
-            raise ConfigError(
-                f"{source}: key `{table}`: case `{name}` repeats", hint="rename the case or drop the value"
-            )
+            raise _wrong(table, f"case `{name}` repeats", "rename the case or drop the value")
         if key in seen:
-            raise ConfigError(
-                f"{source}: key `{table}.{name}`: the same parameters as case `{seen[key]}`",
-                hint="a case that repeats another measures nothing new: remove one",
-            )
+            hint = "a case that repeats another measures nothing new: remove one"
+            raise _wrong(f"{table}.{name}", f"the same parameters as case `{seen[key]}`", hint)
         cases[name], seen[key] = params, name
     return cases
 
@@ -225,42 +209,31 @@ def _slug(value: Scalar) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", str(value).lower()).strip("-")
 
 
-def _cpu_cases(document: Mapping[str, object], cases: Mapping[str, Params], source: str) -> tuple[str, ...] | None:
-    names = document.get("cpu_cases")
-    if not isinstance(names, list):
-        return None
-    for name in names:
+def _check_selections(document: Mapping[str, Any], cases: Mapping[str, Params]) -> None:
+    """Check that `cpu_cases` and `sanitize` name cases of the kernel."""
+    for name in document.get("cpu_cases", ()):
         if name not in cases:
-            raise ConfigError(f"{source}: key `cpu_cases`: no case is called `{name}`", hint=_similar(name, cases))
-    return tuple(names)
-
-
-def _sanitize(document: Mapping[str, Any], cases: Mapping[str, Params], source: str) -> tuple[str, ...] | None:
+            raise _wrong("cpu_cases", f"no case is called `{name}`", _similar(name, cases))
     for entry in document.get("sanitize", ()):
         _, slash, pattern = entry.partition("/")
         if slash and not any(fnmatchcase(name, pattern) for name in cases):
-            message = f"{source}: key `sanitize`: `{entry}`: no case matches `{pattern}`"
-            raise ConfigError(message, hint=_similar(pattern, cases))
-    return tuple(document["sanitize"]) if "sanitize" in document else None
+            raise _wrong("sanitize", f"`{entry}`: no case matches `{pattern}`", _similar(pattern, cases))
 
 
-def _fuzz(table: Mapping[str, object], cases: Mapping[str, Params], source: str) -> dict[str, FuzzRange]:
+def _fuzz(table: Mapping[str, object], cases: Mapping[str, Params]) -> dict[str, FuzzRange]:
     """Return the ranges of the parameters of random cases; a name that random cases use is an error."""
     if table and (taken := [name for name in cases if RANDOM_CASE.fullmatch(name)]):
-        raise ConfigError(f"{source}: key `cases.{taken[0]}`: random cases have such names", hint="rename the case")
+        raise _wrong(f"cases.{taken[0]}", "random cases have such names", "rename the case")
     if table and (taken := [name for name, params in cases.items() if STRIDES in params]):
-        raise ConfigError(
-            f"{source}: key `cases.{taken[0]}.{STRIDES}`: in a kernel with a [fuzz] table, `{STRIDES}` says how inputs "
-            "lie in memory",
-            hint="rename the parameter",
-        )
+        problem = f"in a kernel with a [fuzz] table, `{STRIDES}` says how inputs lie in memory"
+        raise _wrong(f"cases.{taken[0]}.{STRIDES}", problem, "rename the parameter")
     known = {name for params in cases.values() for name in params}
-    return {name: _range(name, value, known, f"{source}: key `fuzz.{name}`") for name, value in table.items()}
+    return {name: _range(name, value, known) for name, value in table.items()}
 
 
-def _range(name: str, value: object, known: set[str], where: str) -> FuzzRange:
+def _range(name: str, value: object, known: set[str]) -> FuzzRange:
     if name not in known and name != STRIDES:
-        raise ConfigError(f"{where}: no case has this parameter", hint=_similar(name, sorted(known)))
+        raise _wrong(f"fuzz.{name}", "no case has this parameter", _similar(name, sorted(known)))
     if value == REFUSED:
         return USUAL_STRIDES
     if isinstance(value, list):
@@ -270,18 +243,15 @@ def _range(name: str, value: object, known: set[str], where: str) -> FuzzRange:
     found = FuzzRange(**value)
     if not found.multiples:
         step = f"multiple of {found.multiple_of}" if found.multiple_of > 1 else "number"
-        raise ConfigError(f"{where}: no {step} lies from {found.min} to {found.max}", hint="min <= max")
+        raise _wrong(f"fuzz.{name}", f"no {step} lies from {found.min} to {found.max}", "min <= max")
     return found
 
 
-def _gate(metric: str, limit: str, source: str) -> Gate:
+def _gate(metric: str, limit: str) -> Gate:
     if metric not in GATED:
-        raise ConfigError(
-            f"{source}: key `gates.{metric}`: no counter has this name, nor a metric of the timeline",
-            hint=_similar(metric, GATED),
-        )
-    operator = limit.strip()[:2]
-    return Gate(metric, operator, float(limit.strip()[2:]))
+        problem = "no counter has this name, nor a metric of the timeline"
+        raise _wrong(f"gates.{metric}", problem, _similar(metric, GATED))
+    return Gate(metric, limit.strip()[:2], float(limit.strip()[2:]))
 
 
 def _similar(name: str, known: Iterable[str]) -> str:
