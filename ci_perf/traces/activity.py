@@ -176,23 +176,31 @@ def _time_in(calls: Iterable[Call]) -> int:
 
 def readings(found: Activity) -> dict[str, Reading]:
     """Return the metrics of a timeline by name; a metric without data is not available, never zero."""
-    no_work, no_calls = "the GPU did no work in the range", "no CUDA call was traced"
-    no_copy = "no such copy in the range"
-    wall = found.wall if found.calls else 0
+    no_work, no_calls, no_copy = (
+        "the GPU did no work in the range",
+        "no CUDA call was traced",
+        "no such copy in the range",
+    )
+    wall, gap = found.wall if found.calls else 0, found.longest_gap if found.work_span else None
+    unknown = "the trace does not say which copies were pageable" if found.unknown_copies else no_calls
+    pageable = found.pageable_copies if (found.calls or found.copies) and not found.unknown_copies else None
     values = {
-        "cuda_time_pct": _share(found.kernel_busy, found.wall if found.kernels else 0, "no kernel ran in the range"),
-        "launch_overhead_pct": _share(found.launch_time, wall, no_calls),
-        "idle_pct": _share(found.work_span - found.work_busy, found.work_span, no_work),
-        "longest_gap_ns": (float(found.longest_gap), "") if found.work_span else (None, no_work),
-        "alloc_share_pct": _share(found.allocation_time, found.call_time, no_calls),
-        "alloc_calls": (float(found.allocations), "") if found.calls else (None, no_calls),
-        "sync_pct": _share(found.wait_time, wall, no_calls),
-        "sync_calls": (float(found.waits), "") if found.calls else (None, no_calls),
-        "pageable_copies": _pageable(found),
-        "h2d_bytes_per_s": _rate(found.upload_bytes, found.upload_time, no_copy),
-        "d2h_bytes_per_s": _rate(found.download_bytes, found.download_time, no_copy),
+        "cuda_time_pct": (_share(found.kernel_busy, found.wall if found.kernels else 0), "no kernel ran in the range"),
+        "launch_overhead_pct": (_share(found.launch_time, wall), no_calls),
+        "idle_pct": (_share(found.work_span - found.work_busy, found.work_span), no_work),
+        "longest_gap_ns": (gap, no_work),
+        "alloc_share_pct": (_share(found.allocation_time, found.call_time), no_calls),
+        "alloc_calls": (found.allocations if found.calls else None, no_calls),
+        "sync_pct": (_share(found.wait_time, wall), no_calls),
+        "sync_calls": (found.waits if found.calls else None, no_calls),
+        "pageable_copies": (pageable, unknown),
+        "h2d_bytes_per_s": (_rate(found.upload_bytes, found.upload_time), no_copy),
+        "d2h_bytes_per_s": (_rate(found.download_bytes, found.download_time), no_copy),
     }
-    return {name: Reading(value, BY_NAME[name].unit, reason) for name, (value, reason) in values.items()}
+    return {
+        name: Reading(None, BY_NAME[name].unit, reason) if value is None else Reading(float(value), BY_NAME[name].unit)
+        for name, (value, reason) in values.items()
+    }
 
 
 def not_analysed(reason: str) -> dict[str, Reading]:
@@ -200,17 +208,9 @@ def not_analysed(reason: str) -> dict[str, Reading]:
     return {name: Reading(None, BY_NAME[name].unit, reason) for name in readings(Activity())}
 
 
-def _share(part: int, whole: int, otherwise: str) -> tuple[float | None, str]:
-    return (round(100.0 * part / whole, 4), "") if whole > 0 else (None, otherwise)
+def _share(part: int, whole: int) -> float | None:
+    return round(100.0 * part / whole, 4) if whole > 0 else None
 
 
-def _pageable(found: Activity) -> tuple[float | None, str]:
-    if not found.calls and not found.copies:
-        return None, "no CUDA call was traced"
-    if found.unknown_copies:
-        return None, "the trace does not say which copies were pageable"
-    return float(found.pageable_copies), ""
-
-
-def _rate(size: int, time_ns: int, otherwise: str) -> tuple[float | None, str]:
-    return (float(f"{size / time_ns * 1e9:.6g}"), "") if time_ns > 0 else (None, otherwise)
+def _rate(size: int, time_ns: int) -> float | None:
+    return float(f"{size / time_ns * 1e9:.6g}") if time_ns > 0 else None

@@ -1,32 +1,23 @@
 """Theoretical occupancy, as NVIDIA's occupancy calculator computes it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 _REGISTERS = 65536
 _REGISTERS_PER_UNIT = 256
 _WARP = 32
 _RESERVED_SHARED = 1024
 """Bytes of shared memory that the driver keeps for itself in each block, from compute capability 8.0 on."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    warps: int
-    blocks: int
-    shared_bytes: int
-
-
-_LIMITS: Mapping[str, _Limits] = {
-    "7.5": _Limits(32, 16, 64 << 10),
-    "8.0": _Limits(64, 32, 164 << 10),
-    "8.6": _Limits(48, 16, 100 << 10),
-    "8.7": _Limits(48, 16, 164 << 10),
-    "8.9": _Limits(48, 24, 100 << 10),
-    "9.0": _Limits(64, 32, 228 << 10),
-    "10.0": _Limits(64, 32, 228 << 10),
-    "12.0": _Limits(48, 24, 100 << 10),
+_LIMITS: Mapping[str | None, tuple[int, int, int]] = {
+    "7.5": (32, 16, 64),
+    "8.0": (64, 32, 164),
+    "8.6": (48, 16, 100),
+    "8.7": (48, 16, 164),
+    "8.9": (48, 24, 100),
+    "9.0": (64, 32, 228),
+    "10.0": (64, 32, 228),
+    "12.0": (48, 24, 100),
 }
+"""Warps, blocks and KiB of shared memory of a multiprocessor, by compute capability."""
 
 
 def occupancy_pct(capability: str | None, threads: int, registers: int, shared_bytes: int) -> float | None:
@@ -37,19 +28,19 @@ def occupancy_pct(capability: str | None, threads: int, registers: int, shared_b
     >>> occupancy_pct("8.9", threads=256, registers=32, shared_bytes=0), occupancy_pct(None, 256, 32, 0)
     (100.0, None)
     """
-    limits = _LIMITS.get(capability or "")
-    if limits is None or threads < 1:
+    if capability not in _LIMITS or threads < 1:
         return None
+    most_warps, most_blocks, shared_kib = _LIMITS[capability]
     warps = -(-threads // _WARP)
-    blocks = [limits.blocks, limits.warps // warps]
+    blocks = [most_blocks, most_warps // warps]
     if registers:
         per_warp = _round_up(registers * _WARP, _REGISTERS_PER_UNIT)
         blocks.append(_REGISTERS // per_warp // 4 * 4 // warps)  # warps are placed in the four parts evenly
     if capability != "7.5":
         shared_bytes += _RESERVED_SHARED
     if shared_bytes:
-        blocks.append(limits.shared_bytes // _round_up(shared_bytes, 128))
-    return 100.0 * min(blocks) * warps / limits.warps
+        blocks.append((shared_kib << 10) // _round_up(shared_bytes, 128))
+    return 100.0 * min(blocks) * warps / most_warps
 
 
 def _round_up(value: int, unit: int) -> int:

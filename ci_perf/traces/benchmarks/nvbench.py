@@ -28,10 +28,8 @@ _METRICS: Mapping[str, tuple[tuple[str, str | None], tuple[str, ...], tuple[str,
         ("GlobalMem BW", "GlobalMem BW (bytes/sec)"),
     ),
 }
-TESTED_MAJOR = 1
+_TESTED_MAJOR = 1
 """The newest version of the JSON layout that this module was tried on."""
-
-
 _SAMPLES = "nv/json/bin:"
 """Begins the tag of a summary that names a file of samples; there follows the tag of what was sampled."""
 _SAMPLED: Mapping[str, str] = {"nv/cpu_only/": "cpu_time", "": "gpu_time"}
@@ -47,7 +45,13 @@ def parse_json(document: Mapping[str, Any], beside: Beside) -> BenchmarkFile:
     for benchmark in _listed(document["benchmarks"]):
         for state in _listed(benchmark.get("states")):
             cases += _state(str(benchmark.get("name", "?")), state, _samples(state, beside, missing))
-    warnings = [*_version_warnings(document), *_missing_warning(list(missing))]
+    warnings = list(_version_warnings(document))
+    if missing:
+        names = next(iter(missing)) + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+        warnings.append(
+            f"the samples are not next to the file ({names}), so the means are used: copy the folder too, "
+            "under its own name"
+        )
     return BenchmarkFile("nvbench-json", tuple(cases), tuple(warnings))
 
 
@@ -78,22 +82,13 @@ def _samples(state: Mapping[str, Any], beside: Beside, missing: dict[str, None])
     return found
 
 
-def _missing_warning(names: Sequence[str]) -> Iterator[str]:
-    if names:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield (
-            f"the samples are not next to the file ({names[0]}{more}), so the means are used: copy the folder too, "
-            "under its own name"
-        )
-
-
 def _version_warnings(document: Mapping[str, Any]) -> Iterator[str]:
     meta = document.get("meta")
     version = meta.get("version", {}) if isinstance(meta, Mapping) else {}
     layout = version.get("json", {}) if isinstance(version, Mapping) else {}
     if not isinstance(layout, Mapping) or "major" not in layout:
         yield "the file does not say which version of nvbench's layout it has"
-    elif (number(layout["major"]) or 0) > TESTED_MAJOR:
+    elif (number(layout["major"]) or 0) > _TESTED_MAJOR:
         yield f"layout {layout.get('string', layout['major'])} is newer than any this reader was tried on"
 
 
@@ -104,18 +99,22 @@ def _listed(value: object) -> list[dict[str, Any]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _state(name: str, state: Mapping[str, Any], samples: Mapping[str, list[float]]) -> Iterator[BenchmarkCase]:
+def _state(name: str, state: Mapping[str, Any], samples: dict[str, list[float]]) -> Iterator[BenchmarkCase]:
     params = {str(axis.get("name", "?")): scalar(axis.get("value", "")) for axis in _listed(state.get("axis_values"))}
     if "device" in state and state["device"] is not None:
         params["device"] = scalar(state["device"])
-    if state.get("is_skipped"):
-        reason = str(state.get("skip_reason") or "skipped without a reason")
-        yield BenchmarkCase(name, params, "gpu_time", *_TIME, (), reason)
-        return
+    skipped = str(state.get("skip_reason") or "skipped without a reason") if state.get("is_skipped") else ""
     found = {metric: [value] for summary in _listed(state.get("summaries")) for metric, value in _summary(summary)}
-    found |= samples
-    if not found:
-        yield BenchmarkCase(name, params, "gpu_time", *_TIME, (), "the state has no summary of a time or a rate")
+    return _cases(name, params, found | samples, skipped, "the state has no summary of a time or a rate")
+
+
+def _cases(
+    name: str, params: Mapping[str, Scalar], found: Mapping[str, list[float]], skipped: str, nothing: str
+) -> Iterator[BenchmarkCase]:
+    """Yield a case for each metric, or one that says why there is none."""
+    if skipped or not found:
+        yield BenchmarkCase(name, params, "gpu_time", *_TIME, (), skipped or nothing)
+        return
     for metric in (m for m in _METRICS if m in found):
         yield measured(name, params, metric, _METRICS[metric][0], found[metric])
 
@@ -160,18 +159,7 @@ def parse_csv(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Benchmark
         params: dict[str, Scalar] = {heading: scalar(row[place]) for place, heading in axes.items() if row[place]}
         if "Device" in header[:end]:
             params["device"] = scalar(row[header.index("Device")])
-        cases += _row(row, params, columns, row[end])
+        found = {metric: [value] for metric, at in columns.items() if (value := number(row[at])) is not None}
+        skipped = {"": "", "No": "", "Yes": "skipped"}.get(row[end], f"skipped: {row[end]}")
+        cases += _cases(row[0], params, found, skipped, "the row has no time or rate in a unit that is known")
     return BenchmarkFile("nvbench-csv", tuple(cases))
-
-
-def _row(
-    row: Sequence[str], params: Mapping[str, Scalar], columns: Mapping[str, int], skipped: str
-) -> Iterator[BenchmarkCase]:
-    found = {metric: value for metric, place in columns.items() if (value := number(row[place])) is not None}
-    if skipped not in ("", "No") or not found:
-        reason = {"Yes": "skipped", "No": "the row has no time or rate in a unit that is known"}.get(skipped, "")
-        reason = reason or (f"skipped: {skipped}" if skipped else "skipped")
-        yield BenchmarkCase(row[0], params, "gpu_time", *_TIME, (), reason)
-        return
-    for metric, value in found.items():
-        yield measured(row[0], params, metric, _METRICS[metric][0], [value])

@@ -39,7 +39,8 @@ def parse(text: str) -> Counters:
             f"ncu listed {len(launches)} launches but not one metric",
             hint="the set, section or metric names may be unknown to this ncu, or its section files missing",
         )
-    return Counters(launches, (*_warnings(lines, tables), *failed_launches(filter(_may_fail, launches))))
+    suspects = (x for x in launches if not isinstance(x.metrics, _RawMetrics) or x.metrics.may_fail())
+    return Counters(launches, (*_warnings(lines, tables), *failed_launches(suspects)))
 
 
 def _warnings(lines: Iterable[str], tables: Iterable[Table]) -> Iterator[str]:
@@ -93,21 +94,15 @@ class _RawMetrics(Mapping[str, Reading]):
     def __len__(self) -> int:
         return len(self._table.metrics)
 
-    @property
-    def has_nan(self) -> bool:
-        """Whether `nan` stands anywhere in the row."""
-        return "nan" in self._row.lower()
-
     def items(self) -> ItemsView[str, Reading]:
         return self._read(self).items()
 
     def values(self) -> ValuesView[Reading]:
         return self._read(self).values()
 
-
-def _may_fail(launch: Launch) -> bool:
-    """Say whether any reading may be nan, without reading all of a large page."""
-    return not isinstance(launch.metrics, _RawMetrics) or launch.metrics.has_nan
+    def may_fail(self) -> bool:
+        """Say whether any reading may be nan, without reading all of a large page."""
+        return "nan" in self._row.lower()
 
 
 def _raw(table: Table, mark: str) -> Iterator[Launch]:

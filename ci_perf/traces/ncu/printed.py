@@ -4,6 +4,7 @@ The decimal mark is decided once per file from all of its numbers; a file whose 
 """
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -52,10 +53,8 @@ class Evidence:
     (None, None, ',')
     """
 
-    _proven: dict[str, str] = field(default_factory=dict)
-    _bare: dict[str, str] = field(default_factory=dict)
-    _whole: dict[str, str] = field(default_factory=dict)
-    _unclear: dict[str, str] = field(default_factory=dict)
+    _seen: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    """By how far it can be trusted and by mark, the first number."""
     _agreeing: re.Pattern[str] | None = None
     _plain_thousands: bool = False
     """A number above 999 is not grouped, so this host does not group."""
@@ -72,26 +71,23 @@ class Evidence:
         mark, certain = _mark(text)
         if mark is None:
             self._plain_thousands = self._plain_thousands or re.fullmatch(r"\d{4,}", text) is not None
-        elif certain and bare:
-            self._bare.setdefault(mark, text)
         elif certain:
-            self._proven.setdefault(mark, text)
-            self._agreeing = _AGREEING[mark]
-        elif whole:
-            self._whole.setdefault(_other(mark), text)
+            self._seen["bare" if bare else "proven"].setdefault(mark, text)
+            self._agreeing = self._agreeing if bare else _AGREEING[mark]
         else:
-            self._unclear.setdefault(mark, text)
+            self._seen["whole" if whole else "unclear"].setdefault(_other(mark) if whole else mark, text)
 
     def mark(self) -> str:
         """Return the decimal mark, `.` or `,`; a file that does not tell is a ProfileError."""
-        marks = self._proven or self._bare or self._whole
+        unclear = self._seen["unclear"]
+        marks = self._seen["proven"] or self._seen["bare"] or self._seen["whole"]
         if not marks and self._plain_thousands:
-            marks = self._unclear  # a host that does not group: every mark is a decimal mark
+            marks = unclear  # a host that does not group: every mark is a decimal mark
         if len(marks) == 1:
             return next(iter(marks))
-        if not marks and not self._unclear:
+        if not marks and not unclear:
             return "."
-        seen = " and ".join(repr(text) for text in (marks or self._unclear).values())
+        seen = " and ".join(repr(text) for text in (marks or unclear).values())
         raise ProfileError(
             f"cannot tell whether {seen} hold a decimal mark or group thousands",
             hint="run ncu with LC_ALL=C, or keep the report and read the .ncu-rep file itself",

@@ -62,17 +62,9 @@ def _common(metrics: Sequence[str], report: PurePath, *, full: bool) -> tuple[st
     if not metrics:
         raise ValueError("ncu collects its default set if no metric is named")
     return (
-        "--target-processes",
-        "all",
-        "--clock-control",
-        "none",  # MIG refuses the lock, and counters of locked clocks do not fit the times beside them
-        "--nvtx",
-        "--force-overwrite",
-        "--export",
-        str(report),
-        *(("--set", "full") if full else ()),
-        "--metrics",
-        ",".join(metrics),
+        # MIG refuses to lock the clocks, and counters of locked clocks do not fit the times beside them
+        *("--target-processes", "all", "--clock-control", "none", "--nvtx", "--force-overwrite"),
+        *("--export", str(report), *(("--set", "full") if full else ()), "--metrics", ",".join(metrics)),
     )
 
 

@@ -96,29 +96,16 @@ def _variants(database: sqlite3.Connection, kernels: Kernels) -> Iterator[tuple[
     ids = {number for variant in kernels.variants for number in variant[1:4]}
     rows = (database.execute("SELECT id, value FROM string WHERE id = ?", (number,)).fetchone() for number in ids)
     names = {row[0]: str(row[1]) for row in rows if row and row[1] is not None}
-    for (
-        device,
-        *name_ids,
-        grid_x,
-        grid_y,
-        grid_z,
-        block_x,
-        block_y,
-        block_z,
-        registers,
-        static,
-        dynamic,
-        local,
-    ) in kernels.variants:
+    for device, *variant in kernels.variants:
+        name_ids, grid, block, sizes = variant[:3], variant[3:6], variant[6:9], variant[9:]
         full, short, raw = (names.get(number) for number in name_ids)
         otherwise = next((str(number) for number in name_ids if number != -1), "?")  # the trace has no such string
-        grid, block = _dim(grid_x, grid_y, grid_z), _dim(block_x, block_y, block_z)
-        sizes = (None if size == -1 else size for size in (registers, static, dynamic, local))
-        yield full or short or raw or otherwise, short or full or otherwise, device, grid, block, *sizes
+        known = (None if size == -1 else size for size in sizes)
+        yield full or short or raw or otherwise, short or full or otherwise, device, _dim(grid), _dim(block), *known
 
 
-def _dim(x: int, y: int, z: int) -> Dim3 | None:
-    return None if x == -1 else (x, y, z)
+def _dim(sizes: Sequence[int]) -> Dim3 | None:
+    return None if sizes[0] == -1 else (sizes[0], sizes[1], sizes[2])
 
 
 def _processes(launches: Mapping[int, int], kernels: Mapping[int, int]) -> Iterator[ProcessStats]:

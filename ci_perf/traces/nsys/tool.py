@@ -11,18 +11,9 @@ from ci_perf.traces.timeline import Timeline
 def command(nsys: str, target: Sequence[str], *, report: PurePath) -> tuple[str, ...]:
     """Return the command that traces CUDA and NVTX of `target` into `report`, without samples of the CPU."""
     return (
-        nsys,
-        "profile",
-        "-t",
-        "cuda,nvtx",
-        "-s",
-        "none",
-        "--cpuctxsw=none",
+        *(nsys, "profile", "-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none"),
         "--cuda-graph-trace=node",  # the default hides every kernel of a graph behind one row
-        "--force-overwrite=true",
-        "-o",
-        str(report),
-        *target,
+        *("--force-overwrite=true", "-o", str(report), *target),
     )
 
 

@@ -20,52 +20,43 @@ from ci_perf.values.errors import ProfileError
 class _View:
     """What the queries see of a table."""
 
-    tables: Sequence[str]
+    tables: str
     """Names under which the table is known; the last one that exists wins."""
-    columns: Mapping[str, str]
-    """What replaces a column that is missing or null; empty: every trace has the column."""
+    columns: str
+    """Each with what replaces it where it is missing or null; one without is in every trace."""
     where: str = "1"
 
 
+_SPAN = '"end" >= start'
 _VIEWS = {
     "kernel": _View(
-        ["CUPTI_ACTIVITY_KIND_KERNEL"],
-        {"start": "", "end": "", "deviceId": "0", "correlationId": "NULL"}
-        | dict.fromkeys(["demangledName", "shortName", "mangledName"], "-1")
-        | dict.fromkeys(["gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"], "-1")
-        | dict.fromkeys(["registersPerThread", "staticSharedMemory", "dynamicSharedMemory"], "-1")
-        | {"localMemoryPerThread": "-1"},
-        where='"end" >= start',
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "start end deviceId=0 correlationId=NULL demangledName=-1 shortName=-1 mangledName=-1 "
+        "gridX=-1 gridY=-1 gridZ=-1 blockX=-1 blockY=-1 blockZ=-1 "
+        "registersPerThread=-1 staticSharedMemory=-1 dynamicSharedMemory=-1 localMemoryPerThread=-1",
+        _SPAN,
     ),
-    "any_kernel": _View(["CUPTI_ACTIVITY_KIND_KERNEL"], {"start": "", "end": ""}),
-    "graph": _View(["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"], {"start": "", "end": ""}, where='"end" >= start'),
+    "any_kernel": _View("CUPTI_ACTIVITY_KIND_KERNEL", "start end"),
+    "graph": _View("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", _SPAN),
     "copy": _View(
-        ["CUPTI_ACTIVITY_KIND_MEMCPY"],
-        {"start": "", "end": "", "bytes": "0", "copyKind": "0", "srcKind": "NULL", "dstKind": "NULL"}
-        | {"correlationId": "NULL"},
-        where='"end" >= start',
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        "start end bytes=0 copyKind=0 srcKind=NULL dstKind=NULL correlationId=NULL",
+        _SPAN,
     ),
-    "any_copy": _View(["CUPTI_ACTIVITY_KIND_MEMCPY"], {"start": "", "end": ""}),
-    "memset": _View(["CUPTI_ACTIVITY_KIND_MEMSET"], {"start": "", "end": "NULL", "correlationId": "NULL"}),
+    "any_copy": _View("CUPTI_ACTIVITY_KIND_MEMCPY", "start end"),
+    "memset": _View("CUPTI_ACTIVITY_KIND_MEMSET", "start end=NULL correlationId=NULL"),
     "api": _View(
-        ["CUPTI_ACTIVITY_KIND_RUNTIME"],
-        {"start": "", "end": "", "nameId": "NULL", "name": "NULL", "correlationId": "NULL", "returnValue": "0"}
-        | {"globalTid": "0"},
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        "start end nameId=NULL name=NULL correlationId=NULL returnValue=0 globalTid=0",
     ),
-    "nvtx": _View(
-        ["NVTX_EVENTS"],
-        {"start": "", "end": "NULL", "eventType": "59", "text": "NULL", "textId": "NULL", "domainId": "0"}
-        | {"globalTid": "0"},
-    ),
-    "string": _View(["StringIds"], {"id": "", "value": ""}),
-    "diagnostic": _View(["DIAGNOSTIC_EVENT"], {"severity": "0", "text": ""}),
-    "metadata": _View(["EXPORT_META_DATA", "META_DATA_EXPORT"], {"name": "", "value": ""}),
+    "nvtx": _View("NVTX_EVENTS", "start end=NULL eventType=59 text=NULL textId=NULL domainId=0 globalTid=0"),
+    "string": _View("StringIds", "id value"),
+    "diagnostic": _View("DIAGNOSTIC_EVENT", "severity=0 text"),
+    "metadata": _View("EXPORT_META_DATA META_DATA_EXPORT", "name value"),
     "gpu": _View(
-        ["TARGET_INFO_CUDA_GPU", "TARGET_INFO_GPU"],
-        {"id": "NULL", "cuDevice": "NULL", "deviceId": "NULL", "name": ""}
-        | {"computeMajor": "NULL", "computeMinor": "NULL", "smCount": "NULL"}
-        # the names of 2020
-        | {"computeCapabilityMajor": "NULL", "computeCapabilityMinor": "NULL", "numMultiprocessors": "NULL"},
+        "TARGET_INFO_CUDA_GPU TARGET_INFO_GPU",
+        "id=NULL cuDevice=NULL deviceId=NULL name computeMajor=NULL computeMinor=NULL smCount=NULL "
+        "computeCapabilityMajor=NULL computeCapabilityMinor=NULL numMultiprocessors=NULL",  # the names of 2020
     ),
 }
 
@@ -105,14 +96,15 @@ def _create_views(database: sqlite3.Connection, path: Path) -> None:
         )
     has_pid = False
     for name, view in _VIEWS.items():
-        table = _find_table(tables, view.tables)
+        table = _find_table(tables, view.tables.split())
         present = {row[1]: bool(row[3]) for row in database.execute(f'PRAGMA table_info("{table}")')} if table else {}
-        missing = [column for column, default in view.columns.items() if not default and column not in present]
+        wanted = {column: default for column, _, default in (word.partition("=") for word in view.columns.split())}
+        missing = [column for column, default in wanted.items() if not default and column not in present]
         if table and missing:
             raise ProfileError(f"{path}: the table {table} has no column {missing[0]}", hint="export the trace again")
         if name == "kernel":
             has_pid = "globalPid" in present
-        columns = [_column(column, default, present) for column, default in view.columns.items()]
+        columns = [_column(column, default, present) for column, default in wanted.items()]
         columns.append(f"{_pid(present, has_pid)} AS pid")
         source = f'FROM main."{table}" WHERE {view.where}' if table else "WHERE 0"
         database.execute(f'CREATE TEMP VIEW "{name}" AS SELECT {", ".join(columns)} {source}')
