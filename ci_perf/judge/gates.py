@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_perf.values.baseline import BaselineCase
@@ -36,31 +36,23 @@ class CounterChange:
 
 def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
     """Compare the worst of the profiled launches with a limit; a value that is not available is not a pass."""
-    readings = _readings(gate.metric, measurement)
-    if not readings:
-        return GateFinding(gate, Reading(None, "", _absence(gate.metric, measurement)), GateState.NOT_MEASURED)
-    for reading in readings:
-        if reading.value is None or not math.isfinite(reading.value):
-            return GateFinding(gate, reading, GateState.NOT_MEASURED)
-    values = [r.value for r in readings if r.value is not None]
+    sources: Sequence[Mapping[str, Reading]]
+    if gate.metric in TIMELINE:
+        sources = (measurement.timeline.metrics,) if measurement.timeline else ()
+        absence = "the timeline does not tell it" if sources else "no timeline was recorded"
+    else:
+        sources = measurement.counters
+        absence = "ncu gave no counters" if sources else "no counters were measured"
+    if any(gate.metric in source for source in sources):
+        absence = "not measured of every launch"
+    readings = [source.get(gate.metric, Reading(None, reason=absence)) for source in sources]
+    values = [r.value for r in readings if r.value is not None and math.isfinite(r.value)]
+    if not values or len(values) < len(readings):
+        lacking = (r for r in readings if r.value is None or not math.isfinite(r.value))
+        return GateFinding(gate, next(lacking, Reading(None, reason=absence)), GateState.NOT_MEASURED)
     worst = min(values) if gate.operator == ">=" else max(values)
     kept = worst >= gate.limit if gate.operator == ">=" else worst <= gate.limit
     return GateFinding(gate, Reading(worst, readings[0].unit), GateState.KEPT if kept else GateState.BROKEN)
-
-
-def _readings(metric: str, measurement: Measurement) -> list[Reading]:
-    """Return what each profiled launch says of a metric; empty where none of them does."""
-    timeline = measurement.timeline.metrics if measurement.timeline else {}
-    sources = (timeline,) if metric in TIMELINE else measurement.counters
-    if not any(metric in source for source in sources):
-        return []
-    return [source.get(metric, Reading(None, "", "not measured of every launch")) for source in sources]
-
-
-def _absence(metric: str, measurement: Measurement) -> str:
-    if metric in TIMELINE:
-        return "the timeline does not tell it" if measurement.timeline else "no timeline was recorded"
-    return "ncu gave no counters" if measurement.counters else "no counters were measured"
 
 
 def counter_changes(

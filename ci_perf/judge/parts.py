@@ -72,8 +72,14 @@ def compare_parts(base: Sequence[Part], head: Sequence[Part]) -> tuple[PartChang
         old, new = ({part.name: part.seconds for part in parts if part.kind == kind} for parts in (base, head))
         pairs = matches(old, new) if kind == "kernel" else _same_names(old, new)
         found = [
-            PartChange(kind, theirs or mine, mine, _sum(old[name] for name in mine), _sum(new[name] for name in theirs))
-            for mine, theirs in pairs
+            PartChange(
+                kind,
+                names=now or before,
+                before=before,
+                base=sum(old[name] for name in before) if before else None,
+                head=sum(new[name] for name in now) if now else None,
+            )
+            for before, now in pairs
         ]
         changes += sorted(found, key=lambda change: -abs(change.difference))
     return tuple(changes)
@@ -101,11 +107,6 @@ def _main(changes: Sequence[PartChange]) -> Iterator[PartChange]:
 def _same_names(old: Mapping[str, float], new: Mapping[str, float]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     names = dict.fromkeys((*old, *new))
     return [((name,) if name in old else (), (name,) if name in new else ()) for name in names]
-
-
-def _sum(seconds: Iterable[float]) -> float | None:
-    known = list(seconds)
-    return sum(known) if known else None
 
 
 def _time(seconds: float | None, otherwise: str) -> str:

@@ -1,13 +1,15 @@
 from dataclasses import replace
 
 import pytest
+from ci_perf.values.check_outcome import Fuzzed, Sanitized
 
 from ci_perf.judge.baseline import Difference, check_baseline, diff_baselines, make_baselines
 from ci_perf.judge.verdict import judge
 from ci_perf.values.codec import dump_baseline, load_baseline
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.measurement import Failure, Replicate
-from ci_perf.values.reasons import Verdict
+from ci_perf.values.reasons import Reason, Verdict
+from ci_perf.values.run import Against, Note
 from ci_perf.values.trace import CaseTimeline, TracedKernel
 from tests.builders import (
     PARAMS,
@@ -17,6 +19,7 @@ from tests.builders import (
     a_cpu,
     a_device,
     a_measurement,
+    a_provenance,
     a_run,
     a_spec,
     agreed,
@@ -56,11 +59,6 @@ def test_a_baseline_keeps_every_sample_in_ascending_order():
     assert (time.median, time.noise_floor) == (2.5, 0.2)
 
 
-def test_a_baseline_of_too_few_processes_is_refused():
-    with pytest.raises(ConfigError, match=r"`sdpa/s128` was timed in 4 processes"):
-        accepted_case(a_measurement(replicates=(Replicate((1.0, 1.1), 1, "cuda-graph"),) * 4))
-
-
 def test_counters_are_kept_where_every_launch_has_them_and_exact_ones_where_they_repeat():
     read = counters(
         registers_per_thread=(128, 128), grid_size=(64, 65), cycles=(110.0, 100.0), dram_read_bytes=(1.0, None)
@@ -81,15 +79,63 @@ def test_one_launch_cannot_show_that_a_counter_repeats():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "message", "hint"),
     [
-        ({"planted": 0.05}, "this run was slowed down on purpose"),
-        ({"finished": False}, "this run did not finish"),
+        ({"planted": 0.05}, "this run was slowed down on purpose", "a baseline needs an honest run"),
+        ({"against": Against("main", "abc")}, "measured in turns with main", "accept a run without --against"),
+        (
+            {"fuzzed": (Fuzzed("sdpa", "cuda", "launch", 7, 1),)},
+            "this run measured nothing",
+            "accept a run without --fuzz and --sanitize",
+        ),
+        (
+            {"sanitized": (Sanitized("sdpa", "s128", "cuda", "memcheck"),)},
+            "this run measured nothing",
+            "accept a run without --fuzz and --sanitize",
+        ),
+        ({"finished": False}, "this run did not finish", "`ci-perf run` again and accept that run"),
+        ({"notes": (Note(Reason.MEMORY_ERRORS, "2 errors"),)}, "2 errors", "run again on a GPU whose memory is sound"),
     ],
 )
-def test_a_run_that_is_not_whole_or_not_honest_is_refused(changes, message):
-    with pytest.raises(ConfigError, match=f"^run.json: {message}"):
+def test_a_run_that_is_not_whole_or_not_honest_is_refused(changes, message, hint):
+    with pytest.raises(ConfigError, match=f"^run.json: {message}") as error:
         accept(a_run(**changes))
+
+    assert error.value.hint == hint
+
+
+def test_memory_errors_of_a_gpu_do_not_spoil_what_a_cpu_measured():
+    run = a_run(a_measurement(device="cpu"), devices=(a_cpu(),), notes=(Note(Reason.MEMORY_ERRORS, "2 errors"),))
+
+    assert len(accept(run)) == 1
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "message", "hint"),
+    [
+        ({"disturbed": ("python (7)",)}, "was disturbed: python", "measure again where nothing disturbs the GPU"),
+        ({}, "was timed in 4 processes", "a baseline needs 5 or more"),
+    ],
+)
+def test_a_case_that_was_measured_too_little_is_refused(spoilt, message, hint):
+    few = tuple(replace(process, **spoilt) for process in replicates(STEADY[:4]))
+    with pytest.raises(ConfigError, match=message) as error:
+        accept(a_run(a_measurement(replicates=few)))
+
+    assert error.value.hint.startswith(hint)
+    assert len(accept(a_run(a_measurement(replicates=replicates(STEADY[:5]))))) == 1
+
+
+def test_a_baseline_keeps_clock_unit_and_direction_and_not_where_the_run_came_from():
+    measured = tuple(replace(p, sm_clock_hz=1e9, unit="byte/s", better="higher") for p in replicates(STEADY))
+    provenance = a_provenance(repository="a/b", head="0" * 40, shard="1")
+    (baseline,) = accept(a_run(a_measurement(replicates=measured), provenance=provenance))
+    time = baseline.cases["s128"].time
+
+    assert (time.sm_clock_hz, time.unit, time.better) == (1e9, "byte/s", "higher")
+    assert baseline.provenance == a_provenance(accepted_by="ada")
+    slower = replace(baseline, cases={"s128": replace(baseline.cases["s128"], time=replace(time, median=1.0))})
+    assert [row.unit for row in diff_baselines(baseline, slower)] == ["byte/s"]
 
 
 @pytest.mark.parametrize(

@@ -160,3 +160,26 @@ def test_runs_and_baselines_hold_the_parts_and_those_of_older_versions_are_read(
     assert load_baseline(dump_baseline(baseline), "b.json").cases["s128"].parts == AFTER
     for text in (dump_run(a_run(a_measurement())), dump_baseline(a_baseline())):
         assert "parts" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("k" * 60, "k" * 60), ("k" * 61, "k" * 57 + "..."), ("k" * 99, "k" * 57 + "...")]
+)
+def test_a_long_name_is_cut(name, shown):
+    (change,) = compare_parts([], [Part("kernel", name, 1, 1e-6)])
+
+    assert str(change) == f"GPU kernel `{shown}`: new -> 1 us"
+
+
+def test_ranges_are_compared_by_their_names_alone():
+    gone, new = sorted(compare_parts(ranges(step_0=1), ranges(step_1=2)), key=lambda change: change.difference)
+
+    assert (gone.before, gone.head, new.before, new.base) == (("step_0",), None, (), None)
+
+
+@pytest.mark.parametrize(("part", "named"), [(10.1, True), (9.9, False)])
+def test_a_part_that_makes_a_tenth_of_a_change_is_named(part, named):
+    many = {f"k{i}": 1 for i in range(50)}
+    now = {**dict.fromkeys(many, 1 + (100 - part) / 50), "f": part}
+
+    assert bool(cause_of(compare_parts(kernels(**many), kernels(**now)))) is named

@@ -180,6 +180,28 @@ def test_the_power_limit_is_that_of_the_kernel_where_it_held_most_processes_down
     assert summarize(measured, clock_max_hz=1.98e9).at_power_limit is limited
 
 
+@pytest.mark.parametrize(("clock", "limited"), [(1.9602e9, False), (1.9601e9, True)])
+def test_a_clock_at_99_percent_of_its_highest_is_not_held_down(clock, limited):
+    measured = [replace(replicates([1.0])[0], sm_clock_hz=clock, **CAPPED)]
+
+    assert summarize(measured, clock_max_hz=1.98e9).at_power_limit is limited
+    assert summarize(measured).sm_clock_hz == clock
+
+
+@pytest.mark.parametrize(("samples", "cv"), [((0.0, 0.0), 0.0), ((0.5, 0.5), 0.0), ((0.4, 0.6), 0.282843)])
+def test_the_cv_is_that_of_two_samples_or_more_that_take_time(samples, cv):
+    summary = summarize([replace(replicates([1.0])[0], seconds=samples)])
+
+    assert summary.cv == pytest.approx(cv, abs=1e-6)
+
+
+def test_a_median_of_ten_has_another_interval_for_each_confidence():
+    ten = replicates([float(i) for i in range(1, 11)])
+
+    assert [summarize(ten, confidence).median.low for confidence in (0.95, 0.9, 0.5)] == [2.0, 2.0, 4.0]
+    assert summarize(ten).median == summarize(ten, 0.95).median
+
+
 def test_a_single_sample_has_no_spread():
     (process,) = replicates([1.0])
     summary = summarize([type(process)((1.0,), 1, "cuda-graph")])

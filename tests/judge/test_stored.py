@@ -3,15 +3,23 @@
 from dataclasses import replace
 
 import pytest
+from ci_perf.values.check_outcome import Fuzzed, Sanitized
 
 from ci_perf.judge.gates import judge_gate
+from ci_perf.judge.outcome import size
+from ci_perf.judge.stats import ratio_interval
+from ci_perf.judge.stored import decide
 from ci_perf.judge.verdict import is_red, judge
 from ci_perf.values.kernel import Gate
-from ci_perf.values.reasons import GateState
-from ci_perf.values.run import Against
+from ci_perf.values.measurement import Failure
+from ci_perf.values.reasons import GateState, Reason
+from ci_perf.values.run import Against, Note, Policy
 from ci_perf.values.timeline_metrics import BY_NAME
-from ci_perf.values.trace import CaseTimeline
-from tests.builders import a_baseline, a_baseline_case, a_measurement, a_run, counters, replicates, times
+from ci_perf.values.trace import CaseTimeline, Reading
+from tests.builders import STEADY, a_baseline, a_baseline_case, a_measurement, a_run, counters, replicates, times
+
+NOT_EVERY = "not measured of every launch"
+PASSED = Sanitized("sdpa", "s128", "cuda", "memcheck")
 
 
 def found(case=None, **measured):
@@ -86,3 +94,65 @@ def test_a_gate_that_was_not_measured_says_what_is_lacking(metric, measured, rea
     judged = judge_gate(Gate(metric, ">=", 1.0), a_measurement(**measured))
 
     assert (judged.state, judged.reading.reason) == (GateState.NOT_MEASURED, reason)
+
+
+@pytest.mark.parametrize(
+    ("readings", "found"),
+    [
+        (({"sm_throughput_pct": Reading(2.0, "%")},), (GateState.KEPT, Reading(2.0, "%"))),
+        (({"sm_throughput_pct": Reading(2.0, "%")}, {}), (GateState.NOT_MEASURED, Reading(None, "", NOT_EVERY))),
+    ],
+)
+def test_a_gate_counts_where_every_launch_has_its_counter(readings, found):
+    judged = judge_gate(Gate("sm_throughput_pct", ">=", 1.0), a_measurement(counters=readings))
+
+    assert (judged.state, judged.reading) == found
+
+
+def test_a_metric_of_the_timeline_is_gated_by_its_reading():
+    timeline = CaseTimeline(1, (), metrics={"cuda_time_pct": Reading(59.0, "%")})
+    judged = judge_gate(Gate("cuda_time_pct", ">=", 60.0), a_measurement(timeline=timeline))
+
+    assert (judged.state, judged.reading) == (GateState.BROKEN, Reading(59.0, "%"))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(1.0, "0.0 % slower"), (1.05, "5.0 % slower"), (0.5, "2.00 times as fast")]
+)
+def test_a_change_is_written_as_slower_or_as_how_many_times_as_fast(ratio, words):
+    assert size(ratio) == words
+
+
+@pytest.mark.parametrize(
+    ("batches", "code", "sentence"),
+    [
+        ([times(1.05)], "slower-unconfirmed", "5.0 % slower, but not yet measured a second time"),
+        ([times(1.0), times(1.05)], "interval-too-wide", "the interval allows -0.4 % to +5.4 %"),
+        ([(50e-6,)], "interval-too-wide", "too few processes for an interval"),
+    ],
+)
+def test_an_inconclusive_outcome_has_its_interval_and_what_would_be_seen(batches, code, sentence):
+    outcome = decide(STEADY, batches, Policy())
+
+    assert (outcome.code, outcome.sentence) == (code, sentence)
+    assert outcome.change == ratio_interval(STEADY, [v for batch in batches for v in batch], 0.99)
+    assert outcome.detectable > 0.01
+
+
+def test_the_unit_and_the_direction_of_a_measurement_are_those_of_its_finding():
+    rates = tuple(replace(r, unit="byte/s", better="higher") for r in replicates(times(1.2), times(1.2)))
+    finding = found(with_time(unit="byte/s", better="higher"), replicates=rates)
+
+    assert (finding.code, finding.unit) == ("faster", "byte/s")
+    mixed = found(replicates=(*replicates(STEADY), *replicates(STEADY, method="cuda-events")))
+    assert mixed.sentence == "its processes were timed by several methods: cuda-events, cuda-graph"
+    failed = found(replicates=rates, failure=Failure("time", "timeout", "30 s"))
+    assert (failed.code, failed.unit) == ("timeout", "byte/s")
+    note = Note(Reason.MEMORY_ERRORS, "2 errors")
+    (broken,) = judge(a_run(a_measurement(replicates=rates), notes=(note,), baselines=(a_baseline(),)))
+    assert (broken.base, broken.head, broken.unit) == (50.3e-6, pytest.approx(60.3e-6), "byte/s")
+
+
+@pytest.mark.parametrize("checked", [{"fuzzed": (Fuzzed("sdpa", "cuda", "launch", 7, 1),)}, {"sanitized": (PASSED,)}])
+def test_in_a_run_of_checks_no_case_is_missing(checked):
+    assert judge(replace(a_run(**checked, baselines=(a_baseline(),)), measurements=(), kernels=())) == ()
