@@ -96,7 +96,7 @@ def broken_run(tmp_path_factory, bare_python):
     return root / "ci-perf-run", done
 
 
-def test_a_broken_kernel_is_a_red_row_and_costs_the_others_nothing(broken_run):
+def test_a_broken_kernel_is_a_red_row_and_does_not_affect_the_others(broken_run):
     folder, done = broken_run
     run = store.read_run(folder)
 
@@ -112,7 +112,7 @@ def test_a_broken_kernel_is_a_red_row_and_costs_the_others_nothing(broken_run):
     assert "Fix the failed kernels first" in done.stdout
 
 
-def test_a_run_leaves_its_files_and_prints_the_comment(broken_run):
+def test_a_run_writes_its_files_and_prints_the_comment(broken_run):
     folder, done = broken_run
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
@@ -131,7 +131,7 @@ def test_a_run_leaves_its_files_and_prints_the_comment(broken_run):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "zip", "zip-of-folder"])
-def test_a_replay_says_what_the_run_said(broken_run, tmp_path, kind):
+def test_a_replay_prints_the_same_report_as_the_run(broken_run, tmp_path, kind):
     folder, done = broken_run
     archive = tmp_path / "run.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
@@ -144,7 +144,7 @@ def test_a_replay_says_what_the_run_said(broken_run, tmp_path, kind):
     assert replayed.stdout.endswith("Fix the failed kernels first: their speed is not known.\n")
 
 
-def test_a_report_comes_in_every_form_and_never_fails(broken_run):
+def test_a_report_has_exit_status_0_in_every_format(broken_run):
     folder, _ = broken_run
     texts = {}
     for form in ("--text", "--json", "--csv", "--junit", "--html", "--markdown"):
@@ -173,7 +173,7 @@ def test_a_report_comes_in_every_form_and_never_fails(broken_run):
         pytest.param(lambda _: "\udcff", "cannot be read", id="not-utf-8"),
     ],
 )
-def test_a_file_that_is_no_run_is_refused_in_one_line(broken_run, tmp_path, damage, message):
+def test_a_file_that_is_not_a_run_is_refused_in_one_line(broken_run, tmp_path, damage, message):
     text = damage((broken_run[0] / "run.json").read_text())
     (tmp_path / "run.json").write_text(text, errors="surrogateescape")
     done = ci_perf("replay", "run.json")
@@ -191,7 +191,7 @@ def a_broken_zip(path, content):
     path.write_bytes(path.read_bytes().replace(b"cpu", b"gpu", 1))
 
 
-def test_an_archive_that_is_damaged_or_holds_no_run_is_refused_in_one_line(broken_run, tmp_path):
+def test_an_archive_that_is_damaged_or_contains_no_run_is_refused_in_one_line(broken_run, tmp_path):
     a_broken_zip(tmp_path / "damaged.zip", (broken_run[0] / "run.json").read_text())
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as file:
         file.writestr("a/run.json", "{}")
@@ -235,7 +235,7 @@ def test_accept_then_an_unchanged_run_then_a_planted_slowdown(repository):
         assert "this run was slowed down on purpose" in refused.stderr
 
 
-def test_baselines_are_made_of_whole_finished_runs_only(broken_run, repository):
+def test_only_complete_runs_can_become_baselines(broken_run, repository):
     folder, _ = broken_run
     text = (folder / "run.json").read_text()
     (repository / "unfinished.json").write_text(text.replace('"finished": true', '"finished": false'))
@@ -291,7 +291,7 @@ def test_a_damaged_baseline_stops_the_run_before_anything_is_measured(broken_run
     assert ci_perf("run", *BRIEF).exit_code == 0
 
 
-def test_a_gpu_that_is_asked_for_and_not_there_is_the_machines_fault(repository):
+def test_a_missing_gpu_that_was_requested_is_exit_status_3(repository):
     a_kernel(repository)
     done = ci_perf("run", "--device", "cuda")
 
@@ -300,13 +300,13 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_the_machines_fault(repository)
     assert "hint: `ci-perf doctor` says what is missing" in done.stderr
 
 
-def test_a_profiler_that_is_asked_for_without_a_gpu_changes_nothing_on_a_cpu(repository):
+def test_requesting_a_profiler_changes_nothing_on_a_cpu(repository):
     a_kernel(repository)
 
     assert ci_perf("run", *BRIEF, "--profile", "ncu").exit_code == 0
 
 
-def test_a_kernel_for_gpus_only_has_its_reference_timed_and_says_so(repository):
+def test_on_a_cpu_the_reference_of_a_gpu_kernel_is_timed_with_a_note(repository):
     a_kernel(repository, toml=TOML.replace("cpu", "cuda"))
     done = ci_perf("run", *BRIEF, "--json")
 
@@ -316,7 +316,7 @@ def test_a_kernel_for_gpus_only_has_its_reference_timed_and_says_so(repository):
     assert measurement.replicates[0].method == "perf-counter/reference"
 
 
-def test_a_pattern_that_matches_nothing_is_said_before_anything_starts(repository):
+def test_a_pattern_that_matches_nothing_is_an_error_before_anything_starts(repository):
     a_kernel(repository)
     done = ci_perf("run", "spinn")
 
@@ -370,7 +370,7 @@ def test_a_wrong_value_names_its_source_and_its_key(repository, monkeypatch, sou
 
 
 @pytest.mark.parametrize("source", [by_file, by_pyproject])
-def test_an_unknown_key_is_no_setting(repository, source):
+def test_an_unknown_key_in_the_settings_file_is_an_error(repository, source):
     a_kernel(repository)
     _, where = source("proceses", "3", repository)
     done = ci_perf("run")
@@ -379,13 +379,13 @@ def test_an_unknown_key_is_no_setting(repository, source):
     assert done.stderr == f"error: {where}: there is no such setting\nhint: did you mean processes?\n"
 
 
-def test_a_settings_file_that_is_no_toml_is_named(repository):
+def test_the_error_for_a_settings_file_that_is_not_toml_names_it(repository):
     (repository / "ci-perf.toml").write_text("samples =\n")
 
     assert ci_perf("list").stderr.startswith("error: ci-perf.toml: Invalid value (at line 1")
 
 
-def test_another_file_of_settings_stands_in_for_the_usual_one(repository):
+def test_config_selects_another_settings_file(repository):
     a_kernel(repository, toml=TOML)
     (repository / "ci-perf.toml").write_text("samples = 7\n")
     (repository / "nightly.toml").write_text("processes = 9\n")
@@ -419,7 +419,7 @@ def test_show_settings_says_where_each_value_came_from(repository, monkeypatch):
     assert not (repository / "ci-perf-run").exists()
 
 
-def test_a_flag_outranks_kernel_toml_which_outranks_the_file(repository):
+def test_a_flag_overrides_kernel_toml_which_overrides_the_settings_file(repository):
     a_kernel(repository, source=SPIN + "\nimport time\ntime.sleep(0.6)\n", toml=TOML + "[policy]\ntimeout = 0.3\n")
     (repository / "ci-perf.toml").write_text("timeout = 60\n")
 
@@ -475,14 +475,14 @@ def test_list_gives_programs_every_case(repository):
     ]
 
 
-def test_only_the_cpu_cases_run_unless_all_are_asked_for(repository):
+def test_on_a_cpu_only_cpu_cases_run_unless_all_are_requested(repository):
     a_kernel(repository, toml=TOML + 'cpu_cases = ["short"]\n', cases=(("short", "ms = 0.01"), ("long", "ms = 0.02")))
 
     assert list(verdicts(ci_perf("run", *BRIEF, "--json"))) == ["spin/short"]
     assert list(verdicts(ci_perf("run", *BRIEF, "--json", "--all-cases"))) == ["spin/short", "spin/long"]
 
 
-def test_a_run_in_a_workflow_says_whose_commit_it_measured_and_its_baseline_does_not(repository, monkeypatch):
+def test_a_run_in_a_workflow_records_the_pushed_commit_and_its_baseline_does_not(repository, monkeypatch):
     head = {"sha": "a" * 40, "repo": {"full_name": "mallory/kernels"}}
     (repository / "event.json").write_text(json.dumps({"pull_request": {"number": 7, "head": head}}))
     variables = {"EVENT_NAME": "pull_request", "EVENT_PATH": str(repository / "event.json"), "SHA": "b" * 40}
@@ -498,7 +498,7 @@ def test_a_run_in_a_workflow_says_whose_commit_it_measured_and_its_baseline_does
     assert not {"repository", "head"} & read(agreed)["provenance"].keys()
 
 
-def test_secrets_reach_neither_the_kernel_nor_any_file_of_the_run(repository, monkeypatch):
+def test_secrets_are_passed_neither_to_the_kernel_nor_to_any_file_of_the_run(repository, monkeypatch):
     for name in ("GITHUB_TOKEN", "MY_API_KEY", "ACTIONS_RUNTIME_TOKEN", "INPUT_TOKEN", "DB_PASSWORD"):
         monkeypatch.setenv(name, "hunter2-" + name)
     monkeypatch.setenv("MY_FLAG", "public")
@@ -512,7 +512,7 @@ def test_secrets_reach_neither_the_kernel_nor_any_file_of_the_run(repository, mo
     assert not any(b"hunter2" in text for text in (*texts, done.output.encode()))
 
 
-def test_a_new_run_takes_the_place_of_the_old_one_and_spares_other_files(repository):
+def test_a_new_run_replaces_the_old_one_and_keeps_other_files(repository):
     a_kernel(repository)
     ci_perf("run", *BRIEF)
     (repository / "ci-perf-run/notes.txt").write_text("mine")
@@ -532,7 +532,7 @@ def test_the_program_shows_every_command(start):
         assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
 
 
-def test_an_error_of_our_own_says_that_it_is_a_bug(repository, monkeypatch):
+def test_an_unexpected_exception_is_reported_as_a_bug(repository, monkeypatch):
     def fail(*_):
         raise RuntimeError("the planner lost count")
 
@@ -557,7 +557,7 @@ def launch(seconds):
 )
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_read_and_no_process(repository):
+def test_after_ctrl_c_the_run_can_be_read_and_no_process_is_left(repository):
     a_kernel(repository, "alpha")
     a_kernel(repository, "omega", source=HANGS)
     listens = ("env", "--default-signal=INT")  # a shell's job in the background inherits deaf ears

@@ -168,7 +168,7 @@ def test_each_problem_has_its_own_sentence_and_fix(facts, name, state, said, fix
         with_gpu(memory_used_bytes=512 * 1024**2),
     ],
 )
-def test_these_are_no_problems(facts):
+def test_harmless_facts_are_not_problems(facts):
     assert problems(facts) == []
 
 
@@ -203,7 +203,7 @@ def test_the_best_tool_is_the_first_complete_one():
     assert best((dead,)) is None
 
 
-def test_an_interpreter_that_was_not_found_has_its_own_hint():
+def test_the_hint_for_a_missing_interpreter_is_shown():
     facts = replace(LAPTOP, interpreter=None, interpreter_problem="is Python 3.6", interpreter_hint="take 3.12")
     assert Diagnosis("python", BROKEN, "is Python 3.6", "take 3.12") in problems(facts)
 

@@ -49,7 +49,7 @@ def test_a_backend_of_attention_is_the_one_that_is_named(backend):
     assert any(backend in name for name in ran if name.startswith("aten::_scaled_dot_product"))
 
 
-def test_the_27_shapes_of_attention_are_a_folder_of_their_own():
+def test_the_27_shapes_of_attention_are_in_a_separate_folder():
     (spec,) = store.read_kernels(KERNELS / "sdpa", KERNELS.parent)
     shapes = {(case["seq"], case["batch"], case["heads"]) for case in spec.cases.values()}
 

@@ -200,14 +200,14 @@ def test_a_page_is_made_again_from_its_json(folder, measured):
     assert bench("--show", folder / "double.json").stdout == measured[0]
 
 
-def test_a_kernel_of_ours_that_is_wrong_ends_with_1(folder):
+def test_a_wrong_output_of_our_kernel_is_exit_status_1(folder):
     ran = bench("--device", "cpu", "--folder", folder, "--kernels", "broken", "--cases", "large")
 
     assert ran.returncode == 1
     assert "| broken/large | ours |  |  |  |  | wrong-output: largest error against the reference" in ran.stdout
 
 
-def test_every_backend_of_attention_stands_beside_it():
+def test_every_backend_of_attention_is_an_alternative():
     ran = bench("--device", "cpu", "--kernels", "sdpa")
 
     assert ran.returncode == 0
@@ -216,14 +216,14 @@ def test_every_backend_of_attention_stands_beside_it():
 
 
 @pytest.mark.skipif(torch.cuda.device_count() > 0, reason="there is a GPU")
-def test_without_a_gpu_it_says_so_and_what_can_be_done():
+def test_the_error_without_a_gpu_says_what_can_be_done():
     ran = bench()
 
     assert (ran.returncode, ran.stdout) == (3, "")
     assert ran.stderr.startswith("bench-kernels: torch sees no GPU here; --device cpu times")
 
 
-def test_alternatives_that_cannot_be_imported_are_a_row_and_ours_is_timed_all_the_same(folder):
+def test_alternatives_that_cannot_be_imported_are_a_row_and_our_kernel_is_timed(folder):
     ran = bench("--device", "cpu", "--folder", folder, "--kernels", "lonely")
 
     assert ran.returncode == 0
@@ -295,7 +295,7 @@ def test_a_goal_is_met_missed_or_not_measured(goal, case, reached, met):
     assert (judged.case, judged.reached, judged.met) == ("k/one", reached, met)
 
 
-def test_a_goal_of_which_the_rounds_do_not_say_the_same_is_not_judged():
+def test_a_goal_is_not_judged_if_the_rounds_disagree():
     case = a_case(7e-6, other=7e-6)
     case["rows"][0] |= {"seconds": 7e-6, "rounds": [6.9e-6, 7.1e-6]}
     case["rows"][1] |= {"rounds": [6.9e-6, 7.1e-6]}
@@ -318,7 +318,7 @@ def test_a_goal_of_another_device_or_without_a_case_is_not_judged():
     ]
 
 
-def test_a_device_like_that_of_the_goals_is_judged_and_the_page_says_what_is_easier_there():
+def test_a_similar_device_is_judged_and_the_page_says_what_is_easier_there():
     document = {"provenance": {"device": "NVIDIA H200"}, "cases": [a_case(8e-6)]}
     wanted = {"devices": ["*H100*"], "like": ["*H200*"], "goal": [{"case": "k/*", "most_us": 7}]}
 
@@ -349,7 +349,7 @@ def test_rounds_that_differ_are_shown(second, remark):
         (a_case(1, flop=8e9, moved=3e6), (1e-6, 1e-5, "compute")),  # at 800 TFLOP/s
     ],
 )
-def test_both_floors_are_told_and_the_higher_one_bounds(case, floors):
+def test_both_floors_are_shown_and_the_higher_one_is_the_roofline(case, floors):
     ceilings = {"copy_bytes": 3e9, "copy_launch": 1e-3, "copy_graph": 1.25e-3, "matmul_flop": 8e11, "matmul": 1e-3}
 
     found = table.floors_of(case, ceilings)
@@ -369,7 +369,7 @@ def test_the_floor_of_float8_is_half_that_of_bfloat16_also_where_only_the_case_n
     assert table.floors_of(case, ceilings).compute == pytest.approx(seconds)
 
 
-def test_rounds_that_differ_are_told_also_where_both_meet_the_goal():
+def test_rounds_that_differ_are_shown_even_if_both_meet_the_goal():
     case = a_case(5e-6, other=5e-6)
     case["rows"][0] |= {"rounds": [4.9e-6, 5.1e-6]}
     case["rows"][1] |= {"rounds": [5e-6, 5e-6]}
@@ -379,7 +379,7 @@ def test_rounds_that_differ_are_told_also_where_both_meet_the_goal():
     assert (judged.reached, judged.met) == ("5 us (4.9, 5.1)", True)
 
 
-def test_each_sparse_case_of_the_size_of_a_goal_or_sparser_is_held_against_dense():
+def test_each_sparse_case_of_the_size_of_a_goal_or_sparser_is_compared_with_a_dense_product():
     described = tomllib.loads((ROOT / "kernels/bsr_gemm/kernel.toml").read_text())["cases"]
     large = {name for name, case in described.items() if case["columns"] * case["block"] >= 4096}
     (goal,) = (goal for goal in GOALS["goal"] if "faster_than" in goal)

@@ -52,7 +52,7 @@ def test_other_headers_of_the_toolkit_compile_again(tmp_path, cache, monkeypatch
     assert len(list(cache.rglob("*.cubin"))) == 2
 
 
-def test_what_nvcc_reads_from_the_environment_tells_its_output_apart(tmp_path, monkeypatch):
+def test_environment_variables_of_nvcc_are_part_of_the_cache_key(tmp_path, monkeypatch):
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\necho release 13.0\n")
     nvcc.chmod(0o755)
@@ -74,7 +74,7 @@ def test_an_empty_cache_entry_is_replaced(tmp_path, cache):
 
 
 @pytest.mark.usefixtures("compiler")
-def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, monkeypatch):
+def test_without_a_writable_cache_folder_kernels_compile_each_time(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path / "file"))
     source = tmp_path / "nothing.cu"
@@ -83,7 +83,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, monkeypa
 
 
 @pytest.mark.usefixtures("compiler")
-def test_a_compile_error_is_the_compilers_log(tmp_path):
+def test_a_compile_error_contains_the_log_of_the_compiler(tmp_path):
     source = tmp_path / "broken.cu"
     source.write_text('extern "C" __global__ void broken(int* out) {\n    *out = missing;\n}\n')
     with pytest.raises(cuda.CompileError, match=r'broken\.cu\(2\): error: identifier "missing" is undefined'):

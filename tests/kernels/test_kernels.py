@@ -60,7 +60,7 @@ def packets(spec, params):
     ("name", "ways"),
     [("matmul", {"sm90", "tma"}), ("bsr_gemm", {"tma", "sm90", "small", "any"})],
 )
-def test_forty_random_cases_get_to_each_kernel_that_takes_only_some_sizes(name, ways, hopper):
+def test_forty_random_cases_reach_each_kernel_for_special_sizes(name, ways, hopper):
     kernel, (spec,) = load_kernel(name), (s for s in store.read_kernels(KERNELS, KERNELS.parent) if s.name == name)
     found = set()
     for number in range(40):
@@ -71,7 +71,7 @@ def test_forty_random_cases_get_to_each_kernel_that_takes_only_some_sizes(name, 
 
 
 @pytest.mark.parametrize("name", ["multimodal_fusion", "trajectory_resample"])
-def test_forty_random_cases_get_to_the_loads_of_several_elements_and_of_one(name):
+def test_forty_random_cases_reach_vector_loads_and_scalar_loads(name):
     (spec,) = (spec for spec in store.read_kernels(KERNELS, KERNELS.parent) if spec.name == name)
     assert {packets(spec, draw(spec, 1, number)) for number in range(40)} == {True, False}
 
@@ -99,7 +99,7 @@ def test_every_kernel_has_a_case_of_moderate_size_that_launches_it(name, case, l
         *(((1, 32, 32), (64, 1 << 31), 32, False), ((1, 32, 32), (64, 8), 1 << 31, False)),
     ],
 )
-def test_tma_is_asked_only_for_blocks_and_rows_that_it_can_address(values, dense, rows, taken):
+def test_tma_is_used_only_for_blocks_and_rows_that_it_can_address(values, dense, rows, taken):
     kernel = load_kernel("bsr_gemm")
     shapes = (values, dense, (rows, dense[1]))
     assert kernel.has_tma(*(torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)) is taken
@@ -125,7 +125,7 @@ def test_launch_meets_the_tolerance_on_a_cpu(name):
         *(("voxelize", "odd-mean"), ("voxelize", "odd-max")),
     ],
 )
-def test_a_kernel_that_knows_no_strides_is_launched_on_contiguous_copies(name, case, kind, monkeypatch):
+def test_a_kernel_without_strides_is_launched_on_contiguous_copies(name, case, kind, monkeypatch):
     kernel, launched = load_kernel(name), []
     if name == "bsr_gemm":
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))

@@ -54,7 +54,7 @@ def test_the_program_compiles_once_for_an_l4_and_an_h100_and_again_when_its_sour
 
 
 @pytest.mark.parametrize("argument", ["--rows=0", "--rows=", "--rows=3x", "--row=3", "3"])
-def test_the_program_refuses_arguments_that_make_no_sense(built, argument):
+def test_the_program_refuses_invalid_arguments(built, argument):
     done = run_program(PROGRAM, built, argument)
 
     assert done.returncode == 2
@@ -62,7 +62,7 @@ def test_the_program_refuses_arguments_that_make_no_sense(built, argument):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() > 0, reason="there is a GPU")
-def test_the_program_fails_where_cuda_does(built):
+def test_the_program_fails_on_a_cuda_error(built):
     done = run_program(PROGRAM, built)
 
     assert (done.returncode, done.stdout) == (1, "")

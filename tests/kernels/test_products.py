@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.mark.parametrize(("kind", "taken"), [("contiguous", True), ("padded", True), ("offset", False)])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
-def test_the_product_for_hopper_is_asked_only_for_matrices_that_tma_can_address(dtype, kind, taken, monkeypatch):
+def test_the_hopper_kernel_is_used_only_for_matrices_that_tma_can_address(dtype, kind, taken, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     kernel = load_kernel("matmul")
     a, b, *_ = rearranged(kernel.make_inputs(rng(), "cpu", m=32, k=48, n=64, dtype=dtype, backend="gluon"), kind, 0)
@@ -27,7 +27,7 @@ def test_the_product_for_hopper_is_asked_only_for_matrices_that_tma_can_address(
 
 
 @pytest.mark.parametrize("kind", [*VIEWS, "mixed"])
-def test_products_of_matrices_in_any_order_of_memory_are_right_where_the_library_multiplies(kind):
+def test_the_library_multiplies_matrices_in_any_order_of_memory(kind):
     kernel = load_kernel("matmul")
     # With a tail of k and padded rows of a, oneDNN multiplies the NaN between them by zero where a CPU has AMX, until
     # its pull request 5603 of July 2026.
@@ -131,7 +131,7 @@ def test_alternatives_agree_with_the_reference(name):
     assert worst_error(out, kernel.reference(inputs)) < described["tolerance"][case["dtype"]]
 
 
-def test_the_sparse_matrix_of_pytorch_is_ours():
+def test_the_sparse_matrix_of_pytorch_equals_ours():
     """In float32: for others a CPU has no such product."""
     alternatives, kernel = load_kernel("bsr_gemm", "alternatives.py"), load_kernel("bsr_gemm")
     case = read_toml("bsr_gemm")["cases"]["ragged"] | {"dtype": "float32"}
@@ -140,7 +140,7 @@ def test_the_sparse_matrix_of_pytorch_is_ours():
         assert worst_error(alternatives.ALTERNATIVES[name](inputs), kernel.reference(inputs)) < 1e-5
 
 
-def test_rows_of_blocks_that_are_padded_to_one_length_hold_the_same_matrix():
+def test_rows_of_blocks_padded_to_one_length_represent_the_same_matrix():
     cusparse, kernel = load_kernel("bsr_gemm", "cusparse.py"), load_kernel("bsr_gemm")
     case = read_toml("bsr_gemm")["cases"]["ragged"] | {"dtype": "float32"}
     inputs = kernel.make_inputs(rng(), "cpu", **case)
@@ -168,7 +168,7 @@ def test_a_sparse_product_may_have_more_columns_than_a_grid_has_rows_of_tiles(bl
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
-def test_a_product_of_few_tiles_is_right_where_only_rows_of_memory_are_whole(dtype):
+def test_a_product_of_few_tiles_is_correct_for_inputs_with_padded_rows(dtype):
     kernel = load_kernel("matmul")
     inputs = kernel.make_inputs(rng(), "cuda", m=100, k=96, n=136, dtype=dtype, backend="gluon")
     cut = inputs._replace(a=inputs.a[:, :77], b=inputs.b[:77])

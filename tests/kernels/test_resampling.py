@@ -51,7 +51,7 @@ def test_resampling_agrees_with_a_plain_loop(times, targets):
     torch.testing.assert_close(kernel.reference(inputs), torch.tensor(expected, dtype=torch.float64))
 
 
-def test_resampling_at_a_time_that_is_not_a_number_gives_none_and_far_ones_the_end_values():
+def test_resampling_at_nan_gives_nan_and_outside_the_end_values():
     kernel = load_kernel("trajectory_resample")
     time, target = torch.tensor([[0.0, 1.0]]), torch.tensor([[math.nan, math.inf, -math.inf]])
     x = torch.tensor([[[2.0], [3.0]]])
@@ -64,7 +64,7 @@ def test_resampling_at_a_time_that_is_not_a_number_gives_none_and_far_ones_the_e
 
 
 @pytest.mark.parametrize("name", ["trajectory_resample", "multimodal_fusion"])
-def test_no_samples_are_refused_where_a_value_is_wanted_and_nothing_is_read(name, monkeypatch):
+def test_resampling_without_samples_is_refused_unless_there_are_no_targets(name, monkeypatch):
     kernel, launched = load_kernel(name), []
     monkeypatch.setattr(kernel.SOURCE, "launch", lambda *args: launched.append(args))
     case = read_toml(name)["cases"]["repeated"]

@@ -211,7 +211,7 @@ def test_the_dense_kernels_for_hopper_take_what_tma_can_address(k, n, dtype, tak
         *((512, 512, 3), (1, 8, 3)),
     ],
 )
-def test_tiles_are_as_large_as_leaves_half_of_the_multiprocessors_with_one(m, n, expected):
+def test_tiles_are_the_largest_that_give_half_of_the_multiprocessors_one(m, n, expected):
     pytest.importorskip("triton", reason=NO_TRITON)
     kernel = load_kernel("matmul", "matmul_tma.py")
     assert kernel.tile_for(m, n, 132) == kernel.TILES[expected]
@@ -244,7 +244,7 @@ ROLES = pytest.mark.parametrize(
 
 
 @ROLES
-def test_the_roles_for_hopper_hand_over_only_after_a_barrier(make, args):
+def test_in_the_warp_specialized_kernels_a_barrier_precedes_each_arrival(make, args):
     code = make(*args)
     found = arrivals(code)
     multiplies = sum(arrival.multiplies for arrival in found)
@@ -254,7 +254,7 @@ def test_the_roles_for_hopper_hand_over_only_after_a_barrier(make, args):
 
 
 @ROLES
-def test_a_barrier_that_is_missing_or_of_one_warp_is_noticed(make, args):
+def test_a_missing_barrier_or_one_of_a_single_warp_is_detected(make, args):
     lines = make(*args).splitlines()
     for number, arrival in enumerate(arrivals("\n".join(lines))):
         for instead in ("", "bar.warp.sync -1;", "bar.sync 3, 32;") if arrival.multiplies else ("",):

@@ -73,7 +73,7 @@ def test_points_of_the_layout_borders_lie_on_both_sides_of_them():
 
 
 @pytest.mark.parametrize("layout", ["borders", "outside", "uniform"])
-def test_the_estimate_of_a_voxel_decides_only_where_it_cannot_err(layout, monkeypatch):
+def test_the_float32_estimate_of_a_voxel_decides_only_if_its_error_cannot_matter(layout, monkeypatch):
     kernel, passed = load_kernel("voxelize"), []
     monkeypatch.setattr(kernel.SOURCE, "launch", lambda *args: passed.append(args[3]))
     fuzzed, n, decided = read_toml("voxelize")["fuzz"], 70, 0
@@ -110,7 +110,7 @@ class Divisions(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("what", ["reference", "PyTorch scatter"])
-def test_positions_are_divided_by_a_tensor_of_which_a_gpu_takes_no_reciprocal(what):
+def test_positions_are_divided_by_a_tensor_and_not_multiplied_by_a_reciprocal(what):
     kernel = load_kernel("voxelize")
     divide = kernel.reference if what == "reference" else load_alternatives("voxelize")[what]
     inputs = kernel.make_inputs(rng(), "cpu", mode="count", layout="borders", **VOXELS)

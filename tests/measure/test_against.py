@@ -121,7 +121,7 @@ def test_an_unchanged_commit_has_no_change():
     assert cases["nap"]["verdict"] == "UNCHANGED"
 
 
-def test_kernels_that_come_go_and_change_their_name_have_each_their_verdict():
+def test_added_removed_and_renamed_kernels_each_have_a_verdict():
     write("doomed")
     Path("kernels/doomed/kernel.py").write_text(FRESH.replace("float", "int"))
     base = commit("one more")
@@ -148,7 +148,7 @@ def test_a_changed_kernel_toml_is_measured_with_the_heads_cases_on_both_sides():
     assert cases["nap"]["base_s"] == pytest.approx(4e-3, rel=0.002)
 
 
-def test_a_commit_that_makes_inputs_of_another_shape_makes_no_kernel_slower():
+def test_inputs_of_another_shape_are_not_a_regression():
     change_inputs("2 * microseconds / 1e6, 0.0")
 
     ran, cases = run("--against", "HEAD~1")
@@ -169,7 +169,7 @@ def test_a_case_with_other_inputs_beside_one_that_is_compared_is_not_red():
     assert ran.exit_code == 0
 
 
-def test_inputs_of_other_values_are_compared_and_it_is_said():
+def test_inputs_with_other_values_are_compared_with_a_warning():
     change_inputs("(microseconds + os.getpid() / 1e9) / 1e6")
 
     ran, cases = run("--against", "HEAD~1")
@@ -191,7 +191,7 @@ def test_several_devices_in_one_session_are_refused():
     assert "flag --device: `cpu,cuda` in one session, whose control is of one device" in ran.stderr
 
 
-def test_a_case_with_a_parameter_that_the_base_does_not_know_is_new_and_the_others_go_on(repository):
+def test_a_case_with_a_parameter_unknown_to_the_base_is_new_and_the_others_are_compared(repository):
     folder = repository / "kernels/nap"
     (folder / "kernel.toml").write_text(
         (folder / "kernel.toml").read_text() + "[cases.two]\nmicroseconds = 1\nscale = 2\n"
@@ -206,7 +206,7 @@ def test_a_case_with_a_parameter_that_the_base_does_not_know_is_new_and_the_othe
     assert found == {"one": ("UNCHANGED", "within-noise"), "two": ("NEW", "not-in-base")}, ran.output
 
 
-def test_a_parameter_that_got_another_name_makes_no_case_new(repository):
+def test_a_renamed_parameter_does_not_make_a_case_new(repository):
     for file in ("kernel.toml", "kernel.py"):
         path = repository / "kernels/nap" / file
         path.write_text(path.read_text().replace("microseconds", "duration"))
@@ -218,7 +218,7 @@ def test_a_parameter_that_got_another_name_makes_no_case_new(repository):
     assert ran.exit_code == 1
 
 
-def test_a_base_that_fails_is_said_and_never_a_pass_of_the_comparison(repository):
+def test_a_base_that_fails_is_reported_and_is_not_a_pass(repository):
     (repository / "kernels/nap/kernel.py").write_text("raise RuntimeError('half written')")
     commit("broken")
     write("nap")
@@ -240,7 +240,7 @@ def test_a_base_that_fails_is_said_and_never_a_pass_of_the_comparison(repository
         ("base", "this is no pull request event"),
     ],
 )
-def test_a_base_that_cannot_be_had_is_an_error(ref, says):
+def test_a_base_that_does_not_exist_is_an_error(ref, says):
     ran, _ = run(f"--against={ref}")
 
     assert ran.exit_code in {2, 3}
@@ -336,7 +336,7 @@ def test_setup_runs_in_both_trees_and_its_failure_stops_the_run(repository):
         ("no-such-program --all", 3, "cannot start `no-such-program`"),
     ],
 )
-def test_a_setup_command_that_is_none_is_an_error(command, status, says):
+def test_a_setup_command_that_does_not_exist_is_an_error(command, status, says):
     ran, _ = run("--against", "main", "--setup", command)
 
     assert ran.exit_code == status
@@ -347,7 +347,7 @@ def test_a_blank_setup_command_is_no_command():
     assert run("--against", "main", "--setup", " ")[0].exit_code == 0
 
 
-def test_a_setup_that_takes_too_long_is_called_so(monkeypatch):
+def test_a_setup_timeout_is_named_in_the_error(monkeypatch):
     monkeypatch.setattr(base, "SETUP_TIMEOUT_S", 0.2)
 
     ran, _ = run("--against", "main", "--setup", "sleep 60")
@@ -356,7 +356,7 @@ def test_a_setup_that_takes_too_long_is_called_so(monkeypatch):
     assert "took longer than 0.2 s" in ran.stderr
 
 
-def test_a_commit_that_is_compared_with_itself_is_told(repository):
+def test_comparing_a_commit_with_itself_is_noted(repository):
     def notes():
         return {note["code"] for note in json.loads((repository / "out/run.json").read_text())["notes"]}
 
@@ -369,14 +369,14 @@ def test_a_commit_that_is_compared_with_itself_is_told(repository):
     assert "base-is-head" not in notes(), "what is not committed is compared"
 
 
-def test_a_planted_slowdown_is_seen():
+def test_a_planted_slowdown_is_detected():
     ran, cases = run("--against", "main", "--plant-slowdown", "10%")
 
     assert cases["nap"]["verdict"] == "REGRESSION", ran.output
     assert cases["nap"]["change"]["ratio"] == pytest.approx(1.1, rel=0.002)
 
 
-def test_a_package_of_the_repository_is_the_bases_own_on_the_bases_side(repository, monkeypatch, tmp_path_factory):
+def test_the_base_side_imports_the_packages_of_the_base_commit(repository, monkeypatch, tmp_path_factory):
     package = repository / "mypkg"
     package.mkdir()
     (repository / "kernels/nap/kernel.py").write_text("from mypkg import *\n")
@@ -393,7 +393,7 @@ def test_a_package_of_the_repository_is_the_bases_own_on_the_bases_side(reposito
     assert cases["nap"]["verdict"] == "REGRESSION", cases
 
 
-def test_one_tree_on_both_sides_is_not_compared(repository):
+def test_the_same_tree_on_both_sides_is_an_error(repository):
     package = repository / "lib" / "mypkg.py"
     package.parent.mkdir()
     package.write_text(NAP.format(factor=1.0))
@@ -435,7 +435,7 @@ def test_a_commit_that_is_measured_in_a_hook_keeps_its_changes(repository):
     assert git("status", "--short") == ""
 
 
-def test_hooks_of_the_repository_have_no_say_in_the_base(repository):
+def test_hooks_of_the_repository_do_not_run_for_the_base(repository):
     hook = repository / ".git/hooks/post-checkout"
     hook.write_text("#!/bin/sh\necho 'raise SystemExit' > kernels/nap/kernel.py\nexit 1\n")
     hook.chmod(0o755)
@@ -472,7 +472,7 @@ def test_the_base_has_the_submodules_that_the_head_has(repository, monkeypatch, 
     assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
 
 
-def test_a_kept_base_lacks_no_submodule_that_came_later(repository, monkeypatch, tmp_path_factory):
+def test_a_kept_base_gets_submodules_that_were_added_later(repository, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
     for number, value in enumerate(("1", "protocol.file.allow", "always")):
         monkeypatch.setenv(("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0")[number], value)
@@ -503,7 +503,7 @@ def test_a_renamed_entry_is_found_whatever_its_name(repository):
 
 
 @pytest.mark.parametrize("setup", ["", "test -d kernels"])
-def test_everything_is_new_in_a_folder_that_the_base_does_not_have(repository, monkeypatch, tmp_path_factory, setup):
+def test_every_case_is_new_if_the_base_lacks_the_folder(repository, monkeypatch, tmp_path_factory, setup):
     monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
     (repository / "sub").mkdir()
     git("mv", "kernels", "sub/kernels")
@@ -538,7 +538,7 @@ def test_a_shallow_clone_is_deepened_for_a_name_that_no_server_knows(repository,
         ("file:///nowhere", "origin could not be asked: fatal: '/nowhere' does not"),
     ],
 )
-def test_a_base_that_cannot_be_had_is_told_by_whose_fault(repository, origin, says):
+def test_the_error_for_an_unavailable_base_says_its_cause(repository, origin, says):
     git("remote", "add", "origin", origin.format(here=repository))
     ran, _ = run("--against", "gone")
 
@@ -546,7 +546,7 @@ def test_a_base_that_cannot_be_had_is_told_by_whose_fault(repository, origin, sa
     assert f"git knows no commit `gone` here, and {says}" in ran.stderr.replace("\n", " ")
 
 
-def test_a_folder_without_git_is_called_so(monkeypatch, tmp_path_factory):
+def test_a_folder_without_git_is_named_in_the_error(monkeypatch, tmp_path_factory):
     bare = tmp_path_factory.mktemp("bare")
     monkeypatch.chdir(bare)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(bare.parent))
@@ -558,7 +558,7 @@ def test_a_folder_without_git_is_called_so(monkeypatch, tmp_path_factory):
     assert "is not in a git repository" in ran.stderr
 
 
-def test_the_checkout_of_a_run_that_was_killed_goes_with_the_next_one(monkeypatch, tmp_path_factory):
+def test_the_next_run_removes_the_checkout_of_a_killed_run(monkeypatch, tmp_path_factory):
     temporary = tmp_path_factory.mktemp("tmp")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     code = (
@@ -600,7 +600,7 @@ def test_a_case_that_is_gone_is_missing(repository):
 @pytest.mark.parametrize(
     "command", ["pip install -e .", "pip install --force-reinstall .", "uv pip install ./sub[cuda]"]
 )
-def test_an_install_for_both_sides_is_refused_and_the_last_run_stays(repository, command):
+def test_an_install_that_affects_both_sides_is_refused_and_the_last_run_is_kept(repository, command):
     run("--against", "HEAD")
     before = (repository / "out/run.json").read_text()
 
@@ -651,7 +651,7 @@ def installed(monkeypatch, tmp_path_factory):
 
 
 @pytest.mark.parametrize("changed", ["version", "content", "variable", "compiler"])
-def test_the_base_is_built_again_where_what_builds_it_changed(
+def test_the_base_is_built_again_if_its_build_environment_changed(
     repository, monkeypatch, tmp_path_factory, installed, changed
 ):
     monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
@@ -731,7 +731,7 @@ def test_a_build_that_failed_is_tried_again(repository, monkeypatch, tmp_path_fa
     assert cases["nap"]["verdict"] == "UNCHANGED", mended.output
 
 
-def test_a_full_clone_stays_one_when_a_branch_of_origin_is_the_base(repository, tmp_path_factory, monkeypatch):
+def test_a_full_clone_is_not_made_shallow_by_a_base_in_origin(repository, tmp_path_factory, monkeypatch):
     git("checkout", "--quiet", "-b", "feature")
     git("checkout", "--quiet", "main")
     write("nap", factor=1.001)
@@ -747,7 +747,7 @@ def test_a_full_clone_stays_one_when_a_branch_of_origin_is_the_base(repository, 
     assert len(git("log", "--format=%h").split()) == 2
 
 
-def test_another_worktree_that_is_away_is_not_forgotten(monkeypatch, tmp_path_factory):
+def test_a_worktree_whose_folder_is_missing_stays_registered(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("cache")))
     away = tmp_path_factory.mktemp("disk") / "tree"
     git("worktree", "add", "--quiet", "--detach", str(away))

@@ -320,7 +320,7 @@ def test_a_program_that_only_sometimes_fails_fails_while_it_is_timed(repository)
     assert measured(repository)[0].failure.stage == "time"
 
 
-def test_a_program_for_gpus_only_is_left_out_without_one_and_the_others_go_on(repository):
+def test_without_a_gpu_programs_for_gpus_are_left_out_and_the_others_run(repository):
     a_program(repository, 'command = ["./gone"]\ndevices = ["cuda"]\n[cases.a]\n', "gpu")
     a_program(repository, f'command = {PYTHON}1"]\n[cases.a]\n', "any")
     done = ci_perf("run", "--processes", "1", "--json")
@@ -329,7 +329,7 @@ def test_a_program_for_gpus_only_is_left_out_without_one_and_the_others_go_on(re
     assert "gpu on cpu: the program does not run there" in done.stdout
 
 
-def test_where_no_program_runs_nothing_is_advised_that_would_not_help(repository):
+def test_if_no_program_runs_no_useless_advice_is_given(repository):
     a_program(
         repository, 'command = ["./gone"]\ndevices = ["cuda"]\ncpu_cases = ["a"]\n[cases.a]\n[cases.b]\nn = 1\n', "gpu"
     )
@@ -340,7 +340,7 @@ def test_where_no_program_runs_nothing_is_advised_that_would_not_help(repository
     assert "--all-cases" not in done.stdout
 
 
-def test_secrets_reach_no_program(repository, monkeypatch):
+def test_secrets_are_not_passed_to_programs(repository, monkeypatch):
     monkeypatch.setenv("GITHUB_TOKEN", "hunter2")
     a_program(repository, f'command = {PYTHON}import os; print(os.environ)"]\n[cases.a]\n')
     ci_perf("run", "--processes", "1")
@@ -437,7 +437,7 @@ H200_COUNTERS = corpus.CAPTURES / "h200-ncu-2025.3.1-min.ncu-rep"
         ((), ("nvjet",), 841_533),
     ],
 )
-def test_a_program_is_timed_through_the_kernels_that_count_in_its_trace(tmp_path, ranges, kernels, nanoseconds):
+def test_a_program_is_timed_by_the_selected_kernels_of_its_trace(tmp_path, ranges, kernels, nanoseconds):
     runner, job = a_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(ranges=ranges, kernels=kernels)
     replicate = runner.time(job, 1)
 
@@ -481,7 +481,7 @@ def test_the_last_trace_of_each_case_is_kept_and_of_the_base_too(tmp_path):
     assert [path.name for path in (tmp_path / "out.withheld").iterdir()] == [".gitignore"]
 
 
-def test_the_trace_of_a_case_that_failed_is_kept_for_it_shows_why(tmp_path):
+def test_the_trace_of_a_failed_case_is_kept(tmp_path):
     runner, job = a_keeping_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(kernels=("conv",))
 
     assert isinstance(runner.time(job, 0), Failure)
@@ -500,7 +500,7 @@ def test_a_trace_that_cannot_be_cleaned_is_not_kept_and_the_report_says_so(tmp_p
     assert [path.name for path in (tmp_path / "out.withheld").iterdir()] == [".gitignore"]
 
 
-def test_the_ranges_and_kernels_that_count_may_depend_on_the_case(tmp_path):
+def test_ranges_and_kernels_may_be_selected_by_case(tmp_path):
     runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
     for phase, nanoseconds in (("sdpa", 231_134), ("matmul", 841_533)):
         job = replace(a_job(ranges=("{phase}_*",)), params={"phase": phase})
@@ -516,7 +516,7 @@ def test_the_ranges_and_kernels_that_count_may_depend_on_the_case(tmp_path):
         ((), (), ["--launch-count 20 true"], 168, 235_200 + 877_376),
     ],
 )
-def test_the_counters_of_a_program_are_those_of_its_first_kernels_that_count_in_two_runs(
+def test_the_counters_of_a_program_are_those_of_its_first_selected_kernels_in_two_runs(
     tmp_path, ranges, kernels, filters, registers, nanoseconds
 ):
     runner, job = a_counting_runner(tmp_path), a_job(ranges=ranges, kernels=kernels)
@@ -532,7 +532,7 @@ def test_the_counters_of_a_program_are_those_of_its_first_kernels_that_count_in_
     assert "$ " in (tmp_path / "out/logs/ncu.app.a.log").read_text()
 
 
-def test_a_program_that_was_not_traced_is_counted_and_its_kernels_are_chosen_afterwards(tmp_path):
+def test_the_kernels_of_a_program_without_a_trace_are_selected_after_profiling(tmp_path):
     job = a_job(ranges=("sdpa_*",))
     (found,) = a_counting_runner(tmp_path).profile([job], [])
 
@@ -549,14 +549,14 @@ def test_a_program_that_was_not_traced_is_counted_and_its_kernels_are_chosen_aft
         ("kill -STOP $$", (), "ncu-no-report", "ncu ran into its time limit"),
     ],
 )
-def test_a_program_without_counters_is_said_with_its_reason(tmp_path, more, kernels, code, message):
+def test_a_note_says_why_a_program_has_no_counters(tmp_path, more, kernels, code, message):
     (found,) = a_counting_runner(tmp_path, more).profile([a_job(kernels=kernels)], [])
 
     assert (dict(found.counters), [note.code for note in found.notes]) == ({}, [code])
     assert message in found.notes[0].message
 
 
-def test_a_program_with_many_kernels_is_said_to_be_counted_in_part(tmp_path):
+def test_a_note_says_that_only_some_kernels_of_a_program_were_profiled(tmp_path):
     counters = a_counting_runner(tmp_path)._counters
     (note,) = counters.run(a_job(), ("true",), Traced(count=1234)).notes
 
@@ -567,7 +567,7 @@ def corpus_capture(name):
     return next((p.values[0] for p in corpus.files("nsys-sqlite") if p.values[0].name == name), None)
 
 
-def test_a_kernel_in_two_ranges_that_count_counts_once(tmp_path):
+def test_a_kernel_in_two_selected_ranges_counts_once(tmp_path):
     capture = corpus_capture("gtx1650-windows-2025-3-2.sqlite")
     if capture is None:
         pytest.skip("no corpus")
@@ -591,7 +591,7 @@ def test_a_kernel_in_two_ranges_that_count_counts_once(tmp_path):
         ("a100-cudagraph-2024-6-2.sqlite", (), (), "10 CUDA graphs were traced as a whole, so kernels are missing"),
     ],
 )
-def test_a_trace_without_a_kernel_that_counts_is_a_failure_and_never_a_zero(
+def test_a_trace_without_a_selected_kernel_is_a_failure_and_not_a_time_of_zero(
     tmp_path, capture, ranges, kernels, message
 ):
     path = H200 if capture == "h200" else corpus_capture(capture)
@@ -621,20 +621,20 @@ def test_a_trace_without_a_kernel_that_counts_is_a_failure_and_never_a_zero(
         ("echo 'raw.qdstrm'; exit 0", ("true",), "profiler", "its importer is missing or broken"),
     ],
 )
-def test_what_goes_wrong_under_nsys_is_named(tmp_path, more, argv, code, message):
+def test_failures_under_nsys_have_a_reason(tmp_path, more, argv, code, message):
     failure = a_runner(tmp_path, fake_nsys(tmp_path, H200, more)).time(a_job(*argv), 0)
 
     assert failure.code == code
     assert message in failure.message
 
 
-def test_an_end_by_sigterm_under_nsys_is_an_end(tmp_path):
+def test_under_nsys_an_end_by_sigterm_is_a_normal_end(tmp_path):
     nsys = fake_nsys(tmp_path, H200, "status=143")
 
     assert a_runner(tmp_path, nsys).time(a_job(), 0).method == "nsys-kernel-sum"
 
 
-def test_what_a_program_prints_is_not_taken_for_a_complaint_of_nsys(tmp_path):
+def test_output_of_a_program_is_not_taken_for_an_error_of_nsys(tmp_path):
     runner = a_runner(tmp_path, fake_nsys(tmp_path, H200))
 
     assert runner.time(a_job("echo", "warning: unrecognized option --fast"), 0).method == "nsys-kernel-sum"
@@ -648,7 +648,7 @@ def test_a_broken_export_is_a_failure(tmp_path):
     assert failure.message.startswith("the trace cannot be read: ")
 
 
-def test_runs_that_ran_other_kernels_are_noticed(tmp_path):
+def test_a_note_says_that_runs_ran_different_kernels(tmp_path):
     capture = corpus_capture("rtx5060ti-2025-3-2.sqlite")
     if capture is None:
         pytest.skip("no corpus")
@@ -698,7 +698,7 @@ def a_capture(path, sdpa, matmul, slower=1.0):
         ("mm<f()::{lambda(int)#1}>(T1)", "mm<f()::{lambda(int)#2}>(T1)"),
     ],
 )
-def test_a_kernel_that_is_called_differently_than_in_the_baseline_is_that_kernel(repository, monkeypatch, before, now):
+def test_a_renamed_kernel_is_matched_with_the_baseline(repository, monkeypatch, before, now):
     a_gpu_without_torch(repository, monkeypatch, repository / "capture")
     a_program(repository, 'command = ["true"]\n[cases.a]\n')
     a_capture(repository / "capture", "sdpa", before)
@@ -721,7 +721,7 @@ def test_a_kernel_that_is_called_differently_than_in_the_baseline_is_that_kernel
         ("reduce_0d", "reduce_1d"),
     ],
 )
-def test_a_kernel_that_is_another_than_in_the_baseline_is_gone_and_new(repository, monkeypatch, before, now):
+def test_a_replaced_kernel_is_reported_as_gone_and_new(repository, monkeypatch, before, now):
     a_gpu_without_torch(repository, monkeypatch, repository / "capture")
     a_program(repository, 'command = ["true"]\n[cases.a]\n')
     a_capture(repository / "capture", "sdpa", before)
@@ -738,7 +738,7 @@ def test_a_kernel_that_is_another_than_in_the_baseline_is_gone_and_new(repositor
     }
 
 
-def test_kernels_that_only_a_number_tells_apart_are_two_and_the_report_says_so(repository, monkeypatch):
+def test_kernels_whose_names_differ_only_in_a_number_are_separate_with_a_note(repository, monkeypatch):
     a_gpu_without_torch(repository, monkeypatch, repository / "capture")
     a_program(repository, 'command = ["true"]\n[cases.a]\n')
     a_capture(repository / "capture", "triton_poi_fused_add_0", "triton_poi_fused_add_1")
@@ -753,7 +753,7 @@ def test_kernels_that_only_a_number_tells_apart_are_two_and_the_report_says_so(r
     assert case["parts"][0]["base_s"] == case["parts"][0]["head_s"] == pytest.approx(1_072_667e-9)
 
 
-def test_the_time_of_a_program_is_parted_by_range_and_kernel_and_so_is_that_of_its_base(tmp_path):
+def test_the_times_of_program_and_base_are_split_by_range_and_kernel(tmp_path):
     runner, job = a_runner(tmp_path, fake_nsys(tmp_path, H200)), a_job(ranges=("sdpa_*", "matmul*"))
     (tmp_path / "base").mkdir()
     list(runner.pairs([job], 0))
@@ -794,7 +794,7 @@ def test_a_gpu_without_torch_is_enough_for_programs(repository, monkeypatch):
 
 
 @pytest.mark.parametrize(("profile", "asked"), [("auto", False), ("full", True)])
-def test_only_a_full_profile_asks_for_costly_counters_that_no_gate_names(repository, monkeypatch, profile, asked):
+def test_costly_counters_without_a_gate_are_collected_only_by_a_full_profile(repository, monkeypatch, profile, asked):
     a_gpu_without_torch(repository, monkeypatch, H200)
     a_program(repository, 'command = ["true"]\nranges = ["sdpa_s512"]\n[cases.a]\n')
     ci_perf("run", "--processes", "1", "--profile", profile)
@@ -821,7 +821,7 @@ def test_the_real_nsys_traces_a_compiled_program(tmp_path):
     assert profiled(runner).timelines[job.label].kernels[0].count == 5
 
 
-def test_the_runner_names_the_folder_of_a_program_that_is_not_there(tmp_path):
+def test_the_error_for_a_missing_program_names_its_folder(tmp_path):
     ((_, failure),) = a_runner(tmp_path, None).verify([a_job("./gone", device="cpu")])
 
     assert failure.message.endswith(f"programs are started in {Path(tmp_path)}")

@@ -125,7 +125,7 @@ def test_every_case_is_verified_before_any_is_timed_and_all_are_timed_before_any
     ]
 
 
-def test_a_case_with_a_wrong_output_is_neither_timed_nor_profiled_and_costs_the_others_nothing():
+def test_a_case_with_a_wrong_output_is_neither_timed_nor_profiled_and_the_others_are():
     lab = ScriptedLab(failures={("verify", "sdpa/s128"): WRONG})
     run = go(lab)
 
@@ -145,7 +145,7 @@ def test_a_case_that_fails_while_it_is_timed_is_not_started_again():
     assert lab.log[-1] == ("profile", ("sdpa/s128", "cuda"))
 
 
-def test_nothing_is_timed_where_every_case_is_wrong():
+def test_nothing_is_timed_if_every_case_is_wrong():
     lab = ScriptedLab(failures={("verify", "gemm/s128"): WRONG, ("verify", "sdpa/s128"): WRONG})
     progress = Quiet()
     run = go(lab, progress=progress)
@@ -184,14 +184,14 @@ def test_a_candidate_is_confirmed_on_its_own_device_only():
     assert len(of(run, "gemm", "cpu").replicates) == 6
 
 
-def test_profilers_see_only_sound_cases_on_a_gpu():
+def test_only_successful_cases_on_a_gpu_are_profiled():
     lab = ScriptedLab(failures={("verify", "gemm/s128"): WRONG})
     go(lab, devices=(a_cpu(), a_device()))
 
     assert lab.log[-1] == ("profile", ("sdpa/s128", "cuda"))
 
 
-def test_what_profilers_find_and_what_they_could_not_do_is_kept():
+def test_results_and_notes_of_profilers_are_saved():
     registers = ({"registers_per_thread": Reading(64.0)},) * 2
     timeline = CaseTimeline(10, ())
     lab = ScriptedLab(
@@ -235,7 +235,7 @@ def test_what_was_measured_before_an_interruption_is_saved():
     assert not disk.runs[-1].finished
 
 
-def test_a_process_that_something_disturbed_is_measured_again_which_a_note_tells():
+def test_a_disturbed_process_is_measured_again_with_a_note():
     other_program = ("python (77)",)
     run = go(ScriptedLab(disturbances=((), other_program, other_program, ())), processes=6, baselines=(a_baseline(),))
 
@@ -246,7 +246,7 @@ def test_a_process_that_something_disturbed_is_measured_again_which_a_note_tells
     assert verdict_of(run, "sdpa").verdict is Verdict.UNCHANGED
 
 
-def test_a_case_that_is_disturbed_again_and_again_is_inconclusive_and_no_baseline():
+def test_a_case_that_is_always_disturbed_is_inconclusive_and_cannot_become_a_baseline():
     lab = ScriptedLab(factor={"sdpa/s128": 1.2}, disturbances=(("python (77)",),) * 5)
     run = go(lab, processes=6, baselines=(a_baseline(),))
 
@@ -259,7 +259,7 @@ def test_a_case_that_is_disturbed_again_and_again_is_inconclusive_and_no_baselin
         make_baselines(run, ["sdpa"], "me", "run.json")
 
 
-def test_each_stage_says_how_many_steps_it_takes():
+def test_each_stage_announces_its_number_of_steps():
     progress = Quiet()
     lab = ScriptedLab(factor={"sdpa/s128": 1.08}, profiled=(Profiled(), Profiled()))
     go(lab, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")), progress=progress)
@@ -267,7 +267,7 @@ def test_each_stage_says_how_many_steps_it_takes():
     assert progress.stages == [("verify", 2, 2), ("time", 12, 12), ("confirm", 6, 6), ("profile", 2, 2)]
 
 
-def test_a_kernel_without_cases_to_run_finishes_empty():
+def test_a_run_without_cases_finishes_empty():
     spec = replace(SPECS[0], cpu_cases=())
     run = go(ScriptedLab(), devices=(a_cpu(),), specs=(spec,))
 
@@ -333,7 +333,7 @@ def take_turns(lab, *, budget=Budget(), specs=SPECS, progress=None):  # noqa: B0
     return run, report.exit_status, {row.finding.kernel: row.finding for row in report.rows}
 
 
-def test_no_pair_is_begun_that_the_whole_budget_does_not_hold_any_more():
+def test_no_pair_is_started_that_would_exceed_the_budget():
     lab = TurnsLab(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
     _, exit_status, found = take_turns(lab, budget=Budget(total_s=7.5))
 
@@ -343,7 +343,7 @@ def test_no_pair_is_begun_that_the_whole_budget_does_not_hold_any_more():
     assert exit_status == 0
 
 
-def test_a_case_that_has_spent_its_own_budget_leaves_the_others_theirs():
+def test_a_case_that_spent_its_budget_does_not_reduce_the_budget_of_the_others():
     lab = TurnsLab(ratios={"gemm/s128": (1.5,), "sdpa/s128": OPEN}, lasts={"gemm/s128": 3.0})
     _, exit_status, found = take_turns(lab, budget=Budget(case_s=5.5))
 
@@ -354,7 +354,7 @@ def test_a_case_that_has_spent_its_own_budget_leaves_the_others_theirs():
     assert exit_status == 0
 
 
-def test_a_case_that_is_clear_before_its_budget_is_spent_is_decided():
+def test_a_case_that_is_decided_within_its_budget_has_a_verdict():
     _, _, found = take_turns(TurnsLab(ratios={"gemm/s128": (1.1, 1.101)}), budget=Budget(case_s=3.5))
 
     assert {name: f.code for name, f in found.items()} == {"gemm": "slower", "sdpa": "within-noise"}
@@ -374,7 +374,7 @@ def test_a_disturbed_pair_is_measured_again_does_not_count_and_is_named():
     assert found["gemm"].head == 50e-6
 
 
-def test_where_memory_runs_out_after_the_first_pairs_those_of_another_method_do_not_count():
+def test_if_memory_runs_out_pairs_timed_by_another_method_do_not_count():
     class Narrow(TurnsLab):
         def pairs(self, jobs, number):
             for job, pair in super().pairs(jobs, number):
@@ -388,14 +388,14 @@ def test_where_memory_runs_out_after_the_first_pairs_those_of_another_method_do_
     assert found["gemm"].sentence.endswith("; 2 more pairs do not count: timed by cuda-graph")
 
 
-def test_a_disturbed_pair_of_another_method_costs_the_others_nothing():
+def test_a_disturbed_pair_of_another_method_does_not_affect_the_others():
     pair = Pair((50e-6,) * 4, (60e-6,) * 4, 100, "cuda-graph")
     other = replace(pair, method="cuda-graph/alternating", disturbed=("python (77)",))
 
     assert a_measurement(replicates=(), pairs=(*(pair,) * 5, other)).sound_pairs == (pair,) * 5
 
 
-def test_a_run_that_ends_before_its_control_is_not_believed():
+def test_a_run_that_ends_before_its_control_is_inconclusive():
     pair = Pair((50e-6,) * 4, (60e-6,) * 4, 100, "cuda-graph")
     run = a_run(a_measurement(pairs=(pair,) * 5), against=Against("main", "abc"), finished=False)
     (finding,) = judge(run)
@@ -404,7 +404,7 @@ def test_a_run_that_ends_before_its_control_is_not_believed():
     assert finding.sentence.startswith("the run ended before the base was measured against itself")
 
 
-def test_a_case_that_the_budget_left_out_says_so():
+def test_the_sentence_of_a_case_left_out_by_the_budget_says_so():
     _, _, found = take_turns(TurnsLab(lasts={"gemm/s128": 9.0}), budget=Budget(total_s=5.0))
 
     assert (found["sdpa"].code, found["sdpa"].sentence) == ("budget-spent", "the budget was spent before it was timed")
@@ -447,7 +447,7 @@ class Twins(TurnsLab):
         return Failure("time", "crashed", "gone") if next(self.fails) else pair
 
 
-def test_a_control_that_fails_is_given_up_after_two_in_a_row_and_said_once():
+def test_a_control_is_given_up_after_two_failures_in_a_row_with_one_note():
     lab = Twins([True], ratios={"gemm/s128": OPEN})
     run, _, found = take_turns(lab)
 
@@ -457,14 +457,14 @@ def test_a_control_that_fails_is_given_up_after_two_in_a_row_and_said_once():
 
 
 @pytest.mark.parametrize("fails", [[True, False], [False, True, False, False], [False] * 5 + [True]])
-def test_a_control_that_fails_now_and_then_has_its_pairs_all_the_same(fails):
+def test_a_control_that_fails_occasionally_still_gets_its_pairs(fails):
     run, _, found = take_turns(Twins(fails, ratios={"gemm/s128": OPEN}))
 
     assert len(run.against.control) >= LOOKS[0]
     assert (run.notes, found["sdpa"].code) == ((), "within-noise")
 
 
-def test_disturbances_without_end_cost_a_few_pairs_for_each_look_and_are_not_taken_for_a_budget():
+def test_endless_disturbances_cost_a_few_pairs_per_look_and_are_not_reported_as_a_spent_budget():
     lab = TurnsLab(ratios={"gemm/s128": OPEN}, disturbed={"gemm/s128": ((), ("python (77)",), ("python (77)",), ())})
     _, _, found = take_turns(lab)
 
@@ -484,7 +484,7 @@ def test_the_same_machine_code_is_unchanged_whatever_the_times_are():
     assert found["sdpa"].code == "within-noise"
 
 
-def test_a_case_whose_machine_code_is_proven_the_same_is_unchanged_and_not_timed():
+def test_a_case_with_identical_machine_code_is_unchanged_and_not_timed():
     lab = TurnsLab(proven=("gemm/s128",), control=(1.05, 1.0501))
     run, exit_status, found = take_turns(lab)
 
@@ -495,7 +495,7 @@ def test_a_case_whose_machine_code_is_proven_the_same_is_unchanged_and_not_timed
     assert found["sdpa"].code == "control-moved"
 
 
-def test_where_every_case_is_proven_the_same_nothing_is_left_to_measure():
+def test_if_every_case_has_identical_machine_code_nothing_is_measured():
     lab = TurnsLab(proven=("gemm/s128", "sdpa/s128"))
     _, exit_status, found = take_turns(lab)
 
@@ -513,7 +513,7 @@ def test_where_every_case_is_proven_the_same_nothing_is_left_to_measure():
         pytest.param({"control": (1.05, 1.0501)}, "the base differed from itself by +5.0 %", id="control-moved"),
     ],
 )
-def test_nothing_is_believed_where_the_same_code_repeatedly_takes_another_time(script, says):
+def test_a_session_is_inconclusive_if_identical_code_repeatedly_takes_another_time(script, says):
     _, exit_status, found = take_turns(TurnsLab(identical=("gemm/s128",), **script))
 
     assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "control-moved")}
@@ -521,7 +521,7 @@ def test_nothing_is_believed_where_the_same_code_repeatedly_takes_another_time(s
     assert exit_status == 0
 
 
-def test_the_same_machine_code_is_no_excuse_for_a_control_that_moved():
+def test_a_control_that_moved_counts_also_for_cases_with_identical_machine_code():
     lab = TurnsLab(ratios={"gemm/s128": OPEN}, identical=("gemm/s128",), control=(1.05, 1.0501))
     _, _, found = take_turns(lab)
 

@@ -35,7 +35,7 @@ def another_run(tmp_path):
     process.join()
 
 
-def test_a_run_waits_for_the_one_before_and_says_so_once(another_run, tmp_path):
+def test_a_run_waits_for_an_earlier_run_and_prints_one_message(another_run, tmp_path):
     said = []
 
     def say(message):
@@ -47,7 +47,7 @@ def test_a_run_waits_for_the_one_before_and_says_so_once(another_run, tmp_path):
     assert said == [f"waiting for process {another_run.pid}, which measures on this GPU ..."]
 
 
-def test_a_run_that_waits_too_long_says_for_whom(another_run, tmp_path):
+def test_the_error_for_waiting_too_long_names_the_other_run(another_run, tmp_path):
     held = rf"process {another_run.pid}\) has held"
 
     with pytest.raises(MachineError, match=held), gpu_lock(GPU, 0.1, print, tmp_path):
@@ -63,6 +63,6 @@ def test_the_lock_ends_with_a_process_that_is_killed(another_run, tmp_path):
 
 
 @pytest.mark.usefixtures("another_run")
-def test_other_gpus_and_no_gpu_are_free_and_every_user_may_take_the_lock(tmp_path):
+def test_other_gpus_are_not_locked_and_every_user_can_lock(tmp_path):
     with gpu_lock("GPU-another", 0.1, print, tmp_path), gpu_lock(None, 0.1, print, tmp_path):
         assert stat.S_IMODE((tmp_path / f"ci-perf-{GPU}.lock").stat().st_mode) == 0o666

@@ -56,13 +56,13 @@ def test_every_ncu_is_found_in_order_of_preference(tmp_path):
     assert found[0].source == "CI_PERF_NCU"
 
 
-def test_a_tool_behind_two_names_is_found_once(tmp_path):
+def test_a_tool_with_two_paths_is_found_once(tmp_path):
     script(tmp_path / "usr/local/cuda-13.0/bin/ncu", NCU_SAYS)
     (tmp_path / "usr/local/cuda").symlink_to("cuda-13.0")
     assert len(tools.find("ncu", {}, tmp_path)) == 1
 
 
-def test_a_tool_that_does_not_answer_is_kept_with_its_complaint(tmp_path):
+def test_a_tool_that_does_not_work_is_listed_with_its_error(tmp_path):
     broken = script(tmp_path / "bin/ncu", "echo 'libstdc++.so.6: not found' >&2; exit 127")
     working = script(tmp_path / "usr/local/cuda/bin/ncu", NCU_SAYS)
     found = tools.find("ncu", {"CI_PERF_NCU": "/nowhere/ncu", "PATH": str(broken.parent)}, tmp_path)
@@ -70,7 +70,7 @@ def test_a_tool_that_does_not_answer_is_kept_with_its_complaint(tmp_path):
     assert best(found).path == str(working)
 
 
-def test_a_tool_that_hangs_is_given_up(tmp_path):
+def test_a_tool_that_hangs_is_killed(tmp_path):
     well, output = tools.probe([str(script(tmp_path / "ncu", "exec sleep 60"))], os.environ, timeout_s=0.05)
     assert (well, output) == (False, "gave no answer within 0.05 s")
 
@@ -87,7 +87,7 @@ def test_the_nsys_inside_nsight_compute_is_found_with_its_misplaced_importer(tmp
     assert not tool.complete
 
 
-def test_a_whole_nsight_systems_is_complete(tmp_path):
+def test_an_nsight_systems_with_its_importer_is_complete(tmp_path):
     base = tmp_path / "opt/nvidia/nsight-systems/2025.3.1"
     script(base / "target-linux-x64/nsys", NSYS_SAYS)
     script(base / "host-linux-x64/QdstrmImporter", "echo 2025.3.1")
@@ -107,7 +107,7 @@ def test_the_interpreter_with_torch_wins_over_an_earlier_one_without(tmp_path):
     assert (found.path, found.version, found.has_torch) == (str(with_torch), "3.10.2", True)
 
 
-def test_a_real_interpreter_is_asked_without_an_import_of_torch(tmp_path):
+def test_probing_an_interpreter_does_not_import_torch(tmp_path):
     package = tmp_path / "torch"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('imported')\n", encoding="utf-8")
@@ -126,7 +126,7 @@ def test_a_real_interpreter_is_asked_without_an_import_of_torch(tmp_path):
         ("exit 1", "does not run: it printed nothing"),
     ],
 )
-def test_a_requested_interpreter_that_is_of_no_use_is_refused_with_a_hint(tmp_path, body, said):
+def test_a_requested_interpreter_that_cannot_be_used_is_refused_with_a_hint(tmp_path, body, said):
     with pytest.raises(ConfigError, match=said) as refused:
         tools.find_python(str(script(tmp_path / "python", body)), {})
     assert "Python 3.9 or newer" in refused.value.hint
@@ -137,7 +137,7 @@ def test_a_requested_interpreter_that_does_not_exist_is_refused():
         tools.find_python("/nowhere/python", {})
 
 
-def test_no_interpreter_at_all_is_the_machines_fault(monkeypatch, tmp_path):
+def test_a_machine_without_an_interpreter_is_a_machine_error(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
     with pytest.raises(MachineError, match=r"Python 3\.9 or newer"):
         tools.find_python(None, {"PATH": str(tmp_path)})
@@ -286,7 +286,7 @@ class TestNvml:
         assert watch.woken == ()
 
 
-def test_idle_is_no_reason_and_an_unknown_reason_keeps_its_bit():
+def test_idle_is_not_a_throttle_reason_and_unknown_reasons_are_shown_as_bits():
     assert gpu.decode_throttle_reasons(0x1) == ()
     assert gpu.decode_throttle_reasons(0x1001) == ("unknown-0x1000",)
 
@@ -329,16 +329,16 @@ def state_with(*pids, reasons=(), **more):
         pytest.param([gpu.State()], (), id="nothing-known"),
     ],
 )
-def test_other_programs_and_sudden_slowdowns_disturb_and_nothing_else_does(states, said):
+def test_only_other_programs_and_sudden_slowdowns_count_as_disturbances(states, said):
     assert disturbances(states, OURS) == said
 
 
-def test_of_two_processes_that_alternate_one_is_on_the_gpu_at_a_time():
+def test_of_two_alternating_processes_only_one_is_on_the_gpu_at_a_time():
     for others, said in (((710,), ()), ((710, 77), ("1 other program on this GPU",)), ((10, 77), ("python (77)",))):
         assert disturbances([state_with(*others)], OURS, at_once=1) == said
 
 
-def test_the_server_of_mps_is_not_counted_as_another_program_and_its_clients_are(monkeypatch):
+def test_clients_of_mps_count_as_other_programs_and_its_server_does_not(monkeypatch):
     names = {"nvmlSystemGetProcessName": {7: "/usr/bin/nvidia-cuda-mps-server", 8: "/usr/bin/python3", 9: "conditions"}}
     nvml = FakeNvml()
     nvml.nvmlSystemGetProcessName = names["nvmlSystemGetProcessName"].get
@@ -395,7 +395,7 @@ class OneAnswer:
     ],
     ids=["alone", "a-program-came", "an-idle-one-works"],
 )
-def test_a_process_held_against_a_baseline_knows_what_disturbed_it(
+def test_a_process_compared_with_a_baseline_records_what_disturbed_it(
     monkeypatch, watch_reads, tmp_path, pids, working, said
 ):
     wait = watch_reads(state_with(*pids))
@@ -407,7 +407,7 @@ def test_a_process_held_against_a_baseline_knows_what_disturbed_it(
     assert replicate.disturbed == said
 
 
-def test_a_program_knows_that_the_gpu_slowed_down_and_who_worked_beside_it(monkeypatch, watch_reads, tmp_path):
+def test_a_program_records_slowdowns_of_the_gpu_and_other_programs_during_it(monkeypatch, watch_reads, tmp_path):
     wait = watch_reads(state_with(10, 77, reasons=("hw-thermal", "sw-power-cap")))
     monkeypatch.setattr(gpu, "query_working", lambda *_: (gpu.Process(5, "python"),))
     conditions = Conditions("python3", tmp_path, {}, 30, 60.0, gpu_uuid="GPU-1", other_programs=frozenset({5}))
@@ -445,7 +445,7 @@ BUSY, IDLE = state_with(77, busy_pct=98.0), state_with(77, busy_pct=0.0)
         pytest.param([BUSY, BUSY, BUSY, IDLE], id="busy-for-a-moment"),
     ],
 )
-def test_an_idle_gpu_is_not_waited_for(seen_on_gpu, states):
+def test_a_session_does_not_wait_for_an_idle_gpu(seen_on_gpu, states):
     seen_on_gpu(*states)
     said = []
     session.wait_until_idle("GPU-1", 0.0, said.append)
@@ -453,7 +453,7 @@ def test_an_idle_gpu_is_not_waited_for(seen_on_gpu, states):
     assert said == []
 
 
-def test_a_busy_gpu_is_waited_for_and_that_is_said_once(seen_on_gpu):
+def test_a_session_waits_for_a_busy_gpu_and_prints_one_message(seen_on_gpu):
     seen_on_gpu(*[BUSY] * 23, IDLE)
     said = []
     session.wait_until_idle("GPU-1", 60.0, said.append)
@@ -464,7 +464,7 @@ def test_a_busy_gpu_is_waited_for_and_that_is_said_once(seen_on_gpu):
 @pytest.mark.parametrize(
     ("state", "named"), [(BUSY, r"python \(77\)"), (gpu.State(busy_pct=50.0, others=()), "another program")]
 )
-def test_a_gpu_that_stays_busy_is_given_up_and_the_program_named(seen_on_gpu, state, named):
+def test_the_error_for_a_gpu_that_stays_busy_names_the_program(seen_on_gpu, state, named):
     seen_on_gpu(state)
     with pytest.raises(MachineError, match=f"{named} has kept this GPU busy for 0 s") as given_up:
         session.wait_until_idle("GPU-1", 0.0, lambda _: None)
@@ -499,7 +499,7 @@ def test_the_permission_to_read_counters_is_read_from_proc(tmp_path):
     assert (facts.wsl, facts.container, facts.dcgm) == (True, False, "nv-hostengine")
 
 
-def test_root_of_a_rootless_container_has_no_say_over_the_driver(tmp_path):
+def test_root_of_a_rootless_container_has_no_capabilities_for_the_driver(tmp_path):
     root = proc(tmp_path, self__uid_map="0 1000 1", self__status="CapEff:\t000001ffffffffff\n")
     assert machine._capabilities(root) == 0
 

@@ -59,7 +59,7 @@ def test_each_case_gets_the_kernels_of_its_own_range(tmp_path):
         (job("gemm", "n1"), "nsys-no-range", "nsys: saw no GPU kernel of gemm/n1"),
     ],
 )
-def test_a_case_without_a_kernel_is_named_with_those_that_ran(tmp_path, mine, code, message):
+def test_the_note_on_a_case_without_a_matching_kernel_names_the_kernels_that_ran(tmp_path, mine, code, message):
     (note,) = a_profiler(tmp_path).run([job("sdpa", "s512"), mine]).notes
 
     assert note.code == code
@@ -74,7 +74,7 @@ def test_a_case_without_a_kernel_is_named_with_those_that_ran(tmp_path, mine, co
     ],
     ids=["no-report", "partial-report"],
 )
-def test_a_profiler_that_does_not_end_is_killed_and_what_it_wrote_is_not_all(tmp_path, more, code, cases):
+def test_a_profiler_that_does_not_end_is_killed_and_its_report_is_incomplete(tmp_path, more, code, cases):
     found = a_profiler(tmp_path, more, timeout_s=0.5).run([job("sdpa", "s512")])
     (note,) = found.notes
 
@@ -95,7 +95,7 @@ def test_a_profiler_that_does_not_end_is_killed_and_what_it_wrote_is_not_all(tmp
         ),
     ],
 )
-def test_nothing_is_said_of_a_case_that_the_worker_did_not_bring_to_its_end(tmp_path, answer, code, words):
+def test_a_case_that_the_worker_did_not_finish_has_no_readings(tmp_path, answer, code, words):
     """Its range is in the report, with the kernels of the launches that it came to."""
     worker = tmp_path / "worker"
     worker.write_text(f"""#!/bin/sh\nfor last; do :; done\nprintf '%s\\n' '{{"ok": true}}' '{answer}' >"$last"\n""")
@@ -106,7 +106,7 @@ def test_nothing_is_said_of_a_case_that_the_worker_did_not_bring_to_its_end(tmp_
     assert [(note.code, words in note.message) for note in found.notes] == [(code, True)]
 
 
-def test_a_session_asks_for_costly_counters_where_a_gate_or_a_full_profile_wants_them(tmp_path):
+def test_costly_counters_are_collected_only_for_a_gate_or_a_full_profile(tmp_path):
     gated = Job(a_spec("k", cases={"a": {}}, gates=(Gate("sm_throughput_pct", ">=", 1.0),)), "a", {}, "cuda")
     asked = []
     for full, mine in ((False, job("sdpa", "s512")), (False, gated), (True, job("sdpa", "s512"))):
@@ -118,7 +118,7 @@ def test_a_session_asks_for_costly_counters_where_a_gate_or_a_full_profile_wants
     assert asked == [False, True, True]
 
 
-def test_cases_that_changed_are_profiled_with_the_full_set_into_a_report_of_their_own(tmp_path, monkeypatch):
+def test_cases_that_changed_are_profiled_with_the_full_set_into_a_separate_report(tmp_path, monkeypatch):
     jobs = [job("sdpa", "s512"), job("matmul", "n4096")]
     ncu = a_profiler(tmp_path, kind=NcuProfiler)
     run = NcuProfiler.run
@@ -146,7 +146,7 @@ class Counting(NcuProfiler):
         return Profiled(counters={job.label: (launch,) for job in jobs if job.case != "denied"})
 
 
-def test_cases_that_changed_are_explained_where_there_are_counters_at_all():
+def test_cases_that_changed_are_explained_only_if_counters_can_be_read():
     jobs, asked = [job("k", "same"), job("k", "slower"), job("k", "denied")], []
     _, explained = Counting("ncu", "2025.3", None, asked).profile(jobs, jobs[1:])
 
@@ -156,7 +156,7 @@ def test_cases_that_changed_are_explained_where_there_are_counters_at_all():
     assert asked == [("kernels", ["k/same", "k/slower", "k/denied"]), ("explain", ["k/slower"])]
 
 
-def test_a_complaint_names_no_folder_of_the_machine(tmp_path):
+def test_error_messages_contain_no_folder_of_the_machine(tmp_path):
     ncu = a_profiler(tmp_path, 'echo {} >"$report"; exit', kind=NcuProfiler)
     (note,) = ncu.run([job("sdpa", "s512")]).notes
 
@@ -172,14 +172,14 @@ def counted(values, launches=2):
     return [launch[metric.name] for launch in case_counters(report, "mine", ["gemm"], launches, [metric])]
 
 
-def test_the_counters_of_a_case_are_those_of_its_own_kernels_launch_by_launch():
+def test_the_counters_of_a_case_are_those_of_each_launch_of_its_kernels():
     kernels = [("gemm_a", 40.0), ("memset", 99.0), ("gemm_b", 50.0)]
 
     assert [reading.value for reading in counted([*kernels, ("gemm_a", 60.0), ("gemm_b", 30.0)])] == [50.0, 60.0]
     assert counted([("memset", 99.0)]) == []
 
 
-def test_where_a_launch_was_lost_no_counter_is_said_of_any():
+def test_if_a_launch_is_missing_no_counters_are_reported():
     lost = counted([("gemm_a", 40.0), ("gemm_b", 50.0), ("gemm_a", 40.0)])
 
     assert lost == [Reading(None, "register", "3 GPU kernels in 2 launches")]
@@ -198,7 +198,7 @@ def launched(**changes):
     return [readings[name].value for name in ("block_size", "grid_size", "theoretical_occupancy_pct")]
 
 
-def test_what_the_trace_does_not_tell_of_a_launch_is_not_zero():
+def test_values_that_the_trace_lacks_are_unknown_and_not_zero():
     assert launched() == [128.0, 2.0, 100.0]
     assert launched(grid=None) == [128.0, None, 100.0]
     assert launched(block=None) == [None, 2.0, None]

@@ -61,7 +61,7 @@ def on_gpu(monkeypatch):
 
 
 @COMMANDS
-def test_a_gpu_without_memory_errors_is_believed(on_gpu, command):
+def test_without_memory_errors_results_are_valid(on_gpu, command):
     on_gpu(errors=(3,))
     done = ci_perf(*command)
 
@@ -70,7 +70,7 @@ def test_a_gpu_without_memory_errors_is_believed(on_gpu, command):
 
 
 @COMMANDS
-def test_nothing_that_passed_is_believed_where_the_memory_had_errors_meanwhile(on_gpu, command):
+def test_passed_cases_are_invalid_if_the_memory_had_errors_during_the_session(on_gpu, command):
     on_gpu(errors=(3, 5))
     done = ci_perf(*command)
 
@@ -83,7 +83,7 @@ def test_nothing_that_passed_is_believed_where_the_memory_had_errors_meanwhile(o
 
 
 @pytest.mark.parametrize("command", [RUN, FUZZ, SANITIZE], ids=["run", "fuzz", "sanitize"])
-def test_a_failure_is_believed_whatever_the_memory_did(on_gpu, repository, command):
+def test_failures_are_valid_even_with_memory_errors(on_gpu, repository, command):
     kernel = repository / "kernels/spin/kernel.py"
     kernel.write_text(SPIN.replace("def launch(seconds):", "def launch(seconds):\n    raise ValueError('broken')"))
     on_gpu(errors=(3, 5))
@@ -112,7 +112,7 @@ def test_an_idle_program_on_the_gpu_is_noted(on_gpu, command):
 
 
 @COMMANDS
-def test_who_waits_for_the_gpu_holds_no_memory_on_it(on_gpu, monkeypatch, command):
+def test_a_session_that_waits_for_the_gpu_uses_no_memory_on_it(on_gpu, monkeypatch, command):
     asked = []
     send = session.Worker.send
     monkeypatch.setattr(
@@ -131,7 +131,7 @@ def test_who_waits_for_the_gpu_holds_no_memory_on_it(on_gpu, monkeypatch, comman
 
 
 @COMMANDS
-def test_an_earlier_run_stays_where_a_session_cannot_begin(on_gpu, repository, command):
+def test_if_a_session_cannot_begin_the_earlier_run_is_kept(on_gpu, repository, command):
     on_gpu()
     ci_perf(*RUN)
     before = (repository / "ci-perf-run/run.json").read_text()

@@ -11,7 +11,7 @@ from tests.builders import a_spec
 (JOB,) = select_jobs([a_spec()], [], ["cuda"])
 
 
-def test_stages_add_up_and_what_no_stage_explains_is_waiting(monkeypatch):
+def test_stages_sum_up_and_the_rest_is_waiting(monkeypatch):
     clock = iter([10.0, 15.0])
     monkeypatch.setattr(spent, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     seconds = Spent()

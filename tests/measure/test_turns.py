@@ -120,7 +120,7 @@ def is_alive(pid):
     ],
     ids=["memory", "exclusive-mode"],
 )
-def test_sides_that_the_device_does_not_take_together_alternate_and_the_next_pair_does_so_at_once(table, error):
+def test_if_the_device_allows_one_process_the_sides_alternate_and_later_pairs_start_that_way(table, error):
     told = []
     seated = table(ALONE.replace("{error}", error), told=told)
 
@@ -165,7 +165,7 @@ class WorkerOnGpu:
         pass
 
 
-def test_where_one_side_cannot_be_captured_cupti_times_both(monkeypatch, tmp_path):
+def test_if_one_side_cannot_be_captured_cupti_times_both(monkeypatch, tmp_path):
     monkeypatch.setattr(turns, "WARM_UP_S", {"cuda": 0.0})
     spec = a_spec("sdpa")
     sides = [Side(name, tmp_path, {"sdpa": spec}, WorkerOnGpu(captured=name == "base")) for name in ("base", "head")]
@@ -185,7 +185,7 @@ def test_where_one_side_cannot_be_captured_cupti_times_both(monkeypatch, tmp_pat
         pytest.param((None, None), 5, {}, id="code-not-known"),
     ],
 )
-def test_of_the_cases_whose_machine_code_is_the_same_only_a_few_are_timed(monkeypatch, tmp_path, codes, timed, more):
+def test_only_a_few_cases_with_identical_machine_code_are_timed(monkeypatch, tmp_path, codes, timed, more):
     monkeypatch.setattr(turns, "WARM_UP_S", {"cuda": 0.0})
     monkeypatch.setattr(turns, "STILL_WARM_S", {"cuda": 0.0})
     spec = a_spec(cases={f"s{number}": {} for number in range(5)})
@@ -205,7 +205,7 @@ def test_of_the_cases_whose_machine_code_is_the_same_only_a_few_are_timed(monkey
 
 
 @pytest.mark.parametrize("source", [FAST, ALONE.replace("{error}", "MemoryError")], ids=["resident", "alternating"])
-def test_a_pair_knows_who_was_idle_on_the_gpu_and_worked_meanwhile(table, monkeypatch, source):
+def test_a_pair_records_programs_that_were_idle_before_and_used_the_gpu_during_it(table, monkeypatch, source):
     asked = []
 
     def working(uuid, since_us, pids):
@@ -223,7 +223,7 @@ def test_a_pair_knows_who_was_idle_on_the_gpu_and_worked_meanwhile(table, monkey
     assert set(asked) == {("GPU-1", other_programs)}
 
 
-def test_the_cases_of_a_kernel_share_a_pair_of_processes_and_with_nothing_else(table, notes):
+def test_only_cases_of_the_same_kernel_share_a_pair_of_processes(table, notes):
     seated = table(NOTES, kernels=("one", "two"))
     for number in (0, 1):
         assert all(isinstance(pair, Pair) for _, pair in seated.pairs(jobs("one", "two", a={}, b={}), number))
@@ -256,7 +256,7 @@ def test_the_side_that_goes_first_changes_with_each_round_and_with_each_pair(tab
     assert took_turns == (sides + sides[::-1]) * (turns.ROUNDS // 2)
 
 
-def test_nothing_of_a_case_is_left_once_its_pairs_are_there_or_nobody_wants_the_rest(table, notes):
+def test_the_data_of_a_case_are_released_after_its_pairs_or_when_it_is_given_up(table, notes):
     seated = table(NOTES)
     list(seated.pairs(jobs(a={}, b={}), 0))
     with closing(seated.pairs(jobs(a={}, b={}), 1)) as wanted:
@@ -266,7 +266,7 @@ def test_nothing_of_a_case_is_left_once_its_pairs_are_there_or_nobody_wants_the_
     assert not any(is_alive(pid) for _, _, pid in notes())
 
 
-def test_a_planted_slowdown_is_exact_though_the_base_would_choose_another_number_of_launches(table):
+def test_a_planted_slowdown_is_exact_even_if_the_base_would_use_another_number_of_launches(table):
     slow = FAST.replace("150", "1500")  # alone it would make fewer launches than the base
     ((_, pair),) = table(FAST, slow, planted=0.035).pairs(jobs(), 0)
 

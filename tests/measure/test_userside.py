@@ -478,7 +478,7 @@ def test_the_extent_of_a_view_ends_with_its_elements():
     assert len(empty) == 0
 
 
-def test_only_the_machine_code_that_is_launched_counts(facts):
+def test_only_the_machine_code_that_is_launched_is_hashed(facts):
     assert facts(cubin=a_cubin(b"other")) != facts()
     with pytest.raises(identity.Unknown):
         facts(cubin=a_cubin(b"cut off")[:-1])
@@ -654,7 +654,7 @@ KINDS = (*strides.VIEWS, "mixed")
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("library", ["torch", "numpy"])
-def test_rearranged_inputs_have_the_same_values_types_and_places(library, kind):
+def test_rearranged_inputs_have_the_same_values_types_and_devices(library, kind):
     module = pytest.importorskip(library)
     kinds = ("float32", "int32", "bool", "complex64", "uint8")
     values = [module.ones((3, 5), dtype=getattr(module, name)) for name in kinds]

@@ -152,7 +152,7 @@ def test_a_failing_kernel_is_a_failure_with_a_reason_and_the_next_one_works(work
         pytest.param(SOUND.replace("**case", "n"), "TypeError: make_inputs() missing 1 required", id="parameters"),
     ],
 )
-def test_an_entry_file_that_cannot_be_used_says_why(worker, kernel, source, message):
+def test_the_error_for_an_unusable_entry_file_says_why(worker, kernel, source, message):
     failure = ask(worker, kernel(above=source))
 
     assert failure.code == "raised"
@@ -160,7 +160,7 @@ def test_an_entry_file_that_cannot_be_used_says_why(worker, kernel, source, mess
     assert works(worker, kernel)
 
 
-def test_a_reference_without_an_output_checks_nothing_and_fails(worker, kernel):
+def test_a_reference_without_an_output_is_a_failure(worker, kernel):
     failure = ask(worker, kernel("def launch(inputs):\n    return ()\nreference = launch\n"))
 
     assert failure.code == "wrong-output"
@@ -182,7 +182,7 @@ def test_the_last_stderr_output_of_a_process_that_died_is_kept(worker, kernel):
     assert (first.detail, second.detail) == ("first words", "last words")
 
 
-def test_a_kernel_that_hangs_is_killed_with_what_it_started(worker, kernel, tmp_path):
+def test_a_kernel_that_hangs_is_killed_with_its_child_processes(worker, kernel, tmp_path):
     hangs = kernel(f"""
         import subprocess, time
         def launch(inputs):
@@ -312,7 +312,7 @@ def test_a_kernel_that_prints_at_import_only_is_timed(worker, kernel):
         pytest.param("import sys; sys.__stdout__ = sys.stdout = None", id="no-stdout"),
     ],
 )
-def test_a_kernel_cannot_answer_for_the_worker(worker, kernel, below):
+def test_output_of_a_kernel_is_not_taken_for_an_answer_of_the_worker(worker, kernel, below):
     forged = json.dumps({"ok": True, "error": 0.0, "tolerance": 1.0, "checked": "forged", "cost": None})
     entry = kernel(below.format(forged) + "\ndef launch(inputs):\n    return 4.0\n")
 
@@ -425,7 +425,7 @@ def reference(inputs):
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
-def test_inputs_that_cannot_be_copied_often_enough_are_made_again(worker, kernel, most):
+def test_inputs_are_made_again_if_there_is_no_memory_for_copies(worker, kernel, most):
     sound, wrong = (ONCE_ONLY.replace("{most}", str(most)).replace("{wrong}", more) for more in ("", "+ 1"))
 
     assert ask(worker, kernel(above=sound))["error"] == 0.0
@@ -624,7 +624,7 @@ def with_nvtx(monkeypatch, version):
 
 @pytest.mark.usefixtures("torch_without_nvtx")
 @pytest.mark.parametrize(("version", "nsys"), [("0.2.11", "2023.4.4"), ("0.2.14", "2025.3.1.0"), ("0.2.14", None)])
-def test_the_package_nvtx_is_used_where_torch_was_built_without_nvtx(monkeypatch, version, nsys):
+def test_the_package_nvtx_is_used_if_torch_was_built_without_nvtx(monkeypatch, version, nsys):
     with_nvtx(monkeypatch, version)
 
     assert tuple(nvtx_functions(nsys)) == (1, 2, 3, 4)

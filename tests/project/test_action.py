@@ -261,7 +261,7 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
     assert not (repository.root / "theirs").exists()
 
 
-def test_perf_yml_shares_a_pull_request_out_over_runners_and_shards_and_comments_once(repository):
+def test_perf_yml_distributes_a_pull_request_over_runners_and_shards_and_comments_once(repository):
     """The whole workflow, 2 runners x 2 shards; all of act's runners are this machine, so the second is found out."""
     kernel = repository.tree / "kernels/doze"
     kernel.mkdir()
@@ -289,7 +289,7 @@ def test_perf_yml_shares_a_pull_request_out_over_runners_and_shards_and_comments
     assert comment.count("measured in turns") == 1
 
 
-def test_a_fork_is_commented_for_by_a_workflow_run_from_the_archive_as_it_came(repository):
+def test_a_workflow_run_comments_for_a_fork_from_the_downloaded_archive(repository):
     repository.github.open_pull(8, HEAD, head="mallory/kernels")
     repository.artifacts.mkdir()
     store.write_baseline(a_baseline(), repository.tree / "baselines")
@@ -387,7 +387,7 @@ def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(t
 
 
 @pytest.mark.parametrize("path", YAML_FILES)
-def test_yaml_installs_and_calls_and_does_not_think(path):
+def test_yaml_contains_no_logic(path):
     for step in steps_of(loaded(path)):
         if "run" in step:
             assert step["run"].count("\n") == 0, step
@@ -446,7 +446,7 @@ def installed(tmp_path):
     return tmp_path
 
 
-def test_kernels_are_words_and_never_shell(installed):
+def test_the_kernels_input_is_split_into_words_and_not_run_by_a_shell(installed):
     ran, _ = script(installed, "measure", ACTION_KERNELS="sdpa/*\n  gemm/s?  $(touch owned) ; rm -rf /")
 
     assert ran.stdout == "<run><sdpa/*><gemm/s?><$(touch><owned)><;><rm><-rf></>\n"
@@ -463,7 +463,7 @@ def test_the_status_of_the_measurement_decides_in_the_last_step(installed, statu
     assert decided.stderr.startswith("::error title=ci-perf::") == (status != 0)
 
 
-def test_in_a_shard_a_red_verdict_is_left_to_the_job_that_merges(installed):
+def test_in_a_shard_a_red_verdict_does_not_fail_the_job(installed):
     assert script(installed, "verdict", ACTION_STATUS="1", ACTION_SHARD="true")[0].returncode == 0
     assert script(installed, "verdict", ACTION_STATUS="3", ACTION_SHARD="true")[0].returncode == 3
 
@@ -482,14 +482,14 @@ def test_a_cancelled_job_ends_the_measurement(installed):
 
 
 @pytest.mark.parametrize(("upload", "flags"), [("true", ""), ("false", "<--no-artifact>")])
-def test_a_comment_sends_nobody_to_an_artifact_that_is_not_uploaded(installed, upload, flags):
+def test_a_comment_does_not_mention_an_artifact_that_is_not_uploaded(installed, upload, flags):
     (installed / "run.json").write_text("{}")
     ran, _ = script(installed, "publish", ACTION_RUN=str(installed), ACTION_UPLOAD=upload)
 
     assert ran.stdout == f"<publish><{installed}>{flags}\n"
 
 
-def test_nothing_measured_is_nothing_to_publish(installed):
+def test_without_a_measurement_nothing_is_published(installed):
     ran, _ = script(installed, "publish", ACTION_RUN=str(installed / "nowhere"))
 
     assert (ran.returncode, ran.stdout) == (0, "nothing was measured, so there is nothing to publish\n")
@@ -562,7 +562,7 @@ def test_uv_installs_where_there_is_one_and_pip_elsewhere(tmp_path, on_path, fro
     assert os.access(venv / "bin/ci-perf", os.X_OK)
 
 
-def test_a_runner_without_python_and_uv_is_told_what_it_lacks(tmp_path):
+def test_the_error_on_a_runner_without_python_and_uv_says_what_is_missing(tmp_path):
     ran, _ = script(tmp_path, "prepare", PATH=a_runner(tmp_path))
 
     assert ran.returncode == 3
@@ -676,7 +676,7 @@ def test_a_release_has_its_notes_and_moves_the_major_tag(release):
     assert f"refs/tags/v{major} -f sha=" in ran.stdout
 
 
-def test_what_is_not_ready_is_not_released(release):
+def test_a_release_that_is_not_prepared_is_refused(release):
     call, changes = release
 
     assert "pyproject.toml says" in call("v99.0.0").stderr

@@ -106,7 +106,7 @@ def test_prose_is_one_cell_of_one_line_without_markup(text):
 
 
 @for_any
-def test_a_reader_sees_the_text_itself(text):
+def test_escaped_text_is_displayed_unchanged(text):
     """Nothing is lost but control characters, repeated spaces, and what is too long."""
     for write, longest in ((code, LONGEST), (prose, 400)):
         shown = plain(MarkdownIt("commonmark").renderInline(write(text)))
@@ -114,7 +114,7 @@ def test_a_reader_sees_the_text_itself(text):
 
 
 @for_any
-def test_mentions_and_issues_stay_inside_code_where_github_does_not_link_them(text):
+def test_mentions_and_issue_numbers_are_written_as_code_which_github_does_not_link(text):
     for write in (code, prose):
         outside = re.sub(r"<code>.*?</code>", "", MarkdownIt("commonmark").renderInline(write(text)))
         assert "@" not in html.unescape(outside)
@@ -172,7 +172,7 @@ ORDINARY = render_comment(build_report(a_hostile_run("sdpa", "it failed")))
 
 
 @hostile
-def test_a_comment_keeps_its_shape_whatever_names_and_messages_hold(name, message):
+def test_no_name_or_message_changes_the_structure_of_a_comment(name, message):
     comment = render_comment(build_report(a_hostile_run(name, message)))
 
     assert tables(comment) == tables(ORDINARY)
@@ -181,7 +181,7 @@ def test_a_comment_keeps_its_shape_whatever_names_and_messages_hold(name, messag
 
 
 @pytest.mark.parametrize("text", NASTY)
-def test_the_names_of_devices_side_by_side_are_no_markup(text):
+def test_names_of_devices_are_not_read_as_markup(text):
     def comment(name):
         both = (a_measurement(STEADY), a_measurement(STEADY, device="cpu"))
         return render_comment(build_report(a_run(*both, devices=(a_device(name=name), a_cpu(name=name)))))
@@ -209,7 +209,7 @@ def tags(markdown):
 
 
 @hostile
-def test_a_comment_holds_one_html_comment_its_marker(name, message):
+def test_a_comment_contains_only_one_html_comment_its_marker(name, message):
     comment = render_comment(build_report(a_hostile_run(name, message)))
 
     assert comment.startswith(marker("default", State.FLAGGED))
@@ -217,7 +217,7 @@ def test_a_comment_holds_one_html_comment_its_marker(name, message):
 
 
 @hostile
-def test_a_page_holds_no_script_and_no_address(name, message):
+def test_an_html_page_contains_no_script_and_no_link(name, message):
     page = render_html(build_report(a_hostile_run(name, message)))
 
     assert tags(page) == tags(render_html(build_report(a_hostile_run("sdpa", "it failed"))))
@@ -243,7 +243,7 @@ def ungated(*cases, fail_on=("gate",)):
     return build_report(a_run(*found, kernels=(spec,), baselines=(base,), policy=a_policy(fail_on=fail_on)))
 
 
-def test_a_gate_that_was_not_measured_is_told_from_a_kept_one_everywhere():
+def test_every_format_distinguishes_an_unmeasured_gate_from_a_kept_one():
     report = ungated("a", "b")
     words = "local_load_inst not measured (ncu gave no counters), limit <= 0"
     suite = ElementTree.fromstring(render_junit(report))
@@ -266,7 +266,7 @@ def test_a_gate_that_was_not_measured_is_told_from_a_kept_one_everywhere():
     ]
 
 
-def test_where_it_fails_the_run_it_is_said_before_all_that_is_not_red():
+def test_an_unmeasured_gate_that_fails_the_run_is_in_the_next_step():
     report = ungated("a", fail_on=("gate-not-measured",))
     (failure,) = ElementTree.fromstring(render_junit(report)).findall("testcase/failure")
 
@@ -275,7 +275,7 @@ def test_where_it_fails_the_run_it_is_said_before_all_that_is_not_red():
     assert "local_load_inst not measured" in failure.get("message")
 
 
-def test_counters_and_timeline_are_in_the_table_and_in_the_report():
+def test_counters_and_timeline_are_in_csv_and_comment():
     timeline = CaseTimeline(10, (), metrics={"sync_calls": Reading(0.0), "sync_pct": Reading(None, "%", "no call")})
     found = counters(registers_per_thread=32, duration_ns=9, instructions=(10, 20), l2_hit_rate_pct=(50, None))
     report = build_report(a_run(a_measurement(STEADY, timeline=timeline, counters=found)))
@@ -311,7 +311,7 @@ def test_csv_reads_back_as_it_was_written(name, message):
 
 
 @hostile
-def test_json_takes_any_name(name, message):
+def test_json_can_contain_any_name(name, message):
     report = build_report(a_hostile_run(name, message))
 
     assert json.loads(render_json(report))["cases"][0]["kernel"] == report.rows[0].finding.kernel
@@ -335,19 +335,19 @@ def control_characters(run):
 
 
 @hostile
-def test_a_command_to_paste_names_its_cases_and_runs_nothing_else(name, message):
+def test_the_command_to_reproduce_names_the_cases_and_runs_nothing_else(name, message):
     command = reproduce(build_report(a_hostile_run(name, message)))
 
     assert re.fullmatch(r"ci-perf run( [\w./-]+| '[\w./*?!\[\]-]+')+", command, re.ASCII)
 
 
-def test_a_command_to_paste_holds_no_flag_that_a_run_file_smuggles_in():
+def test_the_command_to_reproduce_contains_no_flags_from_the_run_file():
     smuggled = a_run(selection=("--against", "HEAD", "--setup", "reboot"), baselines=(a_baseline(),))
 
     assert reproduce(build_report(smuggled)) == "ci-perf run '?-against' HEAD '?-setup' reboot"
 
 
-def test_a_name_that_no_run_file_can_hold_never_gets_this_far():
+def test_a_run_file_with_a_lone_surrogate_is_refused():
     text = dump_run(a_hostile_run("sdpa", "broken"))
 
     assert load_run(text.replace('"broken"', r'"\ud83d\ude00"'), "run.json").notes[0].message == "\U0001f600"
@@ -355,7 +355,7 @@ def test_a_name_that_no_run_file_can_hold_never_gets_this_far():
         load_run(text.replace('"broken"', r'"\ud83d"'), "run.json")
 
 
-def test_a_case_that_ran_at_the_power_limit_says_so_also_without_a_roofline():
+def test_the_power_limit_is_shown_also_without_a_roofline():
     processes = [replace(p, sm_clock_hz=1.47e9, throttle_reasons=("sw-power-cap",)) for p in a_measurement().replicates]
     h100 = a_device(sm_clock_max_hz=1.98e9)
     report = build_report(a_run(replace(a_measurement(), replicates=tuple(processes)), devices=(h100,)))
@@ -364,7 +364,7 @@ def test_a_case_that_ran_at_the_power_limit_says_so_also_without_a_roofline():
     assert json.loads(render_json(report))["cases"][0]["at_power_limit"] is True
 
 
-def test_csv_leaves_empty_what_is_not_known():
+def test_csv_leaves_cells_of_unknown_values_empty():
     failed = a_measurement(failure=Failure("verify", "raised", "ValueError"), replicates=())
     (line,) = csv.DictReader(io.StringIO(render_csv(build_report(a_run(failed)))))
 
@@ -382,7 +382,7 @@ def test_the_numbers_of_csv_and_json_are_the_same():
         assert float(line[column]) == pytest.approx(value, rel=1e-6)
 
 
-def test_a_planted_slowdown_is_said_before_any_table():
+def test_a_planted_slowdown_is_stated_before_any_table():
     planted = render_comment(build_report(replace(a_run(), planted=0.05)))
 
     assert planted.index("A slowdown of 5.0 % was planted") < planted.index("|")
@@ -395,7 +395,7 @@ def test_a_planted_slowdown_is_said_before_any_table():
         ("h", "#### GPU kernels that changed", "gone"),
     ],
 )
-def test_kernels_that_are_not_those_of_the_baseline_are_listed_and_renamed_ones_folded(now, heading, row):
+def test_gpu_kernels_that_differ_from_the_baseline_are_listed_and_renamed_ones_are_folded(now, heading, row):
     timeline = CaseTimeline(1, (TracedKernel(now, 1, 9, 9.0, (1, 1, 1), (1, 1, 1)),))
     kept = a_baseline(cases={"s128": a_baseline_case(kernels=("f_0d1d",))})
     report = build_report(a_run(a_measurement(timeline=timeline), baselines=(kept,)))
