@@ -168,7 +168,7 @@ def test_a_sparse_product_may_have_more_columns_than_a_grid_has_rows_of_tiles(bl
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
-def test_a_product_of_few_tiles_is_correct_for_inputs_with_padded_rows(dtype):
+def test_a_product_of_few_tiles_is_correct_for_slices_of_larger_matrices(dtype):
     kernel = load_kernel("matmul")
     inputs = kernel.make_inputs(rng(), "cuda", m=100, k=96, n=136, dtype=dtype, backend="gluon")
     cut = inputs._replace(a=inputs.a[:, :77], b=inputs.b[:77])

@@ -256,7 +256,7 @@ def test_the_side_that_goes_first_changes_with_each_round_and_with_each_pair(tab
     assert took_turns == (sides + sides[::-1]) * (turns.ROUNDS // 2)
 
 
-def test_the_data_of_a_case_are_released_after_its_pairs_or_when_it_is_given_up(table, notes):
+def test_the_processes_of_a_case_end_after_its_pairs_and_when_the_rest_is_not_needed(table, notes):
     seated = table(NOTES)
     list(seated.pairs(jobs(a={}, b={}), 0))
     with closing(seated.pairs(jobs(a={}, b={}), 1)) as wanted:

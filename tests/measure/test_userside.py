@@ -654,7 +654,7 @@ KINDS = (*strides.VIEWS, "mixed")
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("library", ["torch", "numpy"])
-def test_rearranged_inputs_have_the_same_values_types_and_devices(library, kind):
+def test_rearranged_inputs_have_the_same_values_types_and_structure(library, kind):
     module = pytest.importorskip(library)
     kinds = ("float32", "int32", "bool", "complex64", "uint8")
     values = [module.ones((3, 5), dtype=getattr(module, name)) for name in kinds]
