@@ -53,9 +53,8 @@ def prepared(
     that both sides run under one interpreter. ConfigError, MachineError.
     """
     setup = setup.strip()
-    _words_of(setup)  # an error in it is reported before anything is fetched
+    _check_setup(setup, shared=shared)  # an error in it is reported before anything is fetched
     commit = git.resolve_base(root, ref, environ)
-
     toolchain = partial(toolchain_hash, python, env)
 
     def build(folder: Path) -> None:
@@ -63,14 +62,14 @@ def prepared(
             folder.mkdir(parents=True)
             return
         before = toolchain() if shared else ""
-        _set_up(setup, folder, env=_env_of(env, root, folder, python), log=logs / "setup-base.log", shared=shared)
+        _set_up(setup, folder, env=_env_of(env, root, folder, python), log=logs / "setup-base.log")
         if shared and toolchain() != before:
             raise ConfigError(
                 f"--setup `{setup}`: for the base it changed what is installed for both sides; the head would run so",
                 hint="give the base its own environment with --base-python",
             )
 
-    _set_up(setup, root, env=env, log=logs / "setup-head.log", shared=shared)
+    _set_up(setup, root, env=env, log=logs / "setup-head.log")
     depends_on = (setup, python, *steering_variables(env))
     built = built_tree(root, commit, depends_on, environ, build, toolchain) if setup else git.checked_out(root, commit)
     with built as tree:
@@ -94,33 +93,30 @@ _INSTALLS = re.compile(r"\binstall\b.*\s(-e|--editable|\.\S*|/\S+)(\s|\[|$)|\bse
 _ELSEWHERE = re.compile(r"\s(-t|--target|--prefix|--root)\b")
 
 
-def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path, shared: bool) -> None:
-    """Run the setup command, which builds what the kernels import; its output is kept."""
-    if not command:
-        return
+def _check_setup(command: str, *, shared: bool) -> None:
+    """Raise ConfigError for a setup command that is no command, or that installs one tree for both sides."""
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        hint = "quote as for a shell; there is none unless the command starts one: sh -c '...'"
+        raise ConfigError(f"--setup `{command}`: {error}", hint=hint) from None
     if shared and _INSTALLS.search(command) and not _ELSEWHERE.search(command):
         raise ConfigError(
             f"--setup `{command}`: an install into the interpreter of both sides serves one tree only",
             hint="give the base its own environment with --base-python, or put the tree on PYTHONPATH instead",
         )
-    completed = proc.run(_words_of(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
+
+
+def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path) -> None:
+    """Run the setup command, which builds what the kernels import; its output is kept."""
+    if not command:
+        return
+    completed = proc.run(shlex.split(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
     store.write_text(log, completed.output)
     if completed.timed_out:
         raise MachineError(f"setup `{command}` took longer than {SETUP_TIMEOUT_S:g} s in {folder}", hint=f"see {log}")
     if completed.status != 0:
-        last = completed.output.strip().splitlines()[-1:] or [""]
-        raise MachineError(
-            f"setup `{command}` ended with {proc.signal_name(completed.status)} in {folder}: {last[0]}",
-            hint=f"see {log}",
-        )
-
-
-def _words_of(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError as error:
-        hint = "quote as for a shell; there is none unless the command starts one: sh -c '...'"
-        raise ConfigError(f"--setup `{command}`: {error}", hint=hint) from None
+        raise MachineError(f"setup `{command}` {completed.end} in {folder}{completed.said}", hint=f"see {log}")
 
 
 def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict[str, str]:
@@ -128,21 +124,20 @@ def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict
 
     torch builds extensions in a folder named after them; each side needs its own.
     """
-    own = {name: _moved(value, root.resolve(), tree) for name, value in env.items()}
+    own = {
+        name: os.pathsep.join(_twin(part, root.resolve(), tree) for part in value.split(os.pathsep))
+        for name, value in env.items()  # such as PYTHONPATH
+    }
     own["TORCH_EXTENSIONS_DIR"] = str(tree.parent / "torch-extensions")
     if "/" in python:
         own["PATH"] = os.pathsep.join(part for part in (str(Path(python).parent), own.get("PATH", "")) if part)
     return own
 
 
-def _moved(value: str, root: Path, tree: Path) -> str:
-    """Let the paths in a variable such as PYTHONPATH point into the base's tree instead of the head's."""
-    parts = value.split(os.pathsep)
-    return os.pathsep.join(_twin(part, root, tree) if part.startswith("/") else part for part in parts)
-
-
 def _twin(path: str, root: Path, tree: Path) -> str:
     """Return the same path in the base's tree if it exists there; a virtual environment usually does not."""
+    if not path.startswith("/"):
+        return path
     real = Path(path).resolve()
     there = tree / real.relative_to(root) if real.is_relative_to(root) else None
     return str(there) if there is not None and there.exists() else path
@@ -161,13 +156,9 @@ def _gone(
         if name not in heads:
             yield name
             continue
-        spec = heads[name]
-        try:
-            cases = parse_kernel(file.read_text(encoding="utf-8"), name=name, folder=name).cases
-        except (OSError, UnicodeDecodeError, CiPerfError):
-            continue
+        spec, own = heads[name], _parsed(file, name, name)
         known = [dict(params) for params in spec.cases.values()]
-        for case, params in cases.items():
+        for case, params in own.cases.items() if own else ():
             if case not in spec.cases and dict(params) not in known:
                 yield f"{spec.name}/{case}"
 
@@ -192,8 +183,11 @@ def _kernels_of(tree: Path, head: Sequence[KernelSpec], renamed: Mapping[str, st
 
 def _own(tree: Path, spec: KernelSpec) -> KernelSpec:
     """Return a kernel as the base's own kernel.toml describes it, or as the head's does where that cannot be read."""
-    file = tree / spec.folder / "kernel.toml"
+    return _parsed(tree / spec.folder / "kernel.toml", spec.name, spec.folder) or spec
+
+
+def _parsed(file: Path, name: str, folder: str) -> KernelSpec | None:
     try:
-        return parse_kernel(file.read_text(encoding="utf-8"), name=spec.name, folder=spec.folder)
+        return parse_kernel(file.read_text(encoding="utf-8"), name=name, folder=folder)
     except (OSError, UnicodeDecodeError, CiPerfError):
-        return spec
+        return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ci_perf.measure.backend import Compared, Profiled
 from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Measurement, Pair, Replicate, SameCode
+from ci_perf.values.measurement import Measurement, Pair, SameCode
 from ci_perf.values.run import Against, Note, Run
 
 
@@ -34,10 +34,6 @@ class Journal:
         """Replace fields of a job's measurement and save."""
         self._put(job, replace(self.of(job), **changes))  # type: ignore[arg-type] # fields by name
         self._save(self.run)
-
-    def append(self, job: Job, replicate: Replicate) -> None:
-        """Add a replicate to a job's measurement and save."""
-        self.update(job, replicates=(*self.of(job).replicates, replicate))
 
     def paired(self, jobs: Iterable[Job]) -> list[Job]:
         """Return the sound jobs that have a base to be timed with."""

@@ -81,7 +81,7 @@ def _time(
             if isinstance(answer, Failure):
                 journal.update(job, failure=answer)
             else:
-                journal.append(job, answer)
+                journal.update(job, replicates=(*journal.of(job).replicates, answer))
             progress.step(job.id)
     journal.note(*spares.notes())
 

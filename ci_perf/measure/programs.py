@@ -51,7 +51,7 @@ class Programs:
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
         """Name the programs that are timed by the clock, which is far coarser than the trace."""
-        commands = [job for job in jobs if job.spec.program and job.spec.program.kind == "command"]
+        commands = [job for job in jobs if job.is_command]
         by_clock = sorted({job.spec.name for job in commands if not self._head.under_nsys.can_trace(job)})
         if not by_clock:
             return ()
@@ -133,7 +133,7 @@ class Programs:
 
     def _count(self, job: Job, *, full: bool) -> Profiled:
         """Run a `command` under ncu if that is wanted; benchmarks choose their launches themselves."""
-        if self._counters is None or job.spec.program is None or job.spec.program.kind != "command":
+        if self._counters is None or not job.is_command:
             return Profiled()
         with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
             _, argv = self._launcher.prepare(job, Path(scratch))

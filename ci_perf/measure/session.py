@@ -80,8 +80,7 @@ class Session:
     def programs(self, jobs: Sequence[Job], base: Base | None = None, *, keep_traces: bool = True) -> Programs:
         """Return the backend of the programs among the jobs; nsys times commands, whatever `--profile` says."""
         conditions, ncu = self.conditions, self.profilers.ncu
-        commands = [job.spec.program for job in jobs if job.device == "cuda" and job.spec.program]
-        traced = any(program.kind == "command" for program in commands)
+        traced = any(job.device == "cuda" and job.is_command for job in jobs)
         nsys = (tool.path for tool in tools.find("nsys", conditions.env) if tool.complete) if traced else ()
         return Programs(
             Launcher(conditions, self.folder),

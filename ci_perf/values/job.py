@@ -35,6 +35,11 @@ class Job:
         return self.spec.program is None or self.device in self.spec.devices
 
     @property
+    def is_command(self) -> bool:
+        """Whether a program runs that does not measure itself."""
+        return self.spec.program is not None and self.spec.program.kind == "command"
+
+    @property
     def id(self) -> str:
         """The name of the case on the command line: `kernel/case`."""
         return f"{self.spec.name}/{self.case}"
