@@ -13,8 +13,8 @@ import pytest
 from ci_perf.measure import lock
 
 GOLDEN = Path(__file__).parent / "golden"
-collect_ignore = ["data"]
-"""Kernels of recorded runs lie there, which are no tests."""
+collect_ignore = ["data", "examples"]
+"""Kernels of recorded runs and of other projects, which are no tests."""
 
 # The suite runs the same examples each time and on a machine of any load: a test fails because of a change alone.
 # `--hypothesis-profile=explore` looks for new counterexamples.

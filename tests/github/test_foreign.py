@@ -74,7 +74,7 @@ def test_a_forks_run_is_commented_on_the_pull_request_of_its_commit(root, github
     assert done.exit_code == 0, done.output
     assert github.bodies(7) == []
     (body,) = github.bodies(8)
-    assert "ran the pull request's own code, which its author controls" in body
+    assert "ran the pull request's code, so its author controls them" in body
     assert "baseline.patch" not in body
     assert "[workflow run](https://github.com/octo/kernels/actions/runs/41)" in body
     assert "::error" not in done.output

@@ -286,7 +286,7 @@ def test_perf_yml_distributes_a_pull_request_over_runners_and_shards_and_comment
     [comment] = repository.github.bodies(7)
     assert read_marker(comment, "default") is State.FLAGGED
     assert "shard l4-1-of-2 does not count: self-hosted, gpu, l4 led to" in comment
-    assert comment.count("measured in turns") == 1
+    assert comment.count(", measured in turns;") == 1
 
 
 def test_a_workflow_run_comments_for_a_fork_from_the_downloaded_archive(repository):
