@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import pytest
-from ci_perf.values.check_outcome import Fuzzed, Sanitized
 
 from ci_perf.judge.baseline import Difference, check_baseline, diff_baselines, make_baselines
 from ci_perf.judge.verdict import judge
@@ -9,7 +8,7 @@ from ci_perf.values.codec import dump_baseline, load_baseline
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.measurement import Failure, Replicate
 from ci_perf.values.reasons import Reason, Verdict
-from ci_perf.values.run import Against, Note
+from ci_perf.values.run import Against, Fuzzed, Note, Sanitized
 from ci_perf.values.trace import CaseTimeline, TracedKernel
 from tests.builders import (
     PARAMS,

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from ci_perf.values.check_outcome import Fuzzed, Sanitized
 
 from ci_perf.judge.gates import judge_gate
 from ci_perf.judge.outcome import size
@@ -13,7 +12,7 @@ from ci_perf.judge.verdict import is_red, judge
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Failure
 from ci_perf.values.reasons import GateState, Reason
-from ci_perf.values.run import Against, Note, Policy
+from ci_perf.values.run import Against, Fuzzed, Note, Policy, Sanitized
 from ci_perf.values.timeline_metrics import BY_NAME
 from ci_perf.values.trace import CaseTimeline, Reading
 from tests.builders import STEADY, a_baseline, a_baseline_case, a_measurement, a_run, counters, replicates, times
