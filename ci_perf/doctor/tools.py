@@ -15,24 +15,18 @@ def best(tools: tuple[Tool, ...]) -> Tool | None:
 
 def nsys(facts: Facts) -> Iterator[Diagnosis]:
     """Diagnose Nsight Systems, and whether it can write a report."""
-    yield from _pinned(facts.nsys)
+    lacking = "reports have no timeline; times and verdicts do not need it"
+    package = "sudo apt-get install nsight-systems-cli (NVIDIA's repository)"
+    yield from _tool("nsys", "Nsight Systems", facts.nsys, lacking, f"{package}, or set CI_PERF_NSYS to its path")
     tool = best(facts.nsys)
-    if tool is None:
-        yield missing(
-            "nsys",
-            "Nsight Systems is not installed: reports have no timeline; times and verdicts do not need it",
-            "sudo apt-get install nsight-systems-cli (NVIDIA's repository), or set CI_PERF_NSYS to the path of nsys",
-        )
-        return
-    yield ok("nsys", f"Nsight Systems {tool.version} at {tool.path}")
-    importer = tool.importer
+    importer = tool.importer if tool else None
     if importer is None:
         return
     if importer.found is None:
         yield broken(
             "nsys importer",
             f"this nsys has no QdstrmImporter in {importer.expected}, so it writes a .qdstrm file in place of a report",
-            "sudo apt-get install nsight-systems-cli (NVIDIA's repository), which contains the importer",
+            f"{package}, which contains the importer",
         )
     elif importer.found != importer.expected:
         yield broken(
@@ -42,27 +36,19 @@ def nsys(facts: Facts) -> Iterator[Diagnosis]:
             f"sudo ln -s {importer.found} {importer.expected}",
         )
     if importer.lacks:
-        package = "libdw1" if importer.lacks.startswith("libdw") else f"the package that contains {importer.lacks}"
-        yield broken(
-            "nsys libraries",
-            f"the importer of nsys does not start: {importer.lacks} is missing",
-            f"sudo apt-get install {package}",
-        )
+        library = "libdw1" if importer.lacks.startswith("libdw") else f"the package that contains {importer.lacks}"
+        sentence = f"the importer of nsys does not start: {importer.lacks} is missing"
+        yield broken("nsys libraries", sentence, f"sudo apt-get install {library}")
 
 
 def ncu(facts: Facts) -> Iterator[Diagnosis]:
     """Diagnose Nsight Compute: its version, and whether it may read counters."""
-    yield from _pinned(facts.ncu)
+    package = f"sudo apt-get install cuda-nsight-compute-{toolkit(facts).replace('.', '-')} (NVIDIA's repository)"
+    lacking = "no counters and no gates; times and verdicts do not need it"
+    yield from _tool("ncu", "Nsight Compute", facts.ncu, lacking, f"{package}, or set CI_PERF_NCU to its path")
     tool = best(facts.ncu)
     if tool is None:
-        yield missing(
-            "ncu",
-            "Nsight Compute is not installed: no counters and no gates; times and verdicts do not need it",
-            f"sudo apt-get install cuda-nsight-compute-{toolkit(facts).replace('.', '-')} (NVIDIA's repository), "
-            "or set CI_PERF_NCU to the path of ncu",
-        )
         return
-    yield ok("ncu", f"Nsight Compute {tool.version} at {tool.path}")
     yield from _ncu_fits(tool, facts)
     yield _counters(facts)
     if facts.dcgm:
@@ -75,24 +61,20 @@ def ncu(facts: Facts) -> Iterator[Diagnosis]:
 
 def sanitizer(facts: Facts) -> Iterator[Diagnosis]:
     """Diagnose compute-sanitizer."""
-    yield from _pinned(facts.sanitizer)
-    tool = best(facts.sanitizer)
-    if tool is None:
-        yield missing(
-            "compute-sanitizer",
-            "compute-sanitizer is not installed: `ci-perf run --sanitize` cannot run; nothing else needs it",
-            f"sudo apt-get install cuda-sanitizer-{toolkit(facts).replace('.', '-')} (NVIDIA's repository), "
-            "or set CI_PERF_COMPUTE_SANITIZER to its path",
-        )
-        return
-    yield ok("compute-sanitizer", f"compute-sanitizer {tool.version} at {tool.path}")
+    name, lacking = "compute-sanitizer", "`ci-perf run --sanitize` cannot run; nothing else needs it"
+    package = f"sudo apt-get install cuda-sanitizer-{toolkit(facts).replace('.', '-')} (NVIDIA's repository)"
+    yield from _tool(name, name, facts.sanitizer, lacking, f"{package}, or set CI_PERF_COMPUTE_SANITIZER to its path")
 
 
-def _pinned(tools: tuple[Tool, ...]) -> Iterator[Diagnosis]:
-    """Report a tool set by an environment variable that does not run; another version must not replace it silently."""
-    for tool in tools:
-        if tool.source.startswith("CI_PERF_") and tool.version is None:
+def _tool(name: str, title: str, found: tuple[Tool, ...], lacking: str, install: str) -> Iterator[Diagnosis]:
+    """Diagnose whether a tool is installed, and whether a tool that an environment variable names runs."""
+    for tool in found:
+        if tool.source.startswith("CI_PERF_") and tool.version is None:  # another version must not replace it silently
             yield broken(tool.source, f"{tool.path}: {tool.problem}", f"correct {tool.source}, or unset it")
+    if working := best(found):
+        yield ok(name, f"{title} {working.version} at {working.path}")
+    else:
+        yield missing(name, f"{title} is not installed: {lacking}", install)
 
 
 def _ncu_fits(tool: Tool, facts: Facts) -> Iterator[Diagnosis]:
