@@ -197,7 +197,7 @@ class NsysProfiler(NvidiaProfiler):
             for job in ended
         }
         notes = [*self._doubts(completed, timeline.warnings), *failures]
-        ran = {inside.name: [kernel.short_name for kernel in inside.kernels] for inside in timeline.ranges}
+        ran = {name: [kernel.short_name for kernel in timeline.inside([name])] for name in timeline.ranges}
         notes += self._unseen(ended, {label for label, mine in found.items() if mine and mine.kernels}, ran)
         return timelines_found(found, whole, notes)
 

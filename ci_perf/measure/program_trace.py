@@ -19,7 +19,7 @@ from ci_perf.traces.benchmarks.results import scaled
 from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.traces.selection import chosen_ranges, counted_kernels, parts_of_run
-from ci_perf.traces.timeline import RangeStats, Timeline
+from ci_perf.traces.timeline import Timeline
 from ci_perf.values import kernel_names
 from ci_perf.values.errors import CiPerfError, ProfileError
 from ci_perf.values.job import Job
@@ -169,12 +169,11 @@ class TracedPrograms:
         metrics = seen.timeline.metrics if seen else _activity(sqlite, job, ranges)
         now = program_timeline(kernels, timeline.devices, metrics)
         functions = dict.fromkeys(kernel.short_name for kernel in kernels) if job.spec.kernels else ()
-        traced = Traced(
-            tuple(functions), tuple(r.name for r in ranges if r.count), sum(kernel.count for kernel in kernels)
-        )
+        launching = tuple(name for name in ranges if timeline.inside([name]))
+        traced = Traced(tuple(functions), launching, sum(kernel.count for kernel in kernels))
         seen = self._seen.setdefault(job.label, _Seen(now, traced))
         seen.timeline, seen.traced = now, traced
-        seen.parts.append(parts_of_run(kernels, ranges, patterns))
+        seen.parts.append(parts_of_run(timeline, kernels, ranges, patterns))
         seen.kernels.append(tuple(dict.fromkeys(kernel.name for kernel in kernels)))
         seen.warnings |= dict.fromkeys(timeline.warnings)
         return Chosen((scaled(sum(kernel.total_ns for kernel in kernels), 1e-9),), TRACED, "s", "lower")
@@ -210,14 +209,14 @@ def _check_traced(name: str, completed: proc.Completed, report: Path) -> None:
         raise ProgramFailed("exited", trouble.message, completed.output)
 
 
-def _activity(sqlite: Path, job: Job, ranges: Sequence[RangeStats]) -> Mapping[str, Reading]:
+def _activity(sqlite: Path, job: Job, ranges: Sequence[str]) -> Mapping[str, Reading]:
     """Return the metrics of what counts: of the whole trace, or of the ranges of one name."""
-    found, whole = nsys_activity.read(sqlite, {r.name for r in ranges})
+    found, whole = nsys_activity.read(sqlite, set(ranges))
     if not job.spec.ranges:
         return whole
     if len(ranges) > 1:
         return activity.not_analysed("ranges of several names count")
-    return found.get(ranges[0].name) or activity.not_analysed("the range is outside of NVTX's default domain")
+    return found.get(ranges[0]) or activity.not_analysed("the range is outside of NVTX's default domain")
 
 
 def _notes(case: str, seen: _Seen) -> list[Note]:

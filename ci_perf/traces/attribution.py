@@ -28,10 +28,9 @@ def case_timeline(
     `metrics` are those of the range; to them come those of how the kernels were launched. Where CUDA graphs were traced
     as a whole, no kernel is listed and no metric known: another trace may show what this one hides.
     """
-    found = next((found for found in timeline.ranges if found.name == label), None)
-    if found is None:
+    if label not in timeline.ranges:
         return None
-    kernels = [kernel for kernel in found.kernels if counts(kernel.name, patterns)]
+    kernels = [kernel for kernel in timeline.inside([label]) if counts(kernel.name, patterns)]
     known = {**(metrics or {}), **_launch_metrics(kernels, timeline.devices)}
     if timeline.graph_count:
         reason, kernels = hidden_by_graphs(timeline.graph_count), []

@@ -11,13 +11,12 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ci_perf.traces import activity
 from ci_perf.traces.activity import Call, Work
-from ci_perf.traces.timeline import Dim3, Gpu, KernelStats, RangeStats, Timeline
+from ci_perf.traces.timeline import Dim3, Gpu, KernelStats, Timeline
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
 
@@ -98,7 +97,7 @@ def parse(document: Mapping[str, Any]) -> ChromeTrace:
         nvtx_count=sum(map(len, ranges.values())),
         call_count=len(record.calls),
         kernels=_stats(kernels),
-        ranges=tuple(RangeStats(name, len(found), partial(inside, [name])) for name, found in ranges.items()),
+        ranges={name: len(found) for name, found in ranges.items()},
         inside=inside,
         launches=sum(bool(_LAUNCH.match(call.name)) for call in record.calls),
         warnings=() if kernels else (_NO_KERNEL,),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from ci_perf.traces.timeline import KernelStats, RangeStats, Timeline, hidden_by_graphs
+from ci_perf.traces.timeline import KernelStats, Timeline, hidden_by_graphs
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.kernel_names import is_cut, normalize
 
@@ -55,10 +55,8 @@ def counted_kernels(timeline: Timeline, ranges: Sequence[str], patterns: Sequenc
     if ranges:
         chosen = chosen_ranges(timeline, ranges)
         if not chosen:
-            raise ProfileError(
-                f"no NVTX range is called {listed(ranges)}; the trace has {listed([r.name for r in timeline.ranges])}"
-            )
-        kernels = timeline.inside([found.name for found in chosen])
+            raise ProfileError(f"no NVTX range is called {listed(ranges)}; the trace has {listed([*timeline.ranges])}")
+        kernels = timeline.inside(chosen)
     found = tuple(kernel for kernel in kernels if counts(kernel.name, patterns))
     if not found:
         inside = f" inside {listed(ranges)}" if ranges else ""
@@ -67,13 +65,13 @@ def counted_kernels(timeline: Timeline, ranges: Sequence[str], patterns: Sequenc
     return found
 
 
-def chosen_ranges(timeline: Timeline, patterns: Sequence[str]) -> tuple[RangeStats, ...]:
-    """Return the ranges whose kernels count; none where all kernels do, in a range or not."""
-    return tuple(found for found in timeline.ranges if patterns and inside([found.name], patterns))
+def chosen_ranges(timeline: Timeline, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the ranges whose kernels count; none where all kernels do, in a range or not."""
+    return tuple(name for name in timeline.ranges if patterns and inside([name], patterns))
 
 
 def parts_of_run(
-    kernels: Sequence[KernelStats], ranges: Sequence[RangeStats], patterns: Sequence[str]
+    timeline: Timeline, kernels: Sequence[KernelStats], ranges: Sequence[str], patterns: Sequence[str]
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """Return count and total ns of the kernels that count, by kernel name and by range name.
 
@@ -81,7 +79,7 @@ def parts_of_run(
     """
     found: dict[tuple[str, str], tuple[int, int]] = {}
     parts = [(("kernel", kernel.name), kernel) for kernel in kernels]
-    parts += [(("range", r.name), kernel) for r in ranges for kernel in r.kernels if counts(kernel.name, patterns)]
+    parts += [(("range", name), k) for name in ranges for k in timeline.inside([name]) if counts(k.name, patterns)]
     for key, kernel in parts:
         count, total_ns = found.get(key, (0, 0))
         found[key] = count + kernel.count, total_ns + kernel.total_ns

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 DIAGNOSTIC = "diagnostic: "
 """How a warning begins that quotes nsys."""
@@ -47,33 +46,6 @@ class KernelStats:
     local_per_thread: int | None = None
 
 
-@dataclass(frozen=True)
-class RangeStats:
-    """The NVTX ranges of one name, and the kernels that were launched inside them, wherever the GPU ran these."""
-
-    name: str
-    """`domain@name` outside the default domain."""
-    instances: int
-    """How many ranges have this name."""
-    _list_kernels: Callable[[], tuple[KernelStats, ...]] = field(repr=False, compare=False)
-    """Lists the kernels when someone looks: a trace has hundreds of thousands in its ranges, and few are read."""
-
-    @cached_property
-    def kernels(self) -> tuple[KernelStats, ...]:
-        """The longest total first."""
-        return self._list_kernels()
-
-    @property
-    def count(self) -> int:
-        """Executions of all kernels."""
-        return sum(kernel.count for kernel in self.kernels)
-
-    @property
-    def total_ns(self) -> int:
-        """The sum over all executions of all kernels."""
-        return sum(kernel.total_ns for kernel in self.kernels)
-
-
 @dataclass(frozen=True, slots=True)
 class ProcessStats:
     """What one process of the program did on the GPU: here it shows if a rank is missing."""
@@ -107,10 +79,11 @@ class Timeline:
     """Calls of the CUDA runtime and driver."""
     kernels: tuple[KernelStats, ...]
     """The longest total first."""
-    ranges: tuple[RangeStats, ...]
-    """In the order in which the names first occur."""
+    ranges: Mapping[str, int]
+    """How many NVTX ranges have each name (`domain@name` outside the default domain), by first occurrence."""
     inside: Callable[[Iterable[str]], tuple[KernelStats, ...]] = field(repr=False, compare=False)
-    """Lists the kernels launched inside any range of these names, each once however many ranges it lies in."""
+    """Lists the kernels launched inside any range of these names, each once however many ranges it lies in, wherever
+    the GPU ran them; the longest total first. Asked for when needed: a trace may have hundreds of thousands."""
     launches: int = 0
     """Successful calls that launch one kernel each, whether or not the kernel is in the trace."""
     processes: tuple[ProcessStats, ...] = ()

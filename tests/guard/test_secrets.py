@@ -535,7 +535,7 @@ def test_a_cleaned_export_of_any_version_is_the_same_trace(path, tmp_path):
             timeline = nsys.read_timeline(file)
         except Exception as error:
             return type(error)
-        return timeline, [found.kernels for found in timeline.ranges[:50]]
+        return timeline, [timeline.inside([name]) for name in list(timeline.ranges)[:50]]
 
     nsys_scrub.clean(path, tmp_path / "clean.sqlite")
 

@@ -93,6 +93,11 @@ def seen(timeline: Timeline) -> dict[str, Any]:
     }
 
 
+def counts(timeline: Timeline) -> dict[str, int]:
+    """Return how many kernels were launched inside the ranges of each name."""
+    return {name: sum(kernel.count for kernel in timeline.inside([name])) for name in timeline.ranges}
+
+
 @pytest.mark.parametrize(("path", "expected"), corpus.files("nsys-sqlite"))
 def test_published_traces(path, expected):
     timeline = nsys.read_timeline(path)
@@ -111,13 +116,17 @@ def test_own_capture():
     assert timeline.devices == (Gpu(0, "NVIDIA H200", "9.0", 132),)
     assert (timeline.kernel_count, timeline.nvtx_count) == (10, 4)
     assert (timeline.call_count, timeline.memcpy_count) == (59, 2)
-    assert [(r.name, r.count, r.total_ns, [k.median_ns for k in r.kernels]) for r in timeline.ranges] == [
+    inside = {name: timeline.inside([name]) for name in timeline.ranges}
+    assert [
+        (name, sum(k.count for k in kernels), sum(k.total_ns for k in kernels), [k.median_ns for k in kernels])
+        for name, kernels in inside.items()
+    ] == [
         ("sdpa_s512", 5, 231134, [46271.0]),
         ("h2d", 0, 0, []),
         ("h2d_pinned", 0, 0, []),
         ("matmul_4096", 5, 841533, [167392.0]),
     ]
-    sdpa, matmul = timeline.ranges[0].kernels[0], timeline.ranges[3].kernels[0]
+    sdpa, matmul = inside["sdpa_s512"][0], inside["matmul_4096"][0]
     assert (sdpa.grid, sdpa.block, sdpa.registers_per_thread) == ((132, 1, 1), (384, 1, 1), 168)
     assert matmul.short_name == "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
     assert timeline.warnings == ()
@@ -129,7 +138,7 @@ def test_a_kernel_belongs_to_the_range_that_launched_it_not_to_the_one_it_ran_in
         calls=[call(10, 1)],
         ranges=[nvtx("launching", 0, 20), nvtx("running", 80, 120)],
     )
-    assert {r.name: r.count for r in timeline.ranges} == {"launching": 1, "running": 0}
+    assert counts(timeline) == {"launching": 1, "running": 0}
 
 
 def test_push_pop_ranges_hold_their_thread_and_start_end_ranges_their_process(read):
@@ -138,7 +147,7 @@ def test_push_pop_ranges_hold_their_thread_and_start_end_ranges_their_process(re
         calls=[call(10, 1), call(11, 2, thread=OTHER_THREAD), call(12, 1, thread=(8 << 24) + 1)],
         ranges=[nvtx("mine", 0, 15), nvtx("ours", 0, 15, START_END)],
     )
-    assert {r.name: r.count for r in timeline.ranges} == {"mine": 1, "ours": 2}
+    assert counts(timeline) == {"mine": 1, "ours": 2}
 
 
 def test_ranges_of_one_name_are_one_even_when_nested_or_never_closed(read):
@@ -147,8 +156,8 @@ def test_ranges_of_one_name_are_one_even_when_nested_or_never_closed(read):
         calls=[call(10, 1), call(100, 2)],
         ranges=[nvtx("case", 0, 15), nvtx("case", 5, 12), nvtx("case", 90, None)],
     )
-    (case,) = timeline.ranges
-    assert (case.instances, case.count, case.total_ns, case.kernels[0].median_ns) == (3, 2, 16, 8.0)
+    (kernels,) = timeline.inside(["case"])
+    assert (timeline.ranges, kernels.count, kernels.total_ns, kernels.median_ns) == ({"case": 3}, 2, 16, 8.0)
 
 
 def test_a_kernel_in_ranges_of_two_names_is_in_each_and_once_inside_both(read):
@@ -157,7 +166,7 @@ def test_a_kernel_in_ranges_of_two_names_is_in_each_and_once_inside_both(read):
         calls=[call(10, 1), call(14, 2)],
         ranges=[nvtx("outer", 0, 15), nvtx("inner", 5, 12)],
     )
-    assert {r.name: r.count for r in timeline.ranges} == {"outer": 2, "inner": 1}
+    assert counts(timeline) == {"outer": 2, "inner": 1}
     assert [kernel.count for kernel in timeline.inside(["outer", "inner", "gone"])] == [2]
 
 
@@ -166,7 +175,7 @@ def test_range_names_are_registered_strings_and_have_domains(read):
         StringIds=[{"id": 5, "value": "registered"}],
         ranges=[nvtx(None, 0, 9, textId=5), nvtx("MPI", 0, None, DOMAIN, domainId=1), nvtx("Send", 1, 2, domainId=1)],
     )
-    assert [r.name for r in timeline.ranges] == ["registered", "MPI@Send"]
+    assert [*timeline.ranges] == ["registered", "MPI@Send"]
 
 
 def test_all_kernels_of_a_graph_have_the_launch_of_the_graph(read):
@@ -175,7 +184,7 @@ def test_all_kernels_of_a_graph_have_the_launch_of_the_graph(read):
         calls=[call(10, 1, "cudaGraphLaunch_v10000")],
         ranges=[nvtx("case", 0, 15)],
     )
-    assert timeline.ranges[0].count == 2
+    assert counts(timeline)["case"] == 2
     assert timeline.warnings == ()
 
 
@@ -185,7 +194,7 @@ def test_the_driver_call_below_a_runtime_call_is_no_second_launch(read):
         calls=[call(10, 1), call(11, 1, "cuLaunchKernel")],
         ranges=[nvtx("case", 0, 15)],
     )
-    assert (timeline.ranges[0].count, timeline.warnings) == (1, ())
+    assert (counts(timeline)["case"], timeline.warnings) == (1, ())
 
 
 def test_overlapping_kernels_count_twice_in_the_sum_and_once_in_the_busy_time(read):
@@ -288,7 +297,7 @@ def test_numbers_may_be_as_large_as_they_get(read):
             nvtx("both", epoch - hour, epoch + 9 * hour, START_END, globalTid=far),
         ],
     )
-    assert {r.name: [k.median_ns for k in r.kernels] for r in timeline.ranges} == {
+    assert {name: [k.median_ns for k in timeline.inside([name])] for name in timeline.ranges} == {
         "a": [hour],
         "b": [1],
         "both": [hour, 1],
@@ -313,7 +322,7 @@ def test_a_kernel_whose_process_is_unknown_has_no_launch(read):
         calls=[call(0, 1), call(2, 2)],
         ranges=[nvtx("case", 0, 5)],
     )
-    assert (timeline.kernel_count, timeline.ranges[0].count) == (2, 1)
+    assert (timeline.kernel_count, counts(timeline)["case"]) == (2, 1)
     assert timeline.warnings[1].startswith("1 of 2 kernels have no launch call")
 
 
@@ -482,7 +491,7 @@ def test_a_trace_in_any_order_is_read_like_one_row_at_a_time(read, seed):
     timeline, expected = read(kernels, calls, ranges), slowly(kernels, calls, ranges)
 
     assert timeline.kernel_busy_ns == expected["busy"]
-    assert {found.name: stats(found.kernels) for found in timeline.ranges} == expected["ranges"]
+    assert {name: stats(timeline.inside([name])) for name in timeline.ranges} == expected["ranges"]
     assert stats(timeline.kernels) == expected["kernels"]
     assert (timeline.kernel_count, timeline.kernel_total_ns) == (
         len(kernels),

@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from ci_perf.traces.nsys.kernels import Ints, Kernels, read_calls, read_kernels
 from ci_perf.traces.nsys.ranges import Launches, Range, read_ranges
 from ci_perf.traces.nsys.views import opened
 from ci_perf.traces.nsys.warnings import warnings_of
-from ci_perf.traces.timeline import Dim3, Gpu, KernelStats, ProcessStats, RangeStats, Timeline
+from ci_perf.traces.timeline import Dim3, Gpu, KernelStats, ProcessStats, Timeline
 
 
 def read(path: Path) -> Timeline:
@@ -44,7 +43,7 @@ def _read(database: sqlite3.Connection) -> Timeline:
         nvtx_count=_count(database, "nvtx"),
         call_count=_count(database, "api"),
         kernels=listing.stats(slice(None)),
-        ranges=tuple(RangeStats(name, len(all_), partial(listing.inside, [name])) for name, all_ in by_name.items()),
+        ranges={name: len(all_) for name, all_ in by_name.items()},
         inside=listing.inside,
         launches=sum(launches.values()),
         processes=tuple(_processes(launches, kernels.by_process())),
