@@ -21,7 +21,8 @@ from ci_perf.values.codec import (
     load_run,
     load_steps,
 )
-from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.device import Device
+from ci_perf.values.errors import CiPerfError, ConfigError, FormatError
 from ci_perf.values.job import Plan
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_toml import parse_kernel
@@ -49,11 +50,7 @@ def read_kernels(folder: Path, root: Path) -> tuple[KernelSpec, ...]:
 def _read_kernel(file: Path, root: Path) -> KernelSpec:
     home = file.parent
     folder = (home.relative_to(root) if home.is_relative_to(root) else home).as_posix()
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{folder}/kernel.toml: cannot be read: {error}") from None
-    spec = parse_kernel(text, name=home.name, folder=folder)
+    spec = parse_kernel(_text_of(file, f"{folder}/kernel.toml", ConfigError), name=home.name, folder=folder)
     if spec.program is None and not (home / spec.entry).is_file():
         raise ConfigError(
             f"{folder}/kernel.toml: key `entry`: there is no file `{folder}/{spec.entry}`",
@@ -114,12 +111,16 @@ def _holds_text(file: Path) -> bool:
 
 def read_plan(path: Path) -> Plan:
     """Read what `ci-perf plan` wrote."""
+    if not path.exists():
+        raise ConfigError(f"{path}: there is no plan", hint="`ci-perf plan --plan FILE` writes one")
+    return load_plan(_text_of(path, str(path), FormatError), str(path))
+
+
+def _text_of(file: Path, source: str, kind: type[CiPerfError]) -> str:
     try:
-        return load_plan(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no plan", hint="`ci-perf plan --plan FILE` writes one") from None
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: cannot be read: {error}") from None
+        raise kind(f"{source}: cannot be read: {error}") from None
 
 
 def _unzip(file: Path) -> tuple[str, bytes]:
@@ -199,17 +200,17 @@ def write_run(run: Run, folder: Path) -> Path:
     return path
 
 
-def read_baselines(folder: Path, slugs: Iterable[str]) -> tuple[Baseline, ...]:
-    """Read the baselines of these devices; no folder means none."""
+def read_baselines(folder: Path, devices: Iterable[Device] | None = None) -> tuple[Baseline, ...]:
+    """Read the baselines of these devices, or of all; no folder means none."""
+    slugs = sorted({path.parent.name for path in folder.glob("*/*.json")})
+    if devices is not None:
+        slugs = list(dict.fromkeys(device.slug for device in devices))
     return tuple(read_baseline(file) for slug in slugs for file in sorted((folder / slug).glob("*.json")))
 
 
 def read_baseline(file: Path) -> Baseline:
     """Read one file of `baselines/`."""
-    try:
-        return load_baseline(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{file}: cannot be read: {error}") from None
+    return load_baseline(_text_of(file, str(file), FormatError), str(file))
 
 
 def write_baseline(baseline: Baseline, folder: Path) -> Path:

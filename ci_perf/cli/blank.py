@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,23 +22,13 @@ def blank_run(
 ) -> Run:
     """Return the run before anything is measured."""
     specs = {job.spec.name: job.spec for job in jobs}
-    repository, head = actions.query_origin(os.environ)
-    provenance = Provenance(
-        tool=__version__,
-        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=shlex.join(["ci-perf", "run", *patterns, *_flags(settings)]),
-        commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
-        repository=repository,
-        head=head,
-        shard=settings["shard"] or None,
-    )
     stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
     notes = session.notes
     if stand_ins:
         message = f"{', '.join(stand_ins)}: the kernel runs on a GPU only, its reference was timed in its place"
         notes = (*notes, Note("reference-timed", message))
     return Run(
-        provenance=provenance,
+        provenance=provenance_of(root, ["run", *patterns, *_flags(settings)], shard=settings["shard"] or None),
         selection=patterns,
         policy=policy_from(settings),
         kernels=tuple(specs.values()),
@@ -46,6 +37,20 @@ def blank_run(
         baselines=_baselines(root / settings["baselines"], patterns, jobs, session),
         notes=notes,
         planted=settings["plant-slowdown"],
+    )
+
+
+def provenance_of(root: Path, words: Iterable[str], *, shard: str | None = None) -> Provenance:
+    """Return where the numbers of a command come from; `words` are those of its command line."""
+    repository, head = actions.query_origin(os.environ)
+    return Provenance(
+        tool=__version__,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        command=shlex.join(["ci-perf", *words]),
+        commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
+        repository=repository,
+        head=head,
+        shard=shard,
     )
 
 
@@ -73,7 +78,7 @@ def _baselines(
     folder: Path, patterns: tuple[str, ...], jobs: tuple[Job, ...], session: Session
 ) -> tuple[Baseline, ...]:
     """Return the baselines of these devices; with patterns, only the rows that the selected cases need."""
-    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in session.devices))
+    found = store.read_baselines(folder, session.devices)
     if not patterns:
         return found
     specs = {job.spec.name: job.spec for job in jobs}

@@ -1,23 +1,19 @@
 """`ci-perf merge`: merges the shards of a plan into one run, with one report."""
 
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from ci_perf import __version__, store
+from ci_perf import store
 from ci_perf.cli import artifacts
+from ci_perf.cli.blank import provenance_of
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import no_workflow_commands, show
 from ci_perf.fleet.merge import merge_planned, merge_runs
-from ci_perf.github import actions
 from ci_perf.guard.guard import Guard
-from ci_perf.measure import git
-from ci_perf.values.device import Provenance
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.run import Note, Run
 
@@ -43,14 +39,11 @@ def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> No
     settings = resolve_settings(root, flags)
     plan = store.read_plan(plan_file) if plan_file else None
     found, notes = _read(runs, lenient=plan is not None)
-    provenance = _provenance(root, runs)
+    provenance = provenance_of(root, ["merge", *map(str, runs)])
     merged = merge_planned(found, plan, provenance) if plan else merge_runs(found)
     merged = _with_baselines(merged, root / settings["baselines"])
-    merged = replace(
-        merged,
-        provenance=replace(merged.provenance, command=provenance.command),
-        notes=(*merged.notes, *notes),
-    )
+    named = replace(merged.provenance, command=provenance.command)
+    merged = replace(merged, provenance=named, notes=(*merged.notes, *notes))
     folder = root / settings["output"]
     guard = Guard.of(folder, os.environ)
     store.claim_run_folder(folder)
@@ -74,22 +67,10 @@ def _read(runs: Sequence[Path], *, lenient: bool) -> tuple[dict[str, Run], tuple
     return found, tuple(notes)
 
 
-def _provenance(root: Path, runs: Sequence[Path]) -> Provenance:
-    repository, head = actions.query_origin(os.environ)
-    return Provenance(
-        tool=__version__,
-        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        command=shlex.join(["ci-perf", "merge", *map(str, runs)]),
-        commit=git.query_commit(root) or os.environ.get("GITHUB_SHA"),
-        repository=repository,
-        head=head,
-    )
-
-
 def _with_baselines(run: Run, folder: Path) -> Run:
     """Add the baselines of kernels that are in no shard: their cases are MISSING."""
     if run.selection or run.against is not None:
         return run
     known = {(baseline.device.slug, baseline.kernel) for baseline in run.baselines}
-    found = store.read_baselines(folder, dict.fromkeys(device.slug for device in run.devices))
+    found = store.read_baselines(folder, run.devices)
     return replace(run, baselines=(*run.baselines, *(b for b in found if (b.device.slug, b.kernel) not in known)))

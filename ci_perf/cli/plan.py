@@ -13,7 +13,6 @@ from ci_perf.values.codec import dump_plan
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Plan, select_jobs
 from ci_perf.values.quantity import duration
-from ci_perf.values.settings import Settings
 
 
 @click.command("plan")
@@ -65,7 +64,10 @@ def plan(
     jobs = [j for j in select_jobs(specs, patterns, kinds, all_cases=settings["all-cases"]) if j.runs]
     if not jobs:
         raise ConfigError(f"none of the kernels runs on {', '.join(kinds)}", hint="choose another --device")
-    seconds = seconds_of_run(store.read_run(durations)) if durations else _agreed(root, settings)
+    if durations:
+        seconds = seconds_of_run(store.read_run(durations))
+    else:
+        seconds = seconds_of_baselines(store.read_baselines(root / settings["baselines"]))
     made = share_out(jobs, patterns, shards, [_runner(labels) for labels in runners], seconds)
     if file:
         store.write_text(file, dump_plan(made))
@@ -77,12 +79,6 @@ def _runner(labels: str) -> tuple[str, ...]:
     if not found:
         raise ConfigError(f"flag --runner: {labels!r} holds no label", hint="write self-hosted,gpu,h100")
     return found
-
-
-def _agreed(root: Path, settings: Settings) -> dict[str, float]:
-    folder = root / settings["baselines"]
-    slugs = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    return seconds_of_baselines(store.read_baselines(folder, slugs))
 
 
 def _line(made: Plan) -> str:

@@ -128,7 +128,7 @@ def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) 
     check_run(run, json.loads(text), event, source)
     kernels, baselines = root / settings["kernels-dir"], root / settings["baselines"]
     specs = {spec.name: spec for spec in store.read_kernels(kernels, root)} if kernels.is_dir() else {}
-    own = store.read_baselines(baselines, dict.fromkeys(d.slug for d in run.devices))
+    own = store.read_baselines(baselines, run.devices)
     report = judge_foreign(run, policy_from(settings), specs, own, source)
     return Subject(report, patch="", foreign=True, places=None)
 
