@@ -1,4 +1,4 @@
-"""`ci-perf doctor`: what this machine lacks, and how to fix it."""
+"""`ci-perf doctor`: find what this machine lacks, and print how to fix it."""
 
 import json
 import os
@@ -31,7 +31,7 @@ _STYLE = {
 def doctor(ctx: click.Context, /, as_json: bool, **flags: object) -> None:
     """Diagnose Python, torch, GPU, driver, CUDA, nsys, ncu and counter permission; print a fix for each problem.
 
-    Exit status 3 if something is broken. What is only missing is skipped by a run, and the report says so.
+    The exit status is 3 if something is broken. A run skips what needs a missing tool, and the report says so.
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)

@@ -1,4 +1,4 @@
-"""`ci-perf list`: kernels and cases, without importing any of them."""
+"""`ci-perf list`: list kernels and cases without importing them."""
 
 import json
 from pathlib import Path

@@ -32,7 +32,7 @@ def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> No
     """Merge the shards of a plan, or runs on different devices, into one run. Print its report.
 
     RUN is a run.json, its folder, or a zip. Runs of another commit, base, policy or version are refused. Each case is
-    judged with the machine and the control of the job that measured it. Exit status 0 whatever the report says:
+    judged with the machine and the control of the job that measured it. The exit status is 0 for every report:
     `replay` judges.
     """
     root = Path.cwd()

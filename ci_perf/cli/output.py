@@ -1,4 +1,4 @@
-"""Drawing on a terminal: the report on stdout, progress on stderr and only where somebody watches."""
+"""Output to the terminal: the report on stdout, and progress bars on stderr if it is a terminal."""
 
 import os
 import secrets
@@ -15,7 +15,7 @@ from ci_perf.judge.report import Report
 from ci_perf.render.terminal import render_terminal
 
 WIDTH = 140
-"""Of a report that goes to a file or a log, where no terminal says how wide it is."""
+"""Columns of a report that is written to a file or a log."""
 
 
 def show(report: Report) -> None:
@@ -33,7 +33,7 @@ def draw(drawing: RenderableType) -> None:
 
 @contextmanager
 def no_workflow_commands() -> Iterator[None]:
-    """Keep GitHub's runner from taking printed text, which quotes users' code, for commands to it."""
+    """Keep GitHub's runner from executing workflow commands in the printed text, which quotes users' code."""
     if not os.environ.get("GITHUB_ACTIONS"):
         yield
         return
@@ -46,7 +46,7 @@ def no_workflow_commands() -> Iterator[None]:
 
 
 class Bars:
-    """Progress bars, one for each stage of a run; silent where stderr is no terminal."""
+    """Progress bars, one for each stage of a run; not shown if stderr is not a terminal."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -71,13 +71,13 @@ class Bars:
         self._progress.stop()
 
     def begin(self, stage: str, steps: int) -> None:
-        """Add a bar for a stage of so many steps."""
+        """Add a bar for a stage with this number of steps."""
         if self._task is not None:
             if self._progress.tasks[-1].total is None:
                 self._progress.remove_task(self._task)
             self._task = self._progress.add_task(stage, total=steps, what="")
 
     def step(self, what: str) -> None:
-        """Move the bar of the current stage by one."""
+        """Advance the bar of the current stage by one step."""
         if self._task is not None:
             self._progress.update(self._task, advance=1, what=what)

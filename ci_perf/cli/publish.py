@@ -74,7 +74,7 @@ def publish(run_file: Path, from_workflow_run: bool, no_artifact: bool, dry_run:
     is made at the first speedup, regression, failure or broken gate, updated from then on, and marked "resolved" once
     nothing is flagged. Where the event belongs to no pull request, everything but the comment is done.
 
-    Exit status 0 whatever the report says: `run` and `replay` judge. 3 where GitHub cannot be read or written.
+    The exit status is 0 for every report: `run` and `replay` judge. It is 3 if GitHub cannot be read or written.
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)

@@ -1,4 +1,4 @@
-"""`ci-perf report` and `ci-perf replay`: a recorded run as text of some kind, without a GPU."""
+"""`ci-perf report` and `ci-perf replay`: print a recorded run in one of several formats, without a GPU."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -27,7 +27,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 def _formats(command: Callable[..., None]) -> Callable[..., None]:
     helps = {
         "markdown": "The exact body of the pull request comment.",
-        "html": "The comment as a page.",
+        "html": "The comment as an HTML page.",
         "csv": "Every number, in base units.",
         "junit": "JUnit XML.",
         "json": "Verdicts and numbers for programs.",
@@ -41,7 +41,7 @@ def _formats(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("report")
 @_formats
 def report(run_file: Path, form: str) -> None:
-    """Print the report of RUN: a run.json, its folder, or a zip that holds one. Exit status 0 whatever it says."""
+    """Print the report of RUN: a run.json, its folder, or a zip that contains one. The exit status is always 0."""
     _print(build_report(store.read_run(run_file)), form)
 
 
@@ -49,7 +49,7 @@ def report(run_file: Path, form: str) -> None:
 @_formats
 @click.pass_context
 def replay(ctx: click.Context, run_file: Path, form: str) -> None:
-    """Judge RUN again, anywhere, without a GPU: the same report and exit status as the run itself had."""
+    """Judge RUN again, without a GPU: the report and exit status are those of the run itself."""
     found = build_report(store.read_run(run_file))
     _print(found, form)
     ctx.exit(found.exit_status)

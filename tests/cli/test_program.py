@@ -20,7 +20,7 @@ IMPORTED = {
     "ci_perf.values",
     "ci_perf.values.errors",
 }
-"""All of ci-perf that starts with every command."""
+"""The modules of ci-perf that every command imports."""
 HEAVY = {
     *("asyncio", "cattrs", "github", "importlib.metadata", "jsonschema", "jwt", "markdown_it", "msgspec", "ncu_report"),
     *("numpy", "pynvml", "referencing", "requests", "rich", "tabulate", "torch", "urllib3"),

@@ -50,7 +50,7 @@ ACCEPTABLE = ("--processes", "5", "--samples", "5")
 
 @pytest.fixture(autouse=True)
 def repository(tmp_path, monkeypatch, bare_python):
-    """An empty repository, and an environment in which nothing is set but the interpreter."""
+    """An empty repository, and an environment in which only the interpreter is set."""
     settle(monkeypatch, tmp_path, bare_python)
     return tmp_path
 
@@ -86,7 +86,7 @@ def verdicts(done):
 
 @pytest.fixture(scope="module")
 def broken_run(tmp_path_factory, bare_python):
-    """A run of three kernels, one of which is broken; made once, read by many tests."""
+    """A run of three kernels, one of which is broken; many tests read it."""
     root = tmp_path_factory.mktemp("broken")
     for name in ("alpha", "broken", "omega"):
         a_kernel(root, name, source=BROKEN if name == "broken" else SPIN)
@@ -205,7 +205,7 @@ def test_an_archive_that_is_damaged_or_contains_no_run_is_refused_in_one_line(br
 
 
 def test_accept_then_an_unchanged_run_then_a_planted_slowdown(repository):
-    """The promise of the tool, end to end: no false alarm, and a real one."""
+    """End to end: an unchanged run raises no alarm, and a planted slowdown does."""
     toml = TOML + "[cases.long]\nmicroseconds = 50\n"
     a_kernel(repository, "nap", source=NAP.format(factor=1.0), toml=toml, cases=())
     six = ("--processes", "6", "--samples", "5")

@@ -54,7 +54,7 @@ def error(out, expected):
 
 
 def dense(torch):
-    """Multiply by each tile: one inside of a tile, and one that reaches over every edge of several."""
+    """Multiply with each tile: a product smaller than a tile, and one that exceeds the edges of several tiles."""
     kernel, tma = load("matmul", "kernel"), load("matmul", "matmul_tma")
     torch.cuda.get_device_properties = lambda _: type("Device", (), {"multi_processor_count": 132})
     for tile in tma.TILES:

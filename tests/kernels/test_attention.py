@@ -1,4 +1,4 @@
-"""Attention against a plain loop, and its backends."""
+"""Attention is compared with a plain loop; its backends."""
 
 import itertools
 import math

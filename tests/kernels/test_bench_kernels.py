@@ -1,4 +1,4 @@
-"""scripts/bench-kernels: whole on a CPU, its goals against those that were set, its pages against what was measured."""
+"""scripts/bench-kernels: whole runs on a CPU, its goals, and its pages compared with the recorded measurements."""
 
 import importlib.util
 import json
@@ -30,7 +30,7 @@ SET = {
     ("sdpa", "every backend, the fastest named"),
     ("matmul", ">= 0.95 x torch*"),
 }
-"""What was asked of the suite on an H100."""
+"""The goals of the suite on an H100."""
 COMMITTED = sorted(ROOT.glob("baselines/*/kernels.jsonl"))
 
 KERNEL = """
@@ -85,7 +85,7 @@ SCRIPT = ROOT / "scripts/bench-kernels"
 
 
 class Answers:
-    """Stands in for the processes: answers from a list for each implementation, and keeps what was asked."""
+    """Fakes the processes: answers from a list for each implementation, and keeps the requests."""
 
     def __init__(self, **answers):
         self.answers, self.asked = answers, []

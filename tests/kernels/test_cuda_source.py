@@ -1,4 +1,4 @@
-"""CudaSource: when a source is compiled again, and what its errors say."""
+"""CudaSource: when a source is compiled again, and its error messages."""
 
 import ctypes
 
@@ -39,7 +39,7 @@ def test_a_change_of_header_or_options_compiles_again(tmp_path, cache):
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("header", ["cuda.h", "cub/version.cuh"])
 def test_other_headers_of_the_toolkit_compile_again(tmp_path, cache, monkeypatch, header):
-    """They come in a package of their own, which may be newer than it was while the compiler is the same."""
+    """They are in a separate package, which may be updated while the compiler stays the same."""
     source = tmp_path / "nothing.cu"
     source.write_text('extern "C" __global__ void nothing() {}\n')
     include = tmp_path / "toolkit" / "include"

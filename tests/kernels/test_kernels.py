@@ -1,4 +1,4 @@
-"""All bundled kernels without a GPU: their cases, their launches on a CPU, and which kernel a size launches."""
+"""All bundled kernels without a GPU: their cases, their launches on a CPU, and the kernel chosen for each size."""
 
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ def test_every_case_has_a_tolerance_and_a_cost(name):
 
 
 class Asked(Exception):
-    """Which kernel would be launched."""
+    """The kernel that would be launched."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def hopper(monkeypatch):
 
 
 def packets(spec, params):
-    """Say whether the kernel loads several elements at a time, as only some sizes let it."""
+    """Return whether the kernel loads several elements at a time, which only some sizes allow."""
     packet = 8 // getattr(torch, params["dtype"]).itemsize
     sizes = [params[f"dim{i}"] for i in (1, 2, 3)] if spec.name == "multimodal_fusion" else [params["dim"] // 2]
     return not any(size % packet for size in sizes)

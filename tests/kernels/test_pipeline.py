@@ -21,7 +21,7 @@ TOOLKIT = str(Path(sysconfig.get_path("purelib")) / "nvidia/cu13")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Build the program once and return the cache that holds it."""
+    """Build the program once and return the cache that contains it."""
     folder = tmp_path_factory.mktemp("cache")
     done = run_program(PROGRAM, folder, "--build")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -29,7 +29,7 @@ def built(tmp_path_factory):
 
 
 def run_program(folder, cache, *arguments):
-    """Run it, built by the nvcc of PyPI where the machine has none."""
+    """Run the program, built by the nvcc of PyPI if the machine has none."""
     argv = [sys.executable, str(folder / "run.py"), *arguments]
     environ = {"CUDA_HOME": TOOLKIT, **os.environ, "CI_PERF_CACHE": str(cache)}
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The dense and the block-sparse product against plain loops."""
+"""The dense and the block-sparse product are compared with plain loops."""
 
 import itertools
 
@@ -80,7 +80,7 @@ def test_a_dense_product_agrees_with_a_plain_loop(dtype):
 
 
 def summed_like_hopper(a, b, step=32, bits=13):
-    """Sum products in steps, each cut off below so many bits of its largest number, the sum so far among these."""
+    """Sum products in steps; a step keeps the given number of bits of its largest number, including the sum so far."""
     total = torch.zeros(len(a), b.shape[1], dtype=torch.float64)
     for k in range(0, a.shape[1], step):
         products = a[:, k : k + step].double()[:, :, None] * b[k : k + step].double()[None]

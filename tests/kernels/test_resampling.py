@@ -1,4 +1,4 @@
-"""Resampling and fusion against a plain loop."""
+"""Resampling and fusion are compared with a plain loop."""
 
 import bisect
 import math

@@ -1,4 +1,4 @@
-"""Real compiles of the Triton kernels, and their results by Triton's interpreter."""
+"""The Triton kernels are compiled, and their results computed by Triton's interpreter."""
 
 import functools
 import itertools
@@ -19,7 +19,7 @@ INTERPRETED = Path(__file__).with_name("interpreted.py")
 
 
 def compile_triton(source, arch, **options):
-    """Compile for a GPU that need not be here."""
+    """Compile for a GPU that need not exist on this machine."""
     compiler = pytest.importorskip("triton.backends.compiler", reason=NO_TRITON)
     import triton
 
@@ -218,7 +218,7 @@ def test_tiles_are_the_largest_that_give_half_of_the_multiprocessors_one(m, n, e
 
 
 def test_the_triton_kernels_are_right_by_its_interpreter():
-    """The numbers alone: what the compiler makes of them only a GPU can tell."""
+    """Only the numbers of the source are tested: the code that the compiler generates can only be tested on a GPU."""
     pytest.importorskip("triton", reason=NO_TRITON)
     pytest.importorskip("numpy")
     done = subprocess.run([sys.executable, str(INTERPRETED)], capture_output=True, text=True, check=False)
@@ -230,7 +230,7 @@ def test_the_triton_kernels_are_right_by_its_interpreter():
 
 
 ARRIVALS = {sparse_code: (4, 3), dense_code: (2, 0)}
-"""In the role that multiplies, and in the others: what is not found is not checked. A loader leaves it to TMA."""
+"""In the multiplying role and in the others; a use that is not found is not checked. A loader only uses TMA."""
 
 
 ROLES = pytest.mark.parametrize(

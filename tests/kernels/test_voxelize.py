@@ -1,4 +1,4 @@
-"""Voxelization against a plain loop."""
+"""Voxelization is compared with a plain loop."""
 
 import itertools
 import math

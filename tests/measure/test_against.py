@@ -1,4 +1,4 @@
-"""`--against`: a real git repository, base and head in turns on the CPU, with kernels with a clock of their own."""
+"""`--against`: a real git repository, base and head in turns on the CPU, with kernels that use a simulated clock."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ FRESH = "def make_inputs(rng, device, **case):\n    return 1\n\n\nlaunch = refer
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """A git repository with one kernel, to be copied."""
+    """A git repository with one kernel, which tests copy."""
     folder = tmp_path_factory.mktemp("template")
     with contextlib.chdir(folder):
         git("init", "--quiet", "--initial-branch=main")
@@ -267,7 +267,7 @@ def test_the_base_of_a_pull_request_is_the_merge_base(repository, monkeypatch):
 
 @pytest.mark.parametrize("depth", ["full", "shallow"])
 def test_the_base_of_a_merge_commit_is_what_it_was_merged_into(repository, monkeypatch, tmp_path_factory, depth):
-    """The event names the base as it was: what others have merged since is not this pull request's doing."""
+    """The event names an older base: commits that were merged since then do not belong to the pull request."""
     stale = git("rev-parse", "HEAD")
     git("checkout", "--quiet", "-b", "topic")
     write("other")
@@ -636,7 +636,7 @@ def test_the_base_is_built_once_for_each_content_command_and_commit(repository, 
 
 @pytest.fixture
 def installed(monkeypatch, tmp_path_factory):
-    """Install something for the kernels' interpreter, as `pip` would leave it: name, version and a list of files."""
+    """Install a package for the kernels' interpreter as `pip` does: name, version and a list of files."""
     packages = tmp_path_factory.mktemp("packages")
     monkeypatch.setenv("PYTHONPATH", str(packages))
 
@@ -703,7 +703,7 @@ def test_a_base_that_was_installed_over_is_built_again(repository, monkeypatch, 
 
 
 def test_a_base_that_changes_the_interpreter_of_both_sides_is_refused(repository, installed):
-    """As an older list of requirements does."""
+    """An older list of requirements may install it."""
     record = installed("1") / "RECORD"
     (repository / "requirements.txt").write_text("torch==2.10.0")
     commit("older")

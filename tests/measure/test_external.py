@@ -370,7 +370,7 @@ esac
 
 
 def fake_nsys(folder, capture, more=""):
-    """Write an nsys that runs the program and plays a recorded capture; `more` is done before it reports."""
+    """Write a fake nsys that runs the program and returns a recorded trace; it executes `more` before it reports."""
     path = folder / "nsys"
     path.write_text(NSYS.replace("{capture}", str(capture)).replace("{more}", more))
     path.chmod(0o755)
@@ -390,7 +390,7 @@ while [ "${1#--}" != "$1" ]; do shift 2; done
 {more}
 cp "{report}" "$report"
 """
-"""Runs the program behind its options and plays a recorded report."""
+"""Runs the program that follows its options and returns a recorded report."""
 
 
 def fake_ncu(folder, more=""):
@@ -401,7 +401,7 @@ def fake_ncu(folder, more=""):
 
 
 def a_counting_runner(root, more=""):
-    """Return a runner whose nsys and ncu play what the same program did on an H200."""
+    """Return a runner whose fake nsys and ncu return recordings of the same program on an H200."""
     guard = Guard(root / "out", ())
     guard.open()
     limit_s = 0.2 if "STOP" in more else 20.0
@@ -457,7 +457,7 @@ def a_keeping_runner(root, nsys):
 
 
 def profiled(runner):
-    """Return what the traces held that timed the programs."""
+    """Return the content of the traces that timed the programs."""
     (found,) = runner.profile([], [])
     return found
 

@@ -1,4 +1,4 @@
-"""The order of the main job, on a machine that follows a script."""
+"""The order of the main job, on a fake machine that returns scripted results."""
 
 import itertools
 from dataclasses import replace
@@ -27,7 +27,7 @@ SPECS = (a_spec("gemm", devices=("cpu", "cuda")), a_spec("sdpa"))
 
 
 class ScriptedLab:
-    """A machine on which each case takes as long as `factor` says, and fails where `failures` says."""
+    """A fake machine on which the times of cases are scaled by `factor`, and which fails as `failures` says."""
 
     def __init__(self, *, factor=None, failures=None, profiled=(), disturbances=()):
         self.disturbances = {"sdpa/s128": iter(disturbances)}
@@ -78,7 +78,7 @@ class Quiet:
 
 
 class Disk:
-    """Takes every run that is saved."""
+    """Keeps every run that is saved."""
 
     def __init__(self):
         self.runs = []
@@ -277,13 +277,13 @@ def test_a_run_without_cases_finishes_empty():
 # --- against a base ---
 
 AGREED = (0.999, 1.0, 1.001, 1.0005, 0.9995)
-"""head / base of pairs that agree."""
+"""head / base of pairs that lead to a decision."""
 OPEN = (0.97, 1.05, 0.95, 1.06)
-"""The same of pairs that never decide."""
+"""head / base of pairs that never lead to a decision."""
 
 
 class TurnsLab(ScriptedLab):
-    """A machine on which pairs have the ratios of a script, over and over, and take as many seconds as it says."""
+    """A fake machine on which pairs have scripted ratios, which are repeated, and scripted durations."""
 
     def __init__(self, *, ratios=None, lasts=None, base=None, disturbed=None, identical=(), proven=(), control=AGREED):
         super().__init__()
@@ -436,7 +436,7 @@ def test_the_control_takes_as_many_pairs_as_the_cases_and_one_more_for_each_look
 
 
 class Twins(TurnsLab):
-    """Of whose controls those fail that a script says."""
+    """A fake machine on which the controls fail as scripted."""
 
     def __init__(self, fails, **more):
         super().__init__(**more)
@@ -473,7 +473,7 @@ def test_endless_disturbances_cost_a_few_pairs_per_look_and_are_not_reported_as_
 
 
 RESTLESS = (0.97, 1.08, 1.0, 1.03, 1.02)
-"""2 % slower on average, for no reason that would repeat."""
+"""2 % slower on average by chance."""
 
 
 def test_the_same_machine_code_is_unchanged_whatever_the_times_are():

@@ -1,4 +1,4 @@
-"""What the edges see: fake folders of small scripts, a fake NVML, and this machine as it is."""
+"""Queries of the machine: with folders of fake tools, with a fake NVML, and on this machine."""
 
 import os
 import sys
@@ -154,7 +154,7 @@ def _new_connection():
 
 
 class FakeNvml:
-    """A pynvml that knows one H100, split into two instances of which one is ours; it supports nothing else."""
+    """A pynvml with one H100, split into two instances, one of which is visible; it supports nothing else."""
 
     class NVMLError(Exception):
         pass
@@ -307,7 +307,7 @@ OURS = frozenset({10, 11})
 
 
 def state_with(*pids, reasons=(), **more):
-    """Return a state in which programs of these pids are on the GPU."""
+    """Return a state in which programs with these pids are on the GPU."""
     return gpu.State(others=tuple(gpu.Process(pid, "python") for pid in pids), throttle_reasons=reasons, **more)
 
 
@@ -351,7 +351,7 @@ def test_clients_of_mps_count_as_other_programs_and_its_server_does_not(monkeypa
 
 @pytest.fixture
 def watch_reads(monkeypatch):
-    """Let NVML report one state; return a function that waits until a watch has read it, from now on."""
+    """Let NVML report one state; return a function that waits until a watch has read it after the call."""
     reads = threading.Semaphore(0)
 
     def play(state):
@@ -371,7 +371,7 @@ def watch_reads(monkeypatch):
 
 
 class OneAnswer:
-    """A worker that timed a case in the process 10 while the GPU was watched."""
+    """A worker that timed a case in process 10 while the GPU was watched."""
 
     traced = False
 
@@ -424,7 +424,7 @@ def test_a_program_records_slowdowns_of_the_gpu_and_other_programs_during_it(mon
 
 @pytest.fixture
 def seen_on_gpu(monkeypatch):
-    """Let NVML give the states of a list, the last one for ever, at once."""
+    """Let NVML return the states of a list without a delay, and then always the last one."""
 
     def play(*states):
         left = list(states)

@@ -1,4 +1,4 @@
-"""A session of a profiler for all cases, with an nsys that plays what a real one recorded."""
+"""A session of a profiler for all cases, with a fake nsys that returns a recorded trace."""
 
 import os
 import shutil
@@ -96,7 +96,7 @@ def test_a_profiler_that_does_not_end_is_killed_and_its_report_is_incomplete(tmp
     ],
 )
 def test_a_case_that_the_worker_did_not_finish_has_no_readings(tmp_path, answer, code, words):
-    """Its range is in the report, with the kernels of the launches that it came to."""
+    """The report contains its range with the kernels that were launched."""
     worker = tmp_path / "worker"
     worker.write_text(f"""#!/bin/sh\nfor last; do :; done\nprintf '%s\\n' '{{"ok": true}}' '{answer}' >"$last"\n""")
     worker.chmod(0o755)
@@ -190,7 +190,7 @@ def test_if_a_launch_is_missing_no_counters_are_reported():
 
 
 def launched(**changes):
-    """Return what is known of a launch of a kernel of 128 threads that uses no shared memory, but for the changes."""
+    """Return the properties of a launch of a kernel with 128 threads and no shared memory, with the given changes."""
     kernel = KernelStats("gemm", "gemm", 1, 100, 100.0, 100, 100, 0, (2, 1, 1), (128, 1, 1), 32, 0, 0)
     timeline = program_timeline([replace(kernel, **changes)], [Gpu(0, "H100", "9.0")])
     (counters,) = launch_counters(timeline)

@@ -1,4 +1,4 @@
-"""Opening a session: what every command that runs kernels on a GPU refuses, notes and does not believe."""
+"""Opening a session: what every command that runs kernels on a GPU refuses, notes and treats as invalid."""
 
 import json
 import sys
@@ -47,7 +47,7 @@ def repository(tmp_path, monkeypatch, bare_python):
 
 @pytest.fixture
 def on_gpu(monkeypatch):
-    """Return what lets NVML show one GPU, in this state, with so many memory errors each time it is asked."""
+    """Return a function that lets NVML show one GPU in a state, with a number of memory errors for each query."""
 
     def show(state=gpu.State(others=(), busy_pct=0.0), errors=(0,)):  # noqa: B008 # frozen
         left = list(errors)

@@ -1,4 +1,4 @@
-"""Where the seconds of a run go."""
+"""The seconds of a run by stage."""
 
 from types import SimpleNamespace
 

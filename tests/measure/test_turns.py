@@ -1,4 +1,4 @@
-"""Base and head in turns: real pairs of processes on the CPU, whose kernels write down what happens to them."""
+"""Base and head in turns: real pairs of processes on the CPU, whose kernels log their calls."""
 
 import os
 from collections import Counter
@@ -56,7 +56,7 @@ reference = launch
 
 
 class Telling(Worker):
-    """A worker that keeps what it was asked for, in a list that several may share."""
+    """A worker that appends its requests to a list, which several workers may share."""
 
     def __init__(self, *arguments, told):
         super().__init__(*arguments)
@@ -92,7 +92,7 @@ def table(tmp_path, bare_python, monkeypatch):
 
 @pytest.fixture
 def notes(tmp_path):
-    """Return the lines that kernels wrote down: side, case and pid."""
+    """Return the lines that kernels logged: side, case and pid."""
 
     def read():
         lines = (line.split() for line in (tmp_path / "notes").read_text().splitlines())
@@ -138,7 +138,7 @@ def test_if_the_device_allows_one_process_the_sides_alternate_and_later_pairs_st
 
 
 class WorkerOnGpu:
-    """A worker on a GPU; where `captured` is False, no graph of its kernel can be captured."""
+    """A worker on a GPU; if `captured` is False, its kernel cannot be captured in a graph."""
 
     def __init__(self, *, captured, code=None):
         self.captured, self.code, self.asked = captured, code, []

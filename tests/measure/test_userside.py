@@ -27,7 +27,7 @@ RECORDS = {
     "Memset": ("MEMSET", cupti.MEMSET),
     "MemcpyPtoP": ("MEMCPY2", cupti.MEMCPY_PEER),
 }
-"""The structs of the header and the names of their kinds, and what we call the kinds."""
+"""The structs of the header, the names of their kinds, and our names for the kinds."""
 
 
 def test_the_offsets_in_a_record_are_those_of_the_header_of_cupti(tmp_path):
@@ -101,7 +101,7 @@ void record(uint32_t kind, uint64_t start, uint64_t end, uint32_t stream, size_t
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """A library that hands out buffers of records as CUPTI does, and what `record` and `lose` put there."""
+    """A library that returns buffers of records as CUPTI does; `record` and `lose` define their content."""
     source, built = tmp_path / "cupti.c", tmp_path / "libcupti.so"
     source.write_text(LIBRARY)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(built), str(source)], check=True)
@@ -137,7 +137,7 @@ def test_dropped_records_are_an_error_once(library):
 
 
 class RecordedGpu:
-    """A GPU whose every launch is kernels of 10 ns each, and a recorder that loses some of them now and then."""
+    """A GPU on which each launch runs kernels of 10 ns, and a recorder that sometimes loses records."""
 
     def __init__(self, kernels=(2,), losses=()):
         self.kernels, self.losses = itertools.cycle(kernels), list(losses)
@@ -402,13 +402,13 @@ def a_cubin(content=b""):
 
 CUBIN = a_cubin()
 MEMORY = (range(0x10000, 0x20000), range(0x30000, 0x40000))
-"""Where the two tensors of the launch lie."""
+"""The addresses of the two tensors of the launch."""
 ELSEWHERE = (range(0x90000, 0xA0000), range(0xC0000, 0xD0000))
 
 
 @pytest.fixture
 def facts(driver_source, tmp_path):
-    """Return what the identity holds of two launches after something was set: each time with a new fake driver."""
+    """Return the facts of two launches, each with a new fake driver, after something was set in the second one."""
 
     def of(*changes, memory=MEMORY, cubin=CUBIN):
         copy = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"

@@ -62,7 +62,7 @@ RAISES = "\ndef launch(inputs):\n    raise ValueError({})\n"
 
 @pytest.fixture
 def kernel(tmp_path):
-    """Write a kernel.py that works, and below it what a test adds."""
+    """Write a kernel.py that works, followed by the text of a test."""
     written = []
 
     def write(below="", *, above=SOUND):
@@ -478,7 +478,7 @@ def test_hello_describes_the_interpreter(worker):
 
 
 def test_requests_in_a_file_are_all_answered_by_one_process(bare_python, kernel, tmp_path):
-    """As under a profiler; one that fails does not take the others with it."""
+    """As under a profiler; a failure does not affect the other requests."""
     base = {"op": "verify", "params": {}, "device": "cpu", "target": "launch"}
     entries = [kernel(), kernel(RAISES.format("''")), kernel()]
     lines = [json.dumps({**base, "entry": str(entry)}) + "\n" for entry in entries]
@@ -566,7 +566,7 @@ def test_a_planted_slowdown_is_exact(worker, kernel, planted, launches):
 
 
 def test_the_time_limit_of_the_case_after_a_hang_excludes_the_restart(bare_python, kernel, tmp_path):
-    """Its time limit begins when the new process has imported torch, which ends here with a file."""
+    """Its time limit begins when the new process has imported torch; here a file ends the import."""
     torch = (ROOT / "tests/data/fakes/torch").read_text()
     imported = tmp_path / "imported"
     (tmp_path / "torch.py").write_text(f"{torch}\nimport time\ntime.sleep(0.2)\nopen({str(imported)!r}, 'w').close()\n")
@@ -606,7 +606,7 @@ def reference(inputs):
 
 @pytest.fixture
 def torch_without_nvtx(monkeypatch):
-    """Put a torch in place that was built without NVTX."""
+    """Install a fake torch that was built without NVTX."""
 
     def stand_in(*_):
         raise RuntimeError("NVTX functions not installed")

@@ -200,7 +200,7 @@ class Repository:
 
 @pytest.fixture(scope="module")
 def action(tmp_path_factory):
-    """The action as a user's workflow gets it: the files that git knows, at a tag."""
+    """The action as a user's workflow gets it: the files tracked by git, at a tag."""
     folder = tmp_path_factory.mktemp("action")
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
@@ -262,7 +262,7 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
 
 
 def test_perf_yml_distributes_a_pull_request_over_runners_and_shards_and_comments_once(repository):
-    """The whole workflow, 2 runners x 2 shards; all of act's runners are this machine, so the second is found out."""
+    """The whole workflow, 2 runners x 2 shards; all of act's runners are this machine, which the merge notices."""
     kernel = repository.tree / "kernels/doze"
     kernel.mkdir()
     (kernel / "kernel.toml").write_text(TOML.format(microseconds=1000))
@@ -432,7 +432,7 @@ def script(tmp_path, step, **environ):
 
 
 def install(runner_temp, program):
-    """Put a program where `prepare` puts ci-perf."""
+    """Put a program in the place where `prepare` installs ci-perf."""
     path = runner_temp / "ci-perf-venv/bin/ci-perf"
     path.parent.mkdir(parents=True)
     path.write_text(f"#!/bin/sh\n{program}\n")
@@ -441,7 +441,7 @@ def install(runner_temp, program):
 
 @pytest.fixture
 def installed(tmp_path):
-    """A ci-perf that prints its arguments and ends as told."""
+    """A fake ci-perf that prints its arguments and has the given exit status."""
     install(tmp_path, 'printf "<%s>" "$@"\necho\n[ -z "$LINGER" ] || exec sleep 600\nexit ${STATUS:-0}')
     return tmp_path
 
@@ -496,7 +496,7 @@ def test_without_a_measurement_nothing_is_published(installed):
 
 
 def a_runner(tmp_path, **programs):
-    """Make the PATH of a runner that has nothing but basic tools and these programs, by their shell scripts."""
+    """Make the PATH of a runner with only basic tools and these programs, given as shell scripts."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "cat", "chmod", "dirname", "env", "mkdir", "mktemp", "rm", "sh"):
@@ -573,7 +573,7 @@ def test_the_error_on_a_runner_without_python_and_uv_says_what_is_missing(tmp_pa
 
 
 def really_install(runner_temp):
-    """Put ci-perf where the steps expect it, as `prepare` would."""
+    """Put ci-perf in the place where the steps expect it, as `prepare` does."""
     install(runner_temp, f'PYTHONPATH={ROOT} exec {sys.executable} -m ci_perf "$@"')
 
 
@@ -650,7 +650,7 @@ def test_the_nightly_check_is_red_where_a_random_case_is_wrong_and_goes_on_to_th
 
 @pytest.fixture
 def release(tmp_path):
-    """Return what releases a tag of a copy of this repository, whose version is dated, without doing it."""
+    """Return a function that makes a dry run of a release in a copy of this repository with a dated version."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/release", tmp_path / "scripts")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_two_releases_of_a_project_are_compared(tmp_path):
-    """Without a GPU the references of the kernels run in place of the package, which is empty here."""
+    """Without a GPU the references of the kernels run instead of the package, which is empty here."""
     wheels = [tmp_path / f"liger_kernel-0.{number}.0-py3-none-any.whl" for number in (7, 8)]
     for wheel in wheels:
         with zipfile.ZipFile(wheel, "w") as archive:

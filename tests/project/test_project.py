@@ -1,4 +1,4 @@
-"""The repository agrees with itself: the maps of modules, the README, the version, and the hooks of pre-commit."""
+"""The files of the repository agree: the maps of modules, the README, the version, and the hooks of pre-commit."""
 
 import ast
 import re
@@ -60,7 +60,7 @@ def words_after(line, prefix):
 
 
 def test_the_hooks_of_pre_commit_are_the_static_steps_of_the_tests():
-    """A hook gets its files as arguments, and formats where the test only checks."""
+    """A hook gets its files as arguments, and it formats them; the test only checks the format."""
     config = YAML(typ="safe").load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     hooks = {words_after(hook["entry"], ".venv/bin/") for repo in config["repos"] for hook in repo["hooks"]}
     lines = (ROOT / "scripts/test").read_text(encoding="utf-8").splitlines()

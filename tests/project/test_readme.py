@@ -32,7 +32,7 @@ def blocks(language):
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """Return a user's repository: the kernel that the README shows, and those whose names its commands use."""
+    """Return a user's repository with the kernel of the README and kernels with the names that its commands use."""
     root = tmp_path_factory.mktemp("repository")
     shutil.copytree(ROOT / "kernels/sdpa", root / "kernels/sdpa", ignore=shutil.ignore_patterns("__pycache__"))
     named = re.findall(r"^\$ .*? ((?:tests/data|baselines)/\S+)", README, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""scripts/setup-runner.sh on a host of stand-ins: programs that answer like the real ones, and temporary files."""
+"""scripts/setup-runner.sh on a fake host: programs that answer like the real ones, and temporary files."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ done
 
 @pytest.fixture
 def host(tmp_path):
-    """A host with an L4 and its driver, and nothing else of NVIDIA's."""
+    """A host with an L4 and its driver, and no other software of NVIDIA."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/params").write_text("RmProfilingAdminOnly: 1\n")

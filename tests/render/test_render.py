@@ -1,4 +1,4 @@
-"""Names and messages come from users' code: whatever they hold, a report keeps its shape."""
+"""Reports keep their structure whatever the names and messages of users' code contain."""
 
 import csv
 import html
@@ -71,18 +71,18 @@ NASTY = (
 fragments = st.one_of(st.sampled_from(NASTY), st.text(st.characters(), max_size=12))
 texts = st.lists(fragments, min_size=1, max_size=3).map("".join)
 names = texts.map(lambda text: text.encode("utf-8", "replace").decode()).filter(bool)
-"""Without lone surrogates, which no run.json can hold."""
+"""Without lone surrogates, which run.json cannot contain."""
 
 
 def for_any(function):
-    """Try every nasty text by itself, then mixtures of them."""
+    """Run a test with every nasty text, then with mixtures of them."""
     for text in NASTY:
         function = example(text)(function)
     return settings(deadline=None)(given(texts)(function))
 
 
 def without_own_markup(markdown):
-    """Drop the <code> elements that escaping itself writes, and what they hold is checked as entities."""
+    """Drop the tags of the <code> elements that escaping writes; their content is checked as entities."""
     return re.sub(r"</?code>", "", markdown)
 
 
@@ -107,7 +107,7 @@ def test_prose_is_one_cell_of_one_line_without_markup(text):
 
 @for_any
 def test_escaped_text_is_displayed_unchanged(text):
-    """Nothing is lost but control characters, repeated spaces, and what is too long."""
+    """Only control characters, repeated spaces, and what is too long are removed."""
     for write, longest in ((code, LONGEST), (prose, 400)):
         shown = plain(MarkdownIt("commonmark").renderInline(write(text)))
         assert shown == (clean(text, longest) or ("?" if write is code else ""))
@@ -132,7 +132,7 @@ def plain(page):
 
 
 def a_hostile_run(name, message):
-    """Two flagged cases, a new one and a missing one, with `name` and `message` wherever a run takes text."""
+    """Two flagged cases, a new one and a missing one, with `name` and `message` wherever a run contains text."""
     kernel = TracedKernel(name, 10, 500_000, 5e4, (64, 1, 1), (128, 1, 1))
     spec = a_spec(name, cases={name: {}, "slow": {}, "new": {}}, gates=(Gate(name, ">=", 85.0),))
     slow = (times(1.2), times(1.2))
@@ -235,7 +235,7 @@ def test_junit_is_xml_with_a_case_for_each_row(name, message):
 
 
 def ungated(*cases, fail_on=("gate",)):
-    """Return a run of unchanged cases, of one of two gates of which nothing is known."""
+    """Return a report on unchanged cases with two gates, one of which was not measured."""
     gates = (Gate("local_load_inst", "<=", 0.0), Gate("registers_per_thread", "<=", 32.0))
     spec = a_spec(cases=dict.fromkeys(cases, PARAMS), gates=gates)
     base = a_baseline(cases=dict.fromkeys(cases, a_baseline_case()))
