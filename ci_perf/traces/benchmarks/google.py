@@ -90,19 +90,24 @@ def _cases(name: str, group: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkC
         else:
             yield measured(name, params, metric, ("s", "lower"), list(_seconds(samples, metric)))
     for metric, unit in _RATES.items():
-        rates = [value for e in samples if (value := number(e.get(metric))) is not None]
-        if rates:
+        if rates := _numbers(samples, metric):
             yield measured(name, params, metric, (unit, "higher"), rates)
-    yield from _counters(name, samples, params)
+    # The counters that the author added: nobody says what they are, so kernel.toml must.
+    added = dict.fromkeys(key for entry in samples for key, value in entry.items() if isinstance(value, int | float))
+    for metric in (key for key in added if key not in _NO_COUNTER):
+        yield measured(name, params, metric, ("", None), _numbers(samples, metric))
+
+
+def _numbers(samples: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
+    return [value for entry in samples if (value := number(entry.get(metric))) is not None]
 
 
 def _summary(aggregates: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Return the one aggregate that stands for samples that the file does not have."""
-    for wanted in _PREFERRED:
-        found = [a for a in aggregates if a.get("aggregate_name") == wanted]
-        if found:
-            return found[:1]
-    return [a for a in aggregates if "aggregate_name" not in a][:1]
+    return next(
+        ([a] for wanted in _PREFERRED for a in aggregates if a.get("aggregate_name") == wanted),
+        [a for a in aggregates if "aggregate_name" not in a][:1],
+    )
 
 
 def _seconds(samples: Sequence[Mapping[str, Any]], metric: str) -> Iterator[float]:
@@ -116,15 +121,6 @@ def _factor(entry: Mapping[str, Any]) -> float | None:
     """Return how many seconds the entry's unit of time is; None: it is no unit of time."""
     unit = base_unit(str(entry.get("time_unit", "ns")))
     return unit[1] if unit and unit[0] == "s" else None
-
-
-def _counters(name: str, samples: Sequence[Mapping[str, Any]], params: Mapping[str, Scalar]) -> Iterator[BenchmarkCase]:
-    """Return the counters that the author added: nobody says what they are, so kernel.toml must."""
-    names = dict.fromkeys(key for entry in samples for key, value in entry.items() if isinstance(value, int | float))
-    for metric in names:
-        if metric not in _NO_COUNTER:
-            values = [value for entry in samples if (value := number(entry.get(metric))) is not None]
-            yield measured(name, params, metric, ("", None), values)
 
 
 def _params(name: str) -> dict[str, Scalar]:

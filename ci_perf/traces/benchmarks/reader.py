@@ -45,11 +45,7 @@ def beside(path: Path, folder: str, name: str) -> bytes | None:
     return None
 
 
-def _nothing_beside(folder: str, name: str) -> None:
-    """Stand in for `beside` where there is only a text."""
-
-
-def parse(text: str, name: str, *, promised: str = "", beside: Beside = _nothing_beside) -> BenchmarkFile:
+def parse(text: str, name: str, *, promised: str = "", beside: Beside = lambda *_: None) -> BenchmarkFile:
     """Read the text of a file; `name` names it in errors, `beside` reads the files that nvbench writes beside it.
 
     `promised` is the key of kernel.toml that says what the file is. Under `triton_csv` any table of numbers is one of

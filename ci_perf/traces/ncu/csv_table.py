@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
 
 from ci_perf.traces.ncu import printed, units
@@ -118,12 +117,7 @@ def _details(table: Table, keys: "_Keys", mark: str) -> Iterator[Launch]:
 
 
 def _launch(row: Mapping[str, str], metrics: Mapping[str, Reading]) -> Launch:
-    return Launch(
-        index=0,
-        name=row["Kernel Name"],
-        ranges=tuple(_ranges(row)),
-        metrics=metrics,
-    )
+    return Launch(0, row["Kernel Name"], tuple(_ranges(row)), metrics)
 
 
 def _ranges(row: Mapping[str, str]) -> Iterator[str]:
@@ -158,13 +152,8 @@ def _reading(text: str, unit_text: str, mark: str) -> Reading:
     value = printed.parse(figure, mark)
     if value is None:
         return Reading(None, unit.base, _reason(figure))
-    try:
-        number = float(value) if unit.factor == 1 else float(Fraction(value) * unit.factor)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        return Reading(None, unit.base, f"{figure} is not finite")
-    return Reading(number, unit.base)
+    number = unit.scaled(value)
+    return Reading(number, unit.base) if math.isfinite(number) else Reading(None, unit.base, f"{figure} is not finite")
 
 
 def _reason(text: str) -> str:

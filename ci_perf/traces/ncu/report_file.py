@@ -61,7 +61,7 @@ def _reading(metric: Any) -> Reading:  # noqa: ANN401
     value = float(metric.as_double())
     if not math.isfinite(value):
         return Reading(None, unit.base, "nan" if math.isnan(value) else "inf")
-    return Reading(value if unit.factor == 1 else float(value * unit.factor), unit.base)
+    return Reading(unit.scaled(value), unit.base)
 
 
 def _ranges(state: Any) -> Iterator[str]:  # noqa: ANN401
@@ -78,27 +78,21 @@ def _check_whole(path: Path) -> None:
     ProfilerReport.proto, which ships with ncu; a header that is built otherwise ends the check.
     """
     size = path.stat().st_size
-    cut = ProfileError(
-        f"{path}: the report is cut off or damaged", hint="the disk or the upload may have filled up; profile again"
-    )
     with path.open("rb") as file:
-        place = 8 + _length(file.read(8)[4:])
+        file.seek(4)
+        place = 8 + int.from_bytes(file.read(4), "little")
         while place < size:
             file.seek(place)
-            header_size = _length(file.read(4))
-            place += 4 + header_size
-            if place > size:
-                raise cut
-            payload_size = _payload_size(file.read(header_size))
+            header_size = int.from_bytes(file.read(4), "little")
+            header = file.read(header_size)
+            payload_size = _payload_size(header) if len(header) == header_size else 0
             if payload_size is None:
                 return
-            place += payload_size
+            place += 4 + header_size + payload_size
     if place > size:
-        raise cut
-
-
-def _length(raw: bytes) -> int:
-    return int.from_bytes(raw, "little")
+        raise ProfileError(
+            f"{path}: the report is cut off or damaged", hint="the disk or the upload may have filled up; profile again"
+        )
 
 
 def _payload_size(header: bytes) -> int | None:

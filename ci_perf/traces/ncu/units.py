@@ -4,7 +4,9 @@ Base units are ns, hz, byte, % and the plain counts (inst, sector, warp, ...); w
 Prefixes are decimal: ncu's Kbyte is 1000 byte.
 """
 
+import math
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 
@@ -37,6 +39,13 @@ class Unit:
     def counts_whole_things(self) -> bool:
         """True for a plain count that is written out in full: its sums have no fraction."""
         return self.factor == 1 and bool(self.base) and "/" not in self.base and self.base not in {"%", "hz"}
+
+    def scaled(self, value: float | Decimal) -> float:
+        """Return a value in the base unit, rounded once; one that is too large is infinite."""
+        try:
+            return float(value) if self.factor == 1 else float(Fraction(value) * self.factor)
+        except OverflowError:
+            return math.inf
 
 
 @cache

@@ -112,13 +112,8 @@ def _empty_texts(database: sqlite3.Connection, table: str) -> int:
 def _empty(database: sqlite3.Connection, table: str, kept: re.Pattern[str] | None) -> int:
     if kept is None or "name" not in _columns(database, table):
         return database.execute(f"DELETE FROM {_quoted(table)}").rowcount  # noqa: S608 - a name out of sqlite_master
-    names = {bytes(name) for (name,) in database.execute(f'SELECT DISTINCT CAST(name AS BLOB) FROM "{table}"')}  # noqa: S608
-    deleted = 0
-    for name in names:
-        if not kept.fullmatch(name.decode(errors="replace")):
-            query = f'DELETE FROM "{table}" WHERE CAST(name AS BLOB) = ?'  # noqa: S608
-            deleted += database.execute(query, (name,)).rowcount
-    return deleted
+    database.create_function("is_kept", 1, lambda name: bool(kept.fullmatch((name or b"").decode(errors="replace"))))
+    return database.execute(f'DELETE FROM "{table}" WHERE NOT is_kept(CAST(name AS BLOB))').rowcount  # noqa: S608
 
 
 def _drop_orphans(database: sqlite3.Connection, tables: dict[str, str]) -> int:
