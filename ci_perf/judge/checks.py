@@ -85,16 +85,7 @@ def defect_line(defect: Defect) -> str:
 
 
 def summary_of_checks(run: Run) -> list[str]:
-    """Return in words how many cases passed each check.
-
-    >>> from dataclasses import replace
-    >>> from ci_perf.values.device import Toolchain
-    >>> from ci_perf.values.device import Provenance
-    >>> from ci_perf.values.run import Policy
-    >>> blank = Run(Provenance("0", "2026-11-27", "ci-perf run"), (), Policy(), (), (), Toolchain())
-    >>> summary_of_checks(replace(blank, fuzzed=(Fuzzed("sdpa", "cpu", "launch", 7, 20, refused=2),)))
-    ['20 random cases passed (seed 7), 2 of them refused']
-    """
+    """Return in words how many cases passed each check: `20 random cases passed (seed 7), 2 of them refused`."""
     words = []
     trusted = [fuzzed for fuzzed in run.fuzzed if not memory_errors(run, fuzzed.device)]
     if trusted:
@@ -110,13 +101,7 @@ def summary_of_checks(run: Run) -> list[str]:
 
 
 def applies(job: Job, tool: str) -> bool:
-    """Return whether a case runs under a tool of compute-sanitizer, as `sanitize` of its kernel.toml says.
-
-    >>> from ci_perf.values.kernel import KernelSpec
-    >>> spec = KernelSpec("sdpa", "kernels/sdpa", sanitize=("memcheck", "racecheck/small*"))
-    >>> [applies(Job(spec, "large", {}, "cuda", "launch"), tool) for tool in ("memcheck", "racecheck", "synccheck")]
-    [True, False, False]
-    """
+    """Return whether a case runs under a tool of compute-sanitizer, as `sanitize` of its kernel.toml says."""
     if job.spec.sanitize is None:
         return True
     named = (entry.partition("/") for entry in job.spec.sanitize)

@@ -105,10 +105,10 @@ def _compare(name: str, agreed: Sequence[float], measurement: Measurement) -> Co
     return CounterChange(name, metric.unit, statistics.median(agreed), outside[0]) if outside else None
 
 
-def release(version: str | None) -> str | None:
-    """Return the part of a version in which definitions may change.
+def release(version: str | None, parts: int = 2) -> str | None:
+    """Return the first parts of a version.
 
     >>> release("2025.3.1.0"), release(None)
     ('2025.3', None)
     """
-    return ".".join(version.split(".")[:2]) if version else None
+    return ".".join(version.split(".")[:parts]) if version else None

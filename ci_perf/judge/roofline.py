@@ -43,24 +43,14 @@ class Roofline:
 
 
 def peak_bandwidth(device: Device) -> float | None:
-    """Return the highest memory bandwidth in bytes per second, or None where the driver does not tell.
-
-    >>> h100 = Device("cuda", "H100", memory_clock_max_hz=2.619e9, memory_bus_bits=5120)
-    >>> f"{peak_bandwidth(h100):.3g}"
-    '3.35e+12'
-    """
+    """Return the highest memory bandwidth in bytes per second, or None where the driver does not report it."""
     if not device.memory_clock_max_hz or not device.memory_bus_bits:
         return None
     return device.memory_clock_max_hz * device.memory_bus_bits / 8 * 2
 
 
 def peak_compute(device: Device, dtype: str) -> float | None:
-    """Return the highest rate in operations per second for a data type, or None where it is not known.
-
-    >>> h100 = Device("cuda", "H100", compute_capability="9.0", sm_count=132, sm_clock_max_hz=1.98e9)
-    >>> peak_compute(h100, "float8_e4m3fn") == 2 * peak_compute(h100, "bfloat16")
-    True
-    """
+    """Return the highest rate in operations per second for a data type, or None where it is not known."""
     known = _OPS_PER_SM_CLOCK.get(device.compute_capability or "", {})
     per_clock = known.get(dtype.partition("_")[0])  # all formats of float8 have one rate
     if per_clock is None or not device.sm_count or not device.sm_clock_max_hz:

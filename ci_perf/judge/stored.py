@@ -68,13 +68,15 @@ def judge_stored(
         why = ", ".join(sorted({reason for replicate in spoilt for reason in replicate.disturbed}))
         sentence = f"{len(spoilt)} of {len(measurement.replicates)} processes were disturbed: {why}"
         return say(Verdict.INCONCLUSIVE, Reason.DISTURBED, sentence)
+    batches = sorted({replicate.batch for replicate in measurement.replicates})
+    before, now = base.time.sm_clock_hz, clock_of(measurement.replicates)
     outcome = decide(
         [statistics.median(values) for values in base.time.replicates],
-        _batches(measurement),
+        [process_medians([r for r in measurement.replicates if r.batch == batch]) for batch in batches],
         policy_of(run.policy, spec),
         comparisons=comparisons,
         floor=base.time.noise_floor,
-        clocks=_clocks(base, measurement),
+        clocks=(before, now) if before and now else None,
         better=measurement.better,
     )
     finding = say(outcome.verdict, outcome.code, outcome.sentence)
@@ -93,7 +95,7 @@ def comparable(
         (Reason.OTHER_DEVICE, "the number of multiprocessors or cores", old.sm_count, new.sm_count),
         *((Reason.OTHER_TOOLCHAIN, name, before, now) for name, before, now in _tool_versions(*tools)),
         (Reason.OTHER_POWER_LIMIT, "the power limit", old.power_limit_w, new.power_limit_w),
-        (Reason.OTHER_DRIVER, "the driver branch", _branch(old.driver), _branch(new.driver)),
+        (Reason.OTHER_DRIVER, "the driver branch", release(old.driver, 1), release(new.driver, 1)),
         (Reason.OTHER_MIG, "the MIG mode", old.mig, new.mig),
         (Reason.OTHER_PARAMETERS, "the case's parameters", dict(base.params), dict(measurement.params)),
         (Reason.OTHER_TARGET, "what is run", base.target, measurement.target),
@@ -119,10 +121,6 @@ def _plain(value: object) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _branch(driver: str | None) -> str | None:
-    return driver.split(".")[0] if driver else None
-
-
 def _kernel_changes(base: BaselineCase, agreed_on: Device, measurement: Measurement, device: Device) -> NameChanges:
     """Compare the GPU kernels with the baseline's. This explains a change, but decides no verdict."""
     traced = measurement.timeline.kernels if measurement.timeline else ()
@@ -130,19 +128,6 @@ def _kernel_changes(base: BaselineCase, agreed_on: Device, measurement: Measurem
     if not same or not base.kernels or not traced:
         return NameChanges()
     return compare(base.kernels, (kernel.name for kernel in traced))
-
-
-def _clocks(base: BaselineCase, measurement: Measurement) -> tuple[float, float] | None:
-    """Return the SM clocks of baseline and run in hertz, where both were recorded for every process."""
-    now = clock_of(measurement.replicates)
-    return (base.time.sm_clock_hz, now) if base.time.sm_clock_hz and now else None
-
-
-def _batches(measurement: Measurement) -> list[list[float]]:
-    batches: dict[int, list[float]] = {}
-    for replicate, median in zip(measurement.replicates, process_medians(measurement.replicates), strict=True):
-        batches.setdefault(replicate.batch, []).append(median)
-    return [batches[number] for number in sorted(batches)]
 
 
 def decide(
@@ -203,8 +188,7 @@ def _decide_lower(
         verdict, word = (Verdict.REGRESSION, Reason.SLOWER) if slower else (Verdict.SPEEDUP, Reason.FASTER)
         beyond = [p >= slow if slower else 1 / p >= fast for p in points]
         doubt = (
-            _doubt_of_batches(beyond)
-            or _doubt_of_store(plain.point)
+            _doubt_of_estimate(plain.point, beyond)
             or _doubt_of_overlap(base, head, 1 - (1 - policy.confidence) / max(1, comparisons), floor, (slow, fast))
             or _doubt_of_clock(plain.point, clocks, slow if slower else fast)
         )
@@ -228,15 +212,15 @@ def times_half(confidence: float) -> float:
     return 1 + NormalDist().inv_cdf(0.8) / NormalDist().inv_cdf(1 - (1 - confidence) / 2)
 
 
-def _doubt_of_batches(beyond: Sequence[bool]) -> tuple[str, str] | None:
+def _doubt_of_estimate(point: float, beyond: Sequence[bool]) -> tuple[str, str] | None:
+    """Return why an estimate is not established; `beyond` says of each batch whether it passes the threshold."""
     if len(beyond) < 2:
         return "unconfirmed", "not yet measured a second time"
-    return None if all(beyond) else ("not-repeated", "not in each batch of fresh processes")
-
-
-def _doubt_of_store(point: float) -> tuple[str, str] | None:
-    small = max(point, 1 / point) < 1 + STORED
-    return ("too-small", f"a stored time is off by up to {percent(STORED)} a few minutes later") if small else None
+    if not all(beyond):
+        return "not-repeated", "not in each batch of fresh processes"
+    if max(point, 1 / point) < 1 + STORED:
+        return "too-small", f"a stored time is off by up to {percent(STORED)} a few minutes later"
+    return None
 
 
 def _doubt_of_overlap(
