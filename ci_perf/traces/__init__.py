@@ -11,5 +11,5 @@ selection      which kernels count
 occupancy      how many warps of a kernel fit on a multiprocessor
 document       a file's content for `inspect`
 diagnosis      recognises a profiler's errors
-filetype       recognises files that cannot be read
+filetype       recognises files by how they begin; their encoding
 """

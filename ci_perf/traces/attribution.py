@@ -89,10 +89,7 @@ def program_timeline(
 
 def program_launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Reading], ...]:
     """Return what the trace knows of a program's kernels, without the grid: ncu sees no more than the first few."""
-    return tuple(
-        {name: reading for name, reading in launch.items() if name != "grid_size"}
-        for launch in launch_counters(timeline)
-    )
+    return tuple({k: v for k, v in launch.items() if k != "grid_size"} for launch in launch_counters(timeline))
 
 
 def program_counters(

@@ -158,7 +158,6 @@ def _copies(events: Sequence[Mapping[str, Any]]) -> Iterator[Work]:
 
 
 def _busy(kernels: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """Return the time during which at least one kernel ran, by device."""
     spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for kernel in kernels:
         spans[kernel.get("args", {}).get("device", 0)].append(_span(kernel))

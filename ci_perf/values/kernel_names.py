@@ -56,9 +56,7 @@ def normalize(name: str) -> str:
     >>> normalize("add_kernel_0d1d2d3d"), normalize("triton_poi_fused_add_relu_3")
     ('add_kernel', 'triton_poi_fused_add_relu')
     """
-    while (changed := _step(name)) != name:
-        name = changed
-    return name
+    return _repeat(_step, name)
 
 
 def is_cut(name: str) -> bool:
@@ -67,10 +65,14 @@ def is_cut(name: str) -> bool:
     >>> is_cut("triton_poi_fused_add_0"), is_cut("add_kernel_0d1d2d"), is_cut("pad_0d1d"), is_cut("f<(int)4>(int *)")
     (True, True, False, False)
     """
-    spelt = name
-    while (changed := _spell(spelt)) != spelt:
-        spelt = changed
-    return normalize(name) != spelt
+    return normalize(name) != _repeat(_spell, name)
+
+
+def _repeat(step: Callable[[str], str], name: str) -> str:
+    """Apply a step until it changes nothing."""
+    while (changed := step(name)) != name:
+        name = changed
+    return name
 
 
 def _step(name: str) -> str:

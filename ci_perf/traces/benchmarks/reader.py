@@ -81,7 +81,9 @@ def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
             f"{name}: not JSON: {reason}", hint="was the benchmark stopped while it wrote the file?"
         ) from None
     if isinstance(document, list):
-        raise _refusal(name, f"a list of {_objects(document)} in JSON")
+        is_objects = bool(document) and isinstance(document[0], dict)
+        held = f"objects with the keys {_keys(document[0])}" if is_objects else "values"
+        raise _refusal(name, f"a list of {held} in JSON")
     benchmarks = document.get("benchmarks")
     if isinstance(benchmarks, list | dict):
         entries = list(benchmarks.values()) if isinstance(benchmarks, dict) else benchmarks
@@ -109,11 +111,6 @@ def _json_kind(document: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
 
 def _keys(entry: Mapping[str, Any]) -> str:
     return ", ".join(list(entry)[:6]) + (", ..." if len(entry) > 6 else "")
-
-
-def _objects(entries: Sequence[object]) -> str:
-    first = entries[0] if entries else None
-    return f"objects with the keys {_keys(first)}" if isinstance(first, dict) else "values"
 
 
 def _parse_csv(text: str, name: str, promised: str) -> BenchmarkFile:
