@@ -172,16 +172,25 @@ def clear_run_folder(folder: Path) -> None:
 
 def append_step(step: Step, folder: Path) -> None:
     """Add a step to the journal of the run in a folder; when this returns, the line is on the disk."""
-    path = folder / JOURNAL
+    append_line(folder / JOURNAL, dump_step(step))
+
+
+def append_line(path: Path, text: str) -> None:
+    """Append a line with one write; when this returns, it is on the disk. A line that was cut off before is ended."""
     try:
-        with path.open("ab", buffering=0) as journal:
-            line = dump_step(step).encode()
-            written = journal.write(line)
-            os.fsync(journal.fileno())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+", buffering=0) as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                text = text if file.read(1) == b"\n" else "\n" + text
+            line = text.encode()
+            written = file.write(line)
+            os.fsync(file.fileno())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
     if written < len(line):
-        raise ConfigError(f"{path}: only {written} of {len(line)} bytes could be written", hint="free some disk space")
+        hint = "free some disk space: the lines before are intact, and later ones start a new line"
+        raise ConfigError(f"{path}: only {written} of {len(line)} bytes could be written", hint=hint)
 
 
 def close_journal(folder: Path) -> None:

@@ -5,11 +5,11 @@ out with a warning, wherever it stands; the sessions before and after it stay us
 """
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from ci_perf.audit.session import AuditSession
+from ci_perf.store import append_line
 from ci_perf.values.codec import from_document, parse_json, to_document
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.schema import check
@@ -88,19 +88,5 @@ def dump_session(session: AuditSession) -> str:
 
 
 def append_session(path: Path, session: AuditSession) -> None:
-    """Add a session to a file with one write; a line that was cut off before is ended first."""
-    text = dump_session(session)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+", buffering=0) as stream:
-            if stream.seek(0, os.SEEK_END):
-                stream.seek(-1, os.SEEK_END)
-                text = text if stream.read(1) == b"\n" else "\n" + text
-            line = text.encode()
-            written = stream.write(line)
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
-    if written < len(line):
-        hint = "free some space on the disk: the sessions before are intact, and later ones start a new line"
-        raise ConfigError(f"{path}: only {written} of {len(line)} bytes could be written", hint=hint)
+    """Add a session to a file; a line that was cut off before is ended first."""
+    append_line(path, dump_session(session))

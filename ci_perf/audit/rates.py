@@ -25,17 +25,17 @@ class Counts:
     """How many verdicts of each kind there are."""
 
     verdicts: int
-    red: int
-    green: int
+    regression: int
+    speedup: int
     unchanged: int
     inconclusive: int
-    codes: Mapping[str, int]
-    """The inconclusive ones by their reason code."""
+    inconclusive_codes: Mapping[str, int]
+    """By their reason code."""
 
     @property
     def alarm_bound(self) -> float:
         """The upper bound of the false-alarm rate, red or green, where these are verdicts of A/A sessions."""
-        return upper_bound(self.red + self.green, self.verdicts, CONFIDENCE) if self.verdicts else 1.0
+        return upper_bound(self.regression + self.speedup, self.verdicts, CONFIDENCE) if self.verdicts else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Point:
     @property
     def flagged(self) -> float:
         """The share of REGRESSION."""
-        return self.counts.red / self.counts.verdicts
+        return self.counts.regression / self.counts.verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +126,13 @@ class AuditReport:
     def missed_bound(self) -> float | None:
         """The upper bound of the share of planted slowdowns beyond the threshold that are not REGRESSION."""
         beyond = [point.counts for point in self._points(ALL) if point.step > self.threshold]
-        return _bound(beyond, sum(counts.verdicts - counts.red for counts in beyond))
+        return _bound(beyond, sum(counts.verdicts - counts.regression for counts in beyond))
 
     @property
     def early_bound(self) -> float | None:
         """The upper bound of the share of planted slowdowns below the threshold that are REGRESSION."""
         below = [point.counts for point in self._points(ALL) if 0 < point.step < self.threshold]
-        return _bound(below, sum(counts.red for counts in below))
+        return _bound(below, sum(counts.regression for counts in below))
 
     @property
     def cards(self) -> int:
@@ -173,7 +173,7 @@ class AuditReport:
         seen = list(takewhile(lambda point: point.flagged >= DETECTED, reversed(planted)))
         if not seen:
             return None
-        return Seen(seen[-1].step, sum(p.counts.red for p in seen), sum(p.counts.verdicts for p in seen))
+        return Seen(seen[-1].step, sum(p.counts.regression for p in seen), sum(p.counts.verdicts for p in seen))
 
 
 def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport:
@@ -216,11 +216,11 @@ def _count(outcomes: Iterable[Outcome]) -> Counts:
     codes = sorted(o.code for o in outcomes if o.verdict is Verdict.INCONCLUSIVE)
     return Counts(
         verdicts=len(outcomes),
-        red=of[Verdict.REGRESSION],
-        green=of[Verdict.SPEEDUP],
+        regression=of[Verdict.REGRESSION],
+        speedup=of[Verdict.SPEEDUP],
         unchanged=of[Verdict.UNCHANGED],
         inconclusive=of[Verdict.INCONCLUSIVE],
-        codes={code: codes.count(code) for code in dict.fromkeys(codes)},
+        inconclusive_codes={code: codes.count(code) for code in dict.fromkeys(codes)},
     )
 
 

@@ -33,16 +33,15 @@ def render_audit_markdown(report: AuditReport) -> str:
     parts = [prose(_lead(report))]
     for section in _sections(report):
         lines = [
-            [code(cell) if name in section.names and cell != NOTHING else cell for name, cell in _named(section, line)]
+            [
+                code(cell) if name in section.names and cell != NOTHING else cell
+                for name, cell in zip(section.header, line, strict=True)
+            ]
             for line in section.lines
         ]
         parts += [f"#### {section.title}", table(section.header, lines, section.header[1:])]
         parts += [section.note] if section.note else []
     return "\n\n".join(parts) + "\n"
-
-
-def _named(section: _Section, line: tuple[str, ...]) -> list[tuple[str, str]]:
-    return list(zip(section.header, line, strict=True))
 
 
 def render_audit_terminal(report: AuditReport) -> RenderableType:
@@ -90,8 +89,8 @@ def _figures(report: AuditReport) -> _Section:
     confidence = percent(CONFIDENCE, digits=0)
     lines = (
         ("A/A verdicts", str(same.verdicts)),
-        ("REGRESSION", str(same.red)),
-        ("SPEEDUP", str(same.green)),
+        ("REGRESSION", str(same.regression)),
+        ("SPEEDUP", str(same.speedup)),
         (f"false-alarm rate, at most ({confidence})", percent(same.alarm_bound, digits=2)),
         ("A/A sessions with an alarm", f"{report.alarmed_sessions} of {report.unchanged_sessions}"),
         (f"of sessions, at most ({confidence})", percent(report.session_bound)),
@@ -106,7 +105,7 @@ def _figures(report: AuditReport) -> _Section:
 
 
 def _changes(counts: Counts) -> str:
-    return f"{counts.red} REGRESSION, {counts.green} SPEEDUP, {counts.inconclusive} INCONCLUSIVE"
+    return f"{counts.regression} REGRESSION, {counts.speedup} SPEEDUP, {counts.inconclusive} INCONCLUSIVE"
 
 
 def _seconds(report: AuditReport) -> str:
@@ -118,7 +117,7 @@ def _seconds(report: AuditReport) -> str:
 
 def _inconclusive(counts: Counts) -> str:
     share = f"{counts.inconclusive} ({percent(counts.inconclusive / max(1, counts.verdicts))})"
-    codes = ", ".join(f"{number} {name}" for name, number in counts.codes.items())
+    codes = ", ".join(f"{number} {name}" for name, number in counts.inconclusive_codes.items())
     return f"{share}: {codes}" if codes else share
 
 
@@ -168,7 +167,7 @@ def _point(point: Point) -> tuple[str, ...]:
     exactly = percent(mean, digits=2)
     if largest - least >= 5e-5:
         exactly += f" ({100 * least:.2f}-{100 * largest:.2f})"
-    of = (counts.red, counts.unchanged, counts.inconclusive, counts.green)
+    of = (counts.regression, counts.unchanged, counts.inconclusive, counts.speedup)
     return (step_name(point.step), exactly, str(counts.verdicts), *(percent(n / counts.verdicts) for n in of))
 
 
@@ -178,7 +177,7 @@ def step_name(step: float) -> str:
 
 
 def _flagged(point: Point | None) -> str:
-    return f"{point.counts.red} of {point.counts.verdicts}" if point else NOTHING
+    return f"{point.counts.regression} of {point.counts.verdicts}" if point else NOTHING
 
 
 _SCATTER: dict[str, Callable[[Spread], str]] = {
@@ -209,13 +208,13 @@ def render_audit_json(report: AuditReport) -> str:
         "devices": sorted({session.device.slug for session in report.sessions}),
         "cards": report.cards,
         "sessions_without_card": report.without_card,
-        "unchanged": _counts(report.unchanged),
+        "unchanged": asdict(report.unchanged),
         "false_alarm_rate_upper": report.unchanged.alarm_bound,
         "alarmed_sessions_upper": report.session_bound,
         "missed_upper": report.missed_bound,
         "early_upper": report.early_bound,
-        "swapped": _counts(report.swapped),
-        "controls": _counts(report.controls),
+        "swapped": asdict(report.swapped),
+        "controls": asdict(report.controls),
         "seconds_per_case": asdict(report.seconds_per_case),
         "failed": report.failed,
         "cut_short": dict(zip(("unchanged", "planted"), report.cut_short, strict=True)),
@@ -226,7 +225,7 @@ def render_audit_json(report: AuditReport) -> str:
                 "step": point.step,
                 "duration_class": point.duration_class,
                 "planted": dict(zip(("least", "mean", "largest"), point.planted, strict=True)),
-                **_counts(point.counts),
+                **asdict(point.counts),
             }
             for point in report.curve
         ],
@@ -247,15 +246,4 @@ def _class_document(report: AuditReport, name: str) -> dict[str, object]:
         "detectable_median": median,
         "detectable_largest": largest,
         "flagged_from": None if seen is None else asdict(seen),
-    }
-
-
-def _counts(counts: Counts) -> dict[str, object]:
-    return {
-        "verdicts": counts.verdicts,
-        "regression": counts.red,
-        "speedup": counts.green,
-        "unchanged": counts.unchanged,
-        "inconclusive": counts.inconclusive,
-        "inconclusive_codes": dict(counts.codes),
     }

@@ -1,14 +1,15 @@
 """The flow of a run of checks: random cases, or cases under compute-sanitizer; the run is saved after every step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ci_perf.checks.random_cases import named_case, recorded_params, smaller
-from ci_perf.measure.backend import Progress, Verified
+from ci_perf.checks.sanitize import SanitizerRunner
+from ci_perf.measure.backend import Progress
+from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure
-from ci_perf.values.run import Fuzzed, FuzzFailure, Note, Run, Sanitized
+from ci_perf.values.run import Fuzzed, FuzzFailure, Note, Run
 
 MOST_TRIES = 24
 """How many smaller cases are tried at most in place of one that failed."""
@@ -16,27 +17,7 @@ MOST_TRIES = 24
 Save = Callable[[Run], object]
 
 
-class Verifier(Protocol):
-    """Compares outputs with references."""
-
-    def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
-        """Compare each job's output with its reference."""
-
-    def seconds_used(self) -> float:
-        """Return how long the GPU was held so far, in seconds."""
-
-
-class Sanitizer(Protocol):
-    """Runs cases under compute-sanitizer."""
-
-    def run(self, jobs: Sequence[Job], tools: Sequence[str]) -> Iterator[Sanitized | Note]:
-        """Run each job under each tool."""
-
-    def seconds_used(self) -> float:
-        """Return how long the GPU was held so far, in seconds."""
-
-
-def fuzz(run: Run, jobs: Sequence[Job], verifier: Verifier, *, save: Save, progress: Progress) -> Run:
+def fuzz(run: Run, jobs: Sequence[Job], verifier: Machine, *, save: Save, progress: Progress) -> Run:
     """Verify random cases, then look for a smaller case in place of each that failed."""
     progress.begin("fuzz", len(jobs))
     found: dict[tuple[str, str, int], Fuzzed] = {}
@@ -71,7 +52,7 @@ def _key(job: Job) -> tuple[str, str, int]:
     return job.spec.name, job.device, named[1]
 
 
-def _smallest(job: Job, failure: Failure, verifier: Verifier) -> Job | None:
+def _smallest(job: Job, failure: Failure, verifier: Machine) -> Job | None:
     """Return the smallest case found that fails with the same code; None where there is none, and after a hang."""
     if failure.code == "timeout":
         return None
@@ -93,7 +74,7 @@ def _with_smallest(found: Fuzzed, job: Job, smallest: Job | None) -> Fuzzed:
 
 
 def sanitize(
-    run: Run, jobs: Sequence[Job], sanitizer: Sanitizer, tools: Sequence[str], *, save: Save, progress: Progress
+    run: Run, jobs: Sequence[Job], sanitizer: SanitizerRunner, tools: Sequence[str], *, save: Save, progress: Progress
 ) -> Run:
     """Run each case under each tool of compute-sanitizer."""
     progress.begin("sanitize", len(jobs) * len(tools))
@@ -106,7 +87,7 @@ def sanitize(
     return _saved(run, sanitizer, save, finished=True)
 
 
-def _saved(run: Run, used: Verifier | Sanitizer, save: Save, **changes: object) -> Run:
+def _saved(run: Run, used: Machine | SanitizerRunner, save: Save, **changes: object) -> Run:
     run = replace(run, gpu_seconds=round(used.seconds_used(), 1), **changes)  # type: ignore[arg-type] # fields by name
     save(run)
     return run

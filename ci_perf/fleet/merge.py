@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.device import Device, Provenance, Toolchain
@@ -13,7 +12,6 @@ from ci_perf.values.measurement import Failure, Measurement
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Note, Policy, Run, Session
 
-_T = TypeVar("_T")
 Found = Mapping[str, Run]
 """Runs by the name of the file or folder that each was read from."""
 
@@ -26,16 +24,17 @@ def merge_runs(found: Found) -> Run:
     _check_once(found)
     runs = list(found.values())
     sessions = tuple(_session(run) for run in runs)
+    patterns = tuple(dict.fromkeys(pattern for run in runs for pattern in run.selection))
     return Run(
         provenance=replace(runs[0].provenance, date=max(run.provenance.date for run in runs), shard=None),
-        selection=() if any(not run.selection for run in runs) else _unique(p for run in runs for p in run.selection),
+        selection=patterns if all(run.selection for run in runs) else (),
         policy=runs[0].policy,
         kernels=_kernels(found),
         devices=_models(sessions),
         toolchain=runs[0].toolchain,
         measurements=tuple(replace(m, session=i) for i, run in enumerate(runs) for m in run.measurements),
         baselines=_baselines(found),
-        notes=_unique(note for run in runs for note in run.notes),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
         planted=runs[0].planted,
         gpu_seconds=sum(run.gpu_seconds for run in runs),
         against=_against(runs),
@@ -170,10 +169,6 @@ def _session(run: Run) -> Session:
     broken = next((note.message for note in run.notes if note.code == Reason.MEMORY_ERRORS), "")
     shard = run.provenance.shard or ""
     return Session(shard, run.devices, run.toolchain, run.finished, run.against, run.trace, broken)
-
-
-def _unique(values: Iterable[_T]) -> tuple[_T, ...]:
-    return tuple(dict.fromkeys(values))
 
 
 def _models(sessions: Iterable[Session]) -> tuple[Device, ...]:

@@ -30,9 +30,10 @@ def read_untrusted(path: Path) -> str:
         if not stat.S_ISREG(kind.st_mode):
             raise FormatError(f"{file}: is a link or a device, expected a file")
         if zipfile.is_zipfile(file):
-            return _decode(_from_zip(file, kind.st_size), file)
-        with file.open("rb") as opened:
-            return _decode(_within(opened.read(LARGEST_RUN + 1), file), file)
+            content = _from_zip(file, kind.st_size)
+        else:
+            with file.open("rb") as opened:
+                content = opened.read(LARGEST_RUN + 1)
     except FileNotFoundError:
         raise ConfigError(
             f"{path}: there is no run", hint="the workflow downloads the artifact of the run that the event names"
@@ -41,6 +42,12 @@ def read_untrusted(path: Path) -> str:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise FormatError(f"{path}: the archive cannot be unpacked: {error}") from None
+    if len(content) > LARGEST_RUN:
+        raise FormatError(f"{file}: {_NAME} is larger than {LARGEST_RUN >> 20} MiB")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{file}: {_NAME} is not UTF-8: {error.reason}") from None
 
 
 def _from_zip(file: Path, size: int) -> bytes:
@@ -72,25 +79,12 @@ def _check_entry(entry: zipfile.ZipInfo, file: Path) -> None:
 
 
 def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, file: Path) -> bytes:
-    """Unpack block by block: the sizes in the archive's directory are not trusted."""
+    """Unpack block by block, no further than the limits allow: the sizes in the archive's directory are not trusted."""
+    most = LARGEST_RATIO * max(entry.compress_size, _BLOCK // LARGEST_RATIO)
     content = bytearray()
     with archive.open(entry) as member:
-        while block := member.read(_BLOCK):
+        while len(content) <= min(most, LARGEST_RUN) and (block := member.read(_BLOCK)):
             content += block
-            if len(content) > LARGEST_RATIO * max(entry.compress_size, _BLOCK // LARGEST_RATIO):
-                raise FormatError(f"{file}: {_NAME} unpacks to more than {LARGEST_RATIO} times its size: a bomb")
-            _within(content, file)
+    if len(content) > most:
+        raise FormatError(f"{file}: {_NAME} unpacks to more than {LARGEST_RATIO} times its size: a bomb")
     return bytes(content)
-
-
-def _within(content: bytes | bytearray, file: Path) -> bytes | bytearray:
-    if len(content) > LARGEST_RUN:
-        raise FormatError(f"{file}: {_NAME} is larger than {LARGEST_RUN >> 20} MiB")
-    return content
-
-
-def _decode(content: bytes | bytearray, file: Path) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{file}: {_NAME} is not UTF-8: {error.reason}") from None

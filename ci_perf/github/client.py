@@ -1,8 +1,8 @@
 """Finds pull requests and writes our comment, through PyGithub, which reads all pages and retries."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
@@ -101,7 +101,7 @@ class Repository:
     def find_open(self, origin: Origin, head_sha: str) -> list[int]:
         """Return the numbers of the open pull requests whose head is this commit of this branch of this repository."""
         owner = origin.head_repository.split("/")[0]
-        with self._errors():
+        with self.errors():
             found = self._repository.get_pulls(state="open", head=f"{owner}:{origin.head_branch}")
             return sorted(pull.number for pull in found if self._is_head(pull, origin, head_sha))
 
@@ -112,11 +112,12 @@ class Repository:
 
     def pull_request(self, number: int, key: str) -> "Conversation":
         """Return the comments of a pull request."""
-        with self._errors():
+        with self.errors():
             pull = self._repository.get_pull(number)
-            return Conversation(pull, pull.head.sha, key, self._is_ours, self._errors)
+            return Conversation(pull, key, self)
 
-    def _is_ours(self, comment: IssueComment) -> bool:
+    def is_ours(self, comment: IssueComment) -> bool:
+        """Return whether the user of the token wrote a comment."""
         user = comment.user
         if user is None:
             return False
@@ -133,7 +134,7 @@ class Repository:
             return WORKFLOW_USER
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """Turn errors of GitHub and of the network into a MachineError with a remedy."""
         try:
             yield
@@ -176,21 +177,14 @@ class Repository:
 class Conversation:
     """The comments of one pull request, among them at most one of ours with a key."""
 
-    def __init__(
-        self,
-        pull: PullRequest,
-        head_sha: str,
-        key: str,
-        is_ours: Callable[[IssueComment], bool],
-        errors: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self.head_sha = head_sha
+    def __init__(self, pull: PullRequest, key: str, repository: Repository) -> None:
+        self.head_sha = pull.head.sha
         """The current head of the pull request."""
-        self._pull, self._key, self._is_ours, self._errors = pull, key, is_ours, errors
+        self._pull, self._key, self._repository = pull, key, repository
 
     def find_state(self) -> State | None:
         """Return the state in our comment, or None if there is no comment."""
-        with self._errors():
+        with self._repository.errors():
             ours = self._ours()
         return ours[0][1].state if ours else None
 
@@ -199,7 +193,7 @@ class Conversation:
 
         Both may create one. The job that lists the comments last sees both, keeps the oldest and deletes the other.
         """
-        with self._errors():
+        with self._repository.errors():
             ours = self._ours()
             if not ours:
                 made = self._pull.create_issue_comment(body)
@@ -214,7 +208,7 @@ class Conversation:
 
     def _ours(self) -> list[tuple[IssueComment, Comment]]:
         found = self._of_key(self._pull.get_issue_comments())
-        return sorted((pair for pair in found if self._is_ours(pair[0])), key=lambda pair: pair[1].id)
+        return sorted((pair for pair in found if self._repository.is_ours(pair[0])), key=lambda pair: pair[1].id)
 
     def _of_key(self, comments: Iterable[IssueComment]) -> list[tuple[IssueComment, Comment]]:
         return [

@@ -13,6 +13,8 @@ from ci_perf.values.errors import ConfigError
 PULL_REQUEST_EVENTS = ("pull_request", "pull_request_target")
 _BOT = "dependabot[bot]"
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
+_TEXT = re.compile(".*", re.DOTALL)
+_DIGITS = re.compile("[0-9]{1,18}")
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]+)?(/[A-Za-z0-9._/-]*)?")
 
@@ -76,13 +78,13 @@ def parse_event(environ: Mapping[str, str], document: object, source: str = "GIT
     repository = _variable(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name")
     number, read_only, origin = None, "", None
     if name in PULL_REQUEST_EVENTS:
-        sha = keys.sha("pull_request.head.sha")
+        sha = keys.text("pull_request.head.sha", _SHA, "a commit")
         number = keys.number("pull_request.number")
         read_only = _read_only(name, repository, environ, keys)
     elif name == "merge_group":
-        sha = keys.sha("merge_group.head_sha")
+        sha = keys.text("merge_group.head_sha", _SHA, "a commit")
     elif name == "workflow_run":
-        sha = keys.sha("workflow_run.head_sha")
+        sha = keys.text("workflow_run.head_sha", _SHA, "a commit")
         origin = _origin(repository, keys)
     else:
         sha = _variable(environ, "GITHUB_SHA", _SHA, "a commit")
@@ -90,10 +92,10 @@ def parse_event(environ: Mapping[str, str], document: object, source: str = "GIT
         name=name,
         repository=repository,
         head_sha=sha,
-        api_url=_url(environ, "GITHUB_API_URL", "https://api.github.com"),
-        server_url=_url(environ, "GITHUB_SERVER_URL", "https://github.com"),
-        run_id=_digits(environ, "GITHUB_RUN_ID"),
-        attempt=int(_digits(environ, "GITHUB_RUN_ATTEMPT") or 1),
+        api_url=_variable(environ, "GITHUB_API_URL", _URL, "an address", "https://api.github.com").rstrip("/"),
+        server_url=_variable(environ, "GITHUB_SERVER_URL", _URL, "an address", "https://github.com").rstrip("/"),
+        run_id=_variable(environ, "GITHUB_RUN_ID", _DIGITS, "a number", "0").lstrip("0"),
+        attempt=int(_variable(environ, "GITHUB_RUN_ATTEMPT", _DIGITS, "a number", "1")) or 1,
         pull_request=number,
         read_only=read_only,
         origin=origin,
@@ -143,18 +145,12 @@ class _Keys:
             found = found.get(key) if isinstance(found, Mapping) else None
         return found
 
-    def text(self, path: str, *, absent: str | None = None) -> str:
+    def text(self, path: str, form: re.Pattern[str] = _TEXT, expected: str = "text", absent: str | None = None) -> str:
         found = self.find(path)
         if found is None and absent is not None:
             return absent
-        if not isinstance(found, str):
-            raise self.error(path, found, "text")
-        return found
-
-    def sha(self, path: str) -> str:
-        found = self.text(path)
-        if not _SHA.fullmatch(found):
-            raise self.error(path, found, "a commit")
+        if not isinstance(found, str) or not form.fullmatch(found):
+            raise self.error(path, found, expected)
         return found
 
     def number(self, path: str) -> int:
@@ -170,17 +166,9 @@ class _Keys:
         )
 
 
-def _variable(environ: Mapping[str, str], name: str, form: re.Pattern[str], expected: str) -> str:
-    value = environ.get(name, "")
+def _variable(environ: Mapping[str, str], name: str, form: re.Pattern[str], expected: str, default: str = "") -> str:
+    value = environ.get(name) or default
     if not form.fullmatch(value):
         shown = f"{value!r:.80} is not {expected}" if value else "is not set"
         raise ConfigError(f"environment {name}: {shown}", hint="GitHub's runner sets it in each step of a job")
     return value
-
-
-def _url(environ: Mapping[str, str], name: str, default: str) -> str:
-    return _variable({name: environ.get(name) or default}, name, _URL, "an address").rstrip("/")
-
-
-def _digits(environ: Mapping[str, str], name: str) -> str:
-    return _variable({name: environ.get(name, "") or "0"}, name, re.compile("[0-9]{1,18}"), "a number").lstrip("0")

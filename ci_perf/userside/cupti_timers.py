@@ -27,11 +27,9 @@ class CuptiTimer(EventTimer):
         """The least number of records of a launch; 0 where launches differ, None before they were counted."""
 
     def seconds(self, launches: int) -> float:
-        """Return the busy time of one launch, measured over a few."""
         return self.busy(launches) / launches
 
     def samples(self, number: int) -> list[float]:
-        """Return the busy time of the launches of each sample."""
         return [self.busy(self.count) for _ in range(number)]
 
     def busy(self, launches: int) -> float:
@@ -95,5 +93,4 @@ class CuptiColdTimer(CuptiTimer):
         current.wait_stream(self.flushing)
 
     def counts(self, span: Span) -> bool:
-        """Return whether a span is the kernel's work, not the overwriting."""
         return span.stream not in self.not_counted

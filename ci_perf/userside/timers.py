@@ -30,7 +30,11 @@ def warm_up(timer: Any, least_s: float, batches: bool = False) -> None:
 
 
 class Timer:
-    """The launches of one sample of a case."""
+    """The launches of one sample of a case.
+
+    Each timer has `seconds(launches)`, the time of one launch measured over a few, and `samples(number)`, the time of
+    all launches of each sample; both in seconds.
+    """
 
     most = LADDER[-1]
     """The largest number of launches of one sample."""
@@ -50,7 +54,6 @@ class CpuTimer(Timer):
     method = "perf-counter"
 
     def seconds(self, launches: int) -> float:
-        """Return the time of one launch, measured over a few."""
         launch = self.case.launch
         started = time.perf_counter()
         for _ in range(launches):
@@ -58,7 +61,6 @@ class CpuTimer(Timer):
         return (time.perf_counter() - started) / launches
 
     def samples(self, number: int) -> list[float]:
-        """Return the time of the launches of each sample."""
         return [self.seconds(self.count) * self.count for _ in range(number)]
 
 
@@ -74,7 +76,6 @@ class EventTimer(Timer):
         self.torch = torch
 
     def seconds(self, launches: int) -> float:
-        """Return the time of one launch, measured over a few."""
         start, stop = self.event(), self.event()
         start.record()
         for _ in range(launches):
@@ -84,7 +85,6 @@ class EventTimer(Timer):
         return float(start.elapsed_time(stop)) / 1e3 / launches
 
     def event(self) -> Any:
-        """Make a timing event."""
         return self.torch.cuda.Event(enable_timing=True)
 
     def one(self) -> None:
@@ -154,7 +154,6 @@ class GraphTimer(EventTimer):
         return statistics.median(self.samples(3)) / self.count
 
     def one(self) -> None:
-        """Replay the graph."""
         self.graph.replay()
 
 
@@ -169,11 +168,9 @@ class ColdTimer(EventTimer):
         self.flush = l2_flush(self.torch)
 
     def seconds(self, launches: int) -> float:
-        """Return the time of one cold launch."""
         return statistics.median(self.one_cold() for _ in range(launches))
 
     def samples(self, number: int) -> list[float]:
-        """Return the time of the launches of each sample, without the overwriting."""
         return [sum(self.one_cold() for _ in range(self.count)) for _ in range(number)]
 
     def one_cold(self) -> float:

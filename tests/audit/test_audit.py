@@ -213,7 +213,7 @@ def test_a_record_that_ends_before_the_rule_decides_is_counted():
     report = report_of(an_audit_session(1, undecided, an_audit_case()), an_audit_session(2, undecided, planted=0.05))
 
     assert report.cut_short == (1, 1)
-    assert report.unchanged.codes == {"interval-too-wide": 1}
+    assert report.unchanged.inconclusive_codes == {"interval-too-wide": 1}
 
 
 def test_only_the_clocks_up_to_the_deciding_look_count():
@@ -296,10 +296,10 @@ def test_a_session_with_too_few_pairs_of_the_control_is_judged_as_the_run_was(co
 def test_recorded_sessions_show_no_false_alarm_and_flag_what_was_planted():
     report = report_of(*recorded_sessions())
 
-    assert (report.unchanged.verdicts, report.unchanged.red, report.unchanged.green) == (24, 0, 0)
-    assert (report.swapped.verdicts, report.swapped.red, report.swapped.green) == (24, 0, 0)
-    assert report.point(0.035, ">= 20 us").counts.red == 18
-    assert report.point(0.02).counts.red == 0
+    assert (report.unchanged.verdicts, report.unchanged.regression, report.unchanged.speedup) == (24, 0, 0)
+    assert (report.swapped.verdicts, report.swapped.regression, report.swapped.speedup) == (24, 0, 0)
+    assert report.point(0.035, ">= 20 us").counts.regression == 18
+    assert report.point(0.02).counts.regression == 0
     assert {s.case: s.duration_class for s in report.spreads}["small/c"] == "2-20 us"
     assert report.worst("2-20 us").sd < 0.01
     assert report.worst(">= 20 us").sd < 0.0035
@@ -313,9 +313,12 @@ def test_alarms_are_counted_by_verdict_and_by_session_on_both_sides():
         an_audit_session(4, planted=0.05),
     )
 
-    assert (report.unchanged.red, report.unchanged.green, report.unchanged.unchanged) == (2, 1, 2)
+    assert (report.unchanged.regression, report.unchanged.speedup, report.unchanged.unchanged) == (2, 1, 2)
     assert (report.alarmed_sessions, report.unchanged_sessions) == (2, 3)
-    assert (report.swapped.red, report.swapped.green) == (1, 0)  # 20 % faster is 25 % slower; 5 % slower is no speedup
+    assert (report.swapped.regression, report.swapped.speedup) == (
+        1,
+        0,
+    )  # 20 % faster is 25 % slower; 5 % slower is no speedup
     assert report.unchanged.alarm_bound == pytest.approx(upper_bound(3, 5))
 
 
@@ -338,7 +341,7 @@ def test_the_base_against_itself_is_judged_like_a_case_in_every_session_that_has
     )
     counts = report_of(*sessions).controls
 
-    assert (counts.verdicts, counts.red, counts.green, counts.unchanged) == (3, 1, 0, 2)
+    assert (counts.verdicts, counts.regression, counts.speedup, counts.unchanged) == (3, 1, 0, 2)
 
 
 def test_the_scatter_of_a_case_is_that_of_its_reported_ratios():

@@ -130,7 +130,7 @@ def test_outside_of_github_there_is_no_event():
         ("pull_request", pull(number="7; rm"), {}, r"key `pull_request\.number`: '7; rm' is not a number"),
         ("pull_request", pull(head={"sha": "$(id)"}), {}, r"key `pull_request\.head\.sha`: '\$\(id\)' is not a commit"),
         ("merge_group", {"merge_group": []}, {}, r"key `merge_group\.head_sha`: is missing"),
-        ("workflow_run", {"workflow_run": {"head_sha": 1}}, {}, r"key `workflow_run\.head_sha`: 1 is not text"),
+        ("workflow_run", {"workflow_run": {"head_sha": 1}}, {}, r"key `workflow_run\.head_sha`: 1 is not a commit"),
         ("push", {}, {"GITHUB_SHA": ""}, "^environment GITHUB_SHA: is not set"),
         ("push", {}, {"GITHUB_REPOSITORY": "octo"}, "^environment GITHUB_REPOSITORY: 'octo' is not owner/name"),
         ("push", {}, {"GITHUB_API_URL": "file:///etc"}, "^environment GITHUB_API_URL: 'file:///etc' is not an address"),
