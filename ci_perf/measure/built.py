@@ -47,7 +47,7 @@ print("ci-perf: " + hashlib.sha256("\\n".join(sorted(found)).encode()).hexdigest
 """
 
 
-def cache_folder(environ: Mapping[str, str]) -> Path:
+def _cache_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of built trees: in $CI_PERF_CACHE, else in ci-perf in the XDG cache folder."""
     chosen = environ.get("CI_PERF_CACHE")
     home = Path(environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
@@ -68,8 +68,9 @@ def built_tree(
     It is built again where `toolchain`, which returns a hash, has changed since the build. A build that fails or is
     killed does not count as built. One run at a time builds a tree, and a tree in use is not removed.
     """
-    cache = cache_folder(environ)
-    folder = cache / _key(root, commit, depends_on)
+    cache = _cache_folder(environ)
+    parts = (git.query_tree(root, commit), git.query_prefix(root), *git.query_submodules(root), *depends_on)
+    folder = cache / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -92,11 +93,6 @@ def built_tree(
         yield tree / git.query_prefix(root)
     finally:
         os.close(descriptor)
-
-
-def _key(root: Path, commit: str, depends_on: tuple[str, ...]) -> str:
-    parts = (git.query_tree(root, commit), git.query_prefix(root), *git.query_submodules(root), *depends_on)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
 def _forget_old(cache: Path, current: Path) -> None:

@@ -239,7 +239,6 @@ def renamed_from(root: Path, commit: str) -> dict[str, str]:
 
 
 def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
-    """Return what git prints, or None where it fails."""
     status, output = _run(root, *arguments, timeout_s=timeout_s)
     return output.strip() if status == 0 else None
 

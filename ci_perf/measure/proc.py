@@ -28,15 +28,10 @@ class Completed:
         return "ran into its time limit" if self.timed_out else f"ended with {signal_name(self.status)}"
 
     @property
-    def last_line(self) -> str:
-        """The last line that it printed, shortened; empty where there is none."""
-        lines = self.output.strip().splitlines()
-        return lines[-1][:200] if lines else ""
-
-    @property
     def said(self) -> str:
-        """The last line that it printed as the end of a sentence, after a colon; empty where there is none."""
-        return f": {self.last_line}" if self.last_line else ""
+        """The last line that it printed, shortened, after a colon, as the end of a sentence; empty without one."""
+        lines = self.output.strip().splitlines()
+        return f": {lines[-1][:200]}" if lines else ""
 
     @property
     def log(self) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
@@ -41,15 +41,21 @@ _Counters = Mapping[str, tuple[Mapping[str, Reading], ...]]
 """The counters of each launch, by label of the case."""
 
 
-class Profiler(Protocol):
-    """Profiles Python kernels."""
+class Profiler(ABC):
+    """Profiles Python kernels; what cannot be had is a note, never an exception."""
+
+    @abstractmethod
+    def run(self, jobs: Sequence[Job]) -> Profiled:
+        """Profile all jobs once."""
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Profile all jobs, those that `changed` in more detail; what cannot be had is a note, never an exception."""
+        """Profile all jobs, those that `changed` in more detail where the profiler can."""
+        del changed
+        yield self.run(jobs)
 
 
 @dataclass(frozen=True, slots=True)
-class NvidiaProfiler(ABC):
+class NvidiaProfiler(Profiler):
     """What nsys and ncu have in common."""
 
     tool: ClassVar[str]
@@ -61,7 +67,7 @@ class NvidiaProfiler(ABC):
     """The tool writes outside of the run's folder; a file that holds a secret stays there."""
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
-        """Profile all jobs in one run of the tool; what cannot be had becomes a note, never an exception."""
+        """Profile all jobs in one run of the tool."""
         try:
             found = self._run(jobs)
         except CiPerfError as error:
@@ -72,7 +78,7 @@ class NvidiaProfiler(ABC):
 
     @abstractmethod
     def _run(self, jobs: Sequence[Job]) -> Profiled:
-        """Run the tool and read what it wrote; CiPerfError."""
+        """Raises CiPerfError."""
 
     @property
     @abstractmethod
@@ -166,11 +172,6 @@ class NsysProfiler(NvidiaProfiler):
     """Timelines, from Nsight Systems."""
 
     tool = "nsys"
-
-    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Trace all jobs once; `changed` makes no difference."""
-        del changed
-        yield self.run(jobs)
 
     @property
     def _files(self) -> tuple[Path, ...]:

@@ -1,7 +1,7 @@
 """Timelines without nsys: torch's own profiler, one worker process for each case."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.profile import NSYS_LAUNCHES, NsysProfiler, timelines_found
+from ci_perf.measure.profile import NSYS_LAUNCHES, NsysProfiler, Profiler, timelines_found
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.traces import activity, chrome
 from ci_perf.traces.attribution import case_timeline
@@ -24,17 +24,12 @@ _HINT = "install Nsight Systems for API calls of other threads and local memory;
 
 
 @dataclass(frozen=True, slots=True)
-class TorchProfiler:
+class TorchProfiler(Profiler):
     """Timelines from torch's profiler; timeline.trace.json opens at https://ui.perfetto.dev."""
 
     worker: Worker
     conditions: Conditions
     guard: Guard
-
-    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Trace all jobs once; `changed` makes no difference."""
-        del changed
-        yield self.run(jobs)
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Trace each job in a separate process; what cannot be had becomes a note."""
@@ -80,17 +75,16 @@ class TorchProfiler:
 
 
 @dataclass(frozen=True, slots=True)
-class NsysOrTorch:
+class NsysOrTorch(Profiler):
     """nsys, and torch's profiler in its place where nsys saw no kernel of any case."""
 
     nsys: NsysProfiler
     torch: TorchProfiler
 
-    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
+    def run(self, jobs: Sequence[Job]) -> Profiled:
         """Trace with nsys, or else with torch; the notes say what nsys lacked."""
-        del changed
         found = self.nsys.run(jobs)
-        if not any(timeline.kernels for timeline in found.timelines.values()):
-            instead = self.torch.run(jobs)
-            found = replace(instead, notes=(*found.notes, *instead.notes))
-        yield found
+        if any(timeline.kernels for timeline in found.timelines.values()):
+            return found
+        instead = self.torch.run(jobs)
+        return replace(instead, notes=(*found.notes, *instead.notes))

@@ -184,7 +184,6 @@ class Worker:
         return Failure(stage, "crashed", f"the worker ended with {proc.signal_name(status)}", self._tail())
 
     def _tail(self) -> str:
-        """Return the end of what this process wrote on stderr."""
         with self._stderr.open("rb") as log:
             log.seek(self._offset)
             return log.read()[-_TAIL:].decode("utf-8", "replace").strip()

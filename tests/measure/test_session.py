@@ -131,6 +131,17 @@ def test_a_session_that_waits_for_the_gpu_uses_no_memory_on_it(on_gpu, monkeypat
 
 
 @COMMANDS
+def test_a_session_locks_its_gpu_once(on_gpu, monkeypatch, command):
+    locked, lock_of = [], session.gpu_lock
+    monkeypatch.setattr(session, "gpu_lock", lambda uuid, *more: (locked.append(uuid), lock_of(uuid, *more))[1])
+    on_gpu()
+    done = ci_perf(*command)
+
+    assert done.exit_code == 0, done.output
+    assert locked == ["GPU-1"]
+
+
+@COMMANDS
 def test_if_a_session_cannot_begin_the_earlier_run_is_kept(on_gpu, repository, command):
     on_gpu()
     ci_perf(*RUN)
