@@ -17,12 +17,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ci_perf.userside.compilers import CompileError, Compiler, find_compiler, toolkit_versions
+from ci_perf.userside.compilers import CompileError, find_compiler, toolkit_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cuda.core import Kernel, LaunchConfig, Stream
+
+    from ci_perf.userside.compilers import Nvcc, Nvrtc
 
 __all__ = ["CompileError", "CudaSource", "device_arch", "find_compiler"]
 
@@ -61,7 +63,7 @@ class CudaSource:
         folder = self.path.parent
         return [folder, *(folder / option[2:] for option in self.options if option.startswith("-I"))]
 
-    def _digest(self, compiler: Compiler, arch: str) -> str:
+    def _digest(self, compiler: Nvrtc | Nvcc, arch: str) -> str:
         """Return a hash of all that the machine code depends on: sources, options, target, compiler, headers."""
         parts = [text.encode() for text in (compiler.identity, arch, *_DEFAULT_OPTIONS, *self.options)]
         parts += toolkit_versions()

@@ -8,6 +8,7 @@ are made from the recorded pairs each time, so that another rule can be tried on
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 from ci_perf.judge.control import base_doubt, believe
@@ -149,14 +150,9 @@ def replay(
 
     Where the record ends before the rule has decided, the end of the record is the last look.
     """
+    decide = partial(decide_pairs, policy=policy, comparisons=comparisons)
     for look in (look for look in LOOKS if look <= len(ratios)):
-        outcome = _look(ratios[:look], clocks[:look], policy, comparisons, last=look == LOOKS[-1])
+        outcome = decide(ratios[:look], clocks=clocks[:look], last=look == LOOKS[-1])
         if outcome.code != Reason.NEEDS_MORE_PAIRS:
             return outcome, look, False
-    return _look(ratios, clocks, policy, comparisons, last=True), len(ratios), True
-
-
-def _look(
-    ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, comparisons: int, *, last: bool
-) -> Outcome:
-    return decide_pairs(ratios, policy, comparisons=comparisons, last=last, clocks=clocks)
+    return decide(ratios, clocks=clocks, last=True), len(ratios), True

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,16 +26,11 @@ class CompileError(RuntimeError):
     """A source that does not compile; the message is the compiler's log, with file and line."""
 
 
-class Compiler(Protocol):
-    """Turns a source into machine code; `identity` changes whenever its output might."""
-
-    identity: str
-
-    def compile(self, source: Path, arch: str, options: Sequence[str]) -> bytes: ...
-
-
 class Nvrtc:
-    """NVIDIA's run-time compiler, called through ctypes: it needs no host compiler."""
+    """NVIDIA's run-time compiler, called through ctypes: it needs no host compiler.
+
+    `identity` changes whenever the machine code for a source might.
+    """
 
     def __init__(self, library: Path) -> None:
         # NVRTC opens the library of its built-in functions by bare name, which works only if it is already loaded.
@@ -74,7 +69,7 @@ class Nvrtc:
 
 
 class Nvcc:
-    """The compiler driver of a toolkit; it also needs a host compiler."""
+    """The compiler driver of a toolkit, with the same interface; it also needs a host compiler."""
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -95,7 +90,7 @@ class Nvcc:
 
 
 @functools.cache
-def find_compiler() -> Compiler:
+def find_compiler() -> Nvrtc | Nvcc:
     """Return NVRTC from the wheels or a toolkit, else nvcc."""
     for root in (*wheel_roots(), *toolkit_roots()):
         for library in sorted(root.glob("lib*/libnvrtc.so.*")):
