@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ci_perf.measure.backend import Compared, Profiled
 from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Measurement, Pair, SameCode
-from ci_perf.values.run import Against, Note, Run
+from ci_perf.values.run import Note, Run
 
 
 class Journal:
@@ -50,9 +51,9 @@ class Journal:
         else:
             self.update(job, failure=found)
 
-    def put_control(self, against: Against) -> None:
-        """Replace the base and its control, and save."""
-        self.run = replace(self.run, against=against)
+    def set(self, **changes: Any) -> None:  # noqa: ANN401 # fields by name
+        """Replace fields of the run and save."""
+        self.run = replace(self.run, **changes)
         self._save(self.run)
 
     def add(self, jobs: Sequence[Job], found: Profiled) -> None:
@@ -63,20 +64,16 @@ class Journal:
             counters = found.counters.get(job.label, old.counters)
             parts, base_parts = found.parts.get(job.label, old.parts), found.base_parts.get(job.label, old.base_parts)
             self._put(job, replace(old, timeline=timeline, counters=counters, parts=parts, base_parts=base_parts))
-        notes = (*self.run.notes, *found.notes)
-        self.run = replace(self.run, notes=notes, trace=found.trace or self.run.trace)
-        self._save(self.run)
+        self.set(notes=(*self.run.notes, *found.notes), trace=found.trace or self.run.trace)
 
     def note(self, *notes: Note) -> None:
         """Add notes to the run and save."""
         if notes:
-            self.run = replace(self.run, notes=(*self.run.notes, *notes))
-            self._save(self.run)
+            self.set(notes=(*self.run.notes, *notes))
 
     def finish(self) -> Run:
         """Mark the run as complete and save it for the last time."""
-        self.run = replace(self.run, finished=True)
-        self._save(self.run)
+        self.set(finished=True)
         return self.run
 
     def _put(self, job: Job, measurement: Measurement) -> None:

@@ -120,7 +120,7 @@ def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int
             failures.clear()
         else:
             failures.append(found if isinstance(found, str) else found.message)
-    journal.put_control(replace(against, control_case=job.id, control=tuple(pairs)))
+    journal.set(against=replace(against, control_case=job.id, control=tuple(pairs)))
     known = any(note.code == Reason.NO_CONTROL for note in journal.run.notes)
     if failures and not known and sound() < LEAST_CONTROL:
         message = f"the base could not be measured against itself: {failures[-1]}"
