@@ -15,25 +15,18 @@ from ci_perf.render.junit import render_junit
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import render_csv
 
-FORMATS: dict[str, Callable[[Report], str]] = {
-    "markdown": render_comment,
-    "html": render_html,
-    "csv": render_csv,
-    "junit": render_junit,
-    "json": render_json,
+FORMATS: dict[str, tuple[Callable[[Report], str], str]] = {
+    "markdown": (render_comment, "The exact body of the pull request comment."),
+    "html": (render_html, "The comment as an HTML page."),
+    "csv": (render_csv, "Every number, in base units."),
+    "junit": (render_junit, "JUnit XML."),
+    "json": (render_json, "Verdicts and numbers for programs."),
 }
 
 
 def _formats(command: Callable[..., None]) -> Callable[..., None]:
-    helps = {
-        "markdown": "The exact body of the pull request comment.",
-        "html": "The comment as an HTML page.",
-        "csv": "Every number, in base units.",
-        "junit": "JUnit XML.",
-        "json": "Verdicts and numbers for programs.",
-    }
-    for name in reversed(FORMATS):
-        command = click.option(f"--{name}", "form", flag_value=name, help=helps[name])(command)
+    for name, (_, text) in reversed(FORMATS.items()):
+        command = click.option(f"--{name}", "form", flag_value=name, help=text)(command)
     command = click.option("--text", "form", flag_value="text", default=True, help="A table (the default).")(command)
     return click.argument("run_file", metavar="RUN", type=click.Path(path_type=Path))(command)
 
@@ -60,4 +53,4 @@ def _print(found: Report, form: str) -> None:
         if form == "text":
             show(found)
         else:
-            click.echo(FORMATS[form](found), nl=False)
+            click.echo(FORMATS[form][0](found), nl=False)

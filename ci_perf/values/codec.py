@@ -53,11 +53,11 @@ def to_document(value: Extensible, kind: str) -> dict[str, Any]:
     return {"schema": schema_id(kind), **_converter().unstructure(value)}
 
 
-def from_document(document: object, source: str, kind: str, cls: type[_T]) -> _T:
+def from_document(document: Any, source: str, kind: str, cls: type[_T]) -> _T:  # noqa: ANN401 # any JSON
     """Check a JSON document of this kind and return its value; `source` names the file in errors (FormatError)."""
     newer = check_version(document, kind, source, FormatError)
     check(document, kind, source, FormatError)
-    known = {key: part for key, part in _mapping(document).items() if newer or key != "schema"}
+    known = {key: part for key, part in document.items() if newer or key != "schema"}
     return _converter().structure(known, cls)
 
 
@@ -177,12 +177,6 @@ def _structure(cls: type[_T], converter: JsonConverter) -> Callable[[Mapping[str
         return replace(value, unknown_keys=tuple((k, part) for k, part in document.items() if k not in known))
 
     return structure
-
-
-def _mapping(document: object) -> Mapping[str, Any]:
-    if not isinstance(document, Mapping):
-        raise TypeError("the schema accepts only objects")
-    return document
 
 
 def _no_constant(name: str) -> None:

@@ -30,26 +30,26 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+_SHORT = {"byte": "B", "byte/s": "B/s", "flop/s": "FLOP/s"}
+"""How base units are printed, where that differs from how they are kept."""
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """Return the scale that fits a value, and the unit with its prefix."""
+    if unit == "s":
+        return next((scale for scale in _TIME if abs(value) >= scale[0]), _TIME[-1])
+    scale, prefix = next((scale for scale in _PREFIXES if abs(value) >= scale[0]), (1.0, ""))
+    return scale, prefix + _SHORT.get(unit, unit)
+
+
 def duration(seconds: float) -> str:
     """Write a time with the prefix that fits it.
 
     >>> duration(48.6123e-6), duration(0.0)
     ('48.61 us', '0 s')
     """
-    for scale, unit in _TIME:
-        if abs(seconds) >= scale:
-            return f"{seconds / scale:.4g} {unit}"
-    return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
-
-
-def durations(low: float, middle: float, high: float) -> tuple[str, str, str]:
-    """Write an estimate and its bounds with one unit, that of the estimate.
-
-    >>> durations(998e-9, 1.0021e-6, 1.1e-6)
-    ('0.998', '1.002 us', '1.1')
-    """
-    scale, unit = next(((s, u) for s, u in _TIME if abs(middle) >= s), _TIME[-1])
-    return f"{low / scale:.4g}", f"{middle / scale:.4g} {unit}", f"{high / scale:.4g}"
+    scale, unit = _scale(seconds, "s") if seconds else (1.0, "s")
+    return f"{seconds / scale:.4g} {unit}"
 
 
 def rate(per_second: float, unit: str) -> str:
@@ -58,10 +58,8 @@ def rate(per_second: float, unit: str) -> str:
     >>> rate(3.54e14, "FLOP/s"), rate(2.4e12, "B/s")
     ('354 TFLOP/s', '2.4 TB/s')
     """
-    for scale, prefix in _PREFIXES:
-        if abs(per_second) >= scale:
-            return f"{per_second / scale:.3g} {prefix}{unit}"
-    return f"{per_second:.3g} {unit}"
+    scale, printed = _scale(per_second, unit)
+    return f"{per_second / scale:.3g} {printed}"
 
 
 def number(value: float) -> str:
@@ -73,29 +71,22 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
 
 
-_SHORT = {"byte": "B", "byte/s": "B/s", "flop/s": "FLOP/s"}
-"""How base units are printed, where that differs from how they are kept."""
-
-
 def amount(value: float, unit: str) -> str:
     """Write a value of any base unit.
 
     >>> amount(48.6123e-6, "s"), amount(6.827e11, "byte/s"), amount(12.0, "")
     ('48.61 us', '683 GB/s', '12')
     """
-    return duration(value) if unit == "s" else rate(value, _SHORT.get(unit, unit)).rstrip()
+    return duration(value) if unit == "s" else rate(value, unit).rstrip()
 
 
 def amounts(low: float, middle: float, high: float, unit: str) -> tuple[str, str, str]:
     """Write an estimate and its bounds with one prefix, that of the estimate.
 
-    >>> amounts(6.7e11, 6.827e11, 6.9e11, "byte/s")
-    ('670', '682.7 GB/s', '690')
+    >>> amounts(6.7e11, 6.827e11, 6.9e11, "byte/s"), amounts(998e-9, 1.0021e-6, 1.1e-6, "s")
+    (('670', '682.7 GB/s', '690'), ('0.998', '1.002 us', '1.1'))
     """
-    if unit == "s":
-        return durations(low, middle, high)
-    scale, prefix = next(((s, p) for s, p in _PREFIXES if abs(middle) >= s), (1.0, ""))
-    printed = f"{prefix}{_SHORT.get(unit, unit)}"
+    scale, printed = _scale(middle, unit)
     return f"{low / scale:.4g}", f"{middle / scale:.4g} {printed}".rstrip(), f"{high / scale:.4g}"
 
 

@@ -6,9 +6,10 @@ key and writes it again. What an older ci-perf would misread makes a new major v
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import jsonschema
 from jsonschema.exceptions import ValidationError, best_match
@@ -89,26 +90,28 @@ def _sentence(found: ValidationError) -> str:
         case "pattern":
             return where + f"{found.instance!r} does not have the expected form"
         case "type":
-            return where + f"{found.instance!r} is not of type {_types(found.validator_value)}"
+            expected = found.validator_value
+            types = " or ".join(expected) if isinstance(expected, list) else expected
+            return where + f"{found.instance!r} is not of type {types}"
         case _:
             return where + found.message
 
 
-def _unknown(found: ValidationError) -> Sequence[str]:
+def _unknown(found: ValidationError) -> list[str]:
     instance = found.instance if isinstance(found.instance, dict) else {}
     return [key for key in instance if key not in _known(found)]
 
 
-def _known(found: ValidationError) -> Sequence[str]:
-    return sorted(found.schema.get("properties", {})) if isinstance(found.schema, dict) else []
+def _known(found: ValidationError) -> list[str]:
+    return sorted(_schema(found).get("properties", {}))
 
 
-def _types(expected: object) -> str:
-    return " or ".join(expected) if isinstance(expected, list) else str(expected)
+def _schema(found: ValidationError) -> Mapping[str, Any]:
+    return found.schema if isinstance(found.schema, dict) else {}
 
 
 def _hint(found: ValidationError) -> str:
     if found.validator == "additionalProperties":
         known = _known(found)
         return did_you_mean(_unknown(found)[0], known) or "known keys: " + ", ".join(known)
-    return str(found.schema.get("description", "")) if isinstance(found.schema, dict) else ""
+    return str(_schema(found).get("description", ""))

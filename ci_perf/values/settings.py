@@ -14,10 +14,8 @@ from ci_perf.values.kernel_toml import parse_fraction
 from ci_perf.values.run import CAUSES, Policy
 
 COMMENT_POLICIES = ("on-change", "always", "never")
-STRICT = CAUSES
 DEVICES = ("auto", "cpu", "cuda")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-PROFILES = ("auto", "none", "nsys", "ncu", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "profile",
         "auto",
-        _choice(PROFILES),
+        _choice(("auto", "none", "nsys", "ncu", "full")),
         "What to profile with: auto (nsys and ncu where they work), full (with ncu's full set), nsys, ncu, none.",
         "NAME",
     ),
@@ -287,20 +285,13 @@ def resolve(sources: Sequence[tuple[str, Mapping[str, object]]]) -> Settings:
     values = {setting.name: setting.default for setting in SETTINGS}
     origins = dict.fromkeys(values, "default")
     for origin, found in reversed(sources):
-        origins |= {name: _where(origin, name) for name in found}
+        for name in found:
+            named = {"flag": f"flag --{name}", "environment": f"environment {variable(name)}"}
+            origins[name] = named.get(origin, f"{origin}: key `{name}`")
         values |= found
-    for setting in SETTINGS:
-        if origins[setting.name] != "default":
-            values[setting.name] = setting.parse(values[setting.name], origins[setting.name])
-    return Settings(values, origins)
-
-
-def _where(origin: str, name: str) -> str:
-    if origin == "flag":
-        return f"flag --{name}"
-    if origin == "environment":
-        return f"environment {variable(name)}"
-    return f"{origin}: key `{name}`"
+    chosen = {name: origin for name, origin in origins.items() if origin != "default"}
+    parsed = {name: BY_NAME[name].parse(values[name], origin) for name, origin in chosen.items()}
+    return Settings(values | parsed, origins)
 
 
 def variable(name: str) -> str:
@@ -317,5 +308,5 @@ def policy_from(settings: Settings) -> Policy:
     return Policy(
         regression=settings["regression-threshold"],
         speedup=settings["speedup-threshold"],
-        fail_on=STRICT if settings["strict"] else settings["fail-on"],
+        fail_on=CAUSES if settings["strict"] else settings["fail-on"],
     )
