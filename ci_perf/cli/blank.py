@@ -18,26 +18,37 @@ from ci_perf.values.settings import BY_NAME, Settings, policy_from
 
 
 def blank_run(
-    patterns: tuple[str, ...], jobs: tuple[Job, ...], settings: Settings, session: Session, root: Path
+    patterns: tuple[str, ...],
+    jobs: tuple[Job, ...],
+    settings: Settings,
+    session: Session,
+    root: Path,
+    *,
+    checks: bool = False,
 ) -> Run:
-    """Return the run before anything is measured."""
-    specs = {job.spec.name: job.spec for job in jobs}
-    stand_ins = sorted({job.spec.name for job in jobs if job.target == "reference"})
-    notes = session.notes
-    if stand_ins:
-        message = f"{', '.join(stand_ins)}: the kernel runs on a GPU only, its reference was timed in its place"
-        notes = (*notes, Note("reference-timed", message))
+    """Return the run before anything is measured; one of checks is compared with no baseline."""
     return Run(
         provenance=provenance_of(root, ["run", *patterns, *_flags(settings)], shard=settings["shard"] or None),
         selection=patterns,
         policy=policy_from(settings),
-        kernels=tuple(specs.values()),
+        kernels=tuple({job.spec.name: job.spec for job in jobs}.values()),
         devices=session.devices,
         toolchain=session.toolchain,
-        baselines=_baselines(root / settings["baselines"], patterns, jobs, session),
-        notes=notes,
+        baselines=() if checks else _baselines(root / settings["baselines"], patterns, jobs, session),
+        notes=(*session.notes, *_reference_note(jobs, checks=checks)),
         planted=settings["plant-slowdown"],
     )
+
+
+def _reference_note(jobs: tuple[Job, ...], *, checks: bool) -> tuple[Note, ...]:
+    """Return a note on the kernels of which only the reference can run."""
+    names = ", ".join(sorted({job.spec.name for job in jobs if job.target == "reference"}))
+    if not names:
+        return ()
+    if checks:
+        message = f"{names}: the kernel runs on a GPU only, so only its reference was checked"
+        return (Note("reference-checked", message),)
+    return (Note("reference-timed", f"{names}: the kernel runs on a GPU only, its reference was timed in its place"),)
 
 
 def provenance_of(root: Path, words: Iterable[str], *, shard: str | None = None) -> Provenance:

@@ -1,7 +1,7 @@
 """`ci-perf run --fuzz` and `--sanitize`: a run of checks, in which nothing is timed."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from ci_perf.checks.flow import fuzz, sanitize
 from ci_perf.checks.random_cases import fuzz_jobs, named_case
 from ci_perf.checks.sanitize import SanitizerRunner
 from ci_perf.cli import artifacts
+from ci_perf.cli.blank import blank_run
 from ci_perf.cli.output import Bars
 from ci_perf.guard.secrets import for_profilers, without_secrets
 from ci_perf.judge.checks import applies, left_out
@@ -22,10 +23,7 @@ from ci_perf.measure.torch_profiler import TorchProfiler
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import Settings
-
-Blank = Callable[[tuple[Job, ...], Settings, Session, Path], Run]
 
 
 def is_check(patterns: Sequence[str], settings: Settings) -> bool:
@@ -34,9 +32,9 @@ def is_check(patterns: Sequence[str], settings: Settings) -> bool:
 
 
 def check(
-    root: Path, patterns: tuple[str, ...], specs: tuple[KernelSpec, ...], settings: Settings, *, blank: Blank
+    root: Path, patterns: tuple[str, ...], specs: tuple[KernelSpec, ...], settings: Settings
 ) -> tuple[Report, Session]:
-    """Verify random cases, or run cases under compute-sanitizer; `blank` returns the run without results."""
+    """Verify random cases, or run cases under compute-sanitizer."""
     select = partial(_select, patterns, specs, settings)
     selected = select(["cuda"])  # a wrong selection is an error before anything starts
     path = _find_sanitizer(settings) if settings["sanitize"] else ""
@@ -46,8 +44,7 @@ def check(
             hint = "`ci-perf doctor` lists what is missing"
             raise MachineError("--sanitize needs a GPU, and none was found", hint=hint)
         jobs = select(["cuda"] if settings["sanitize"] else session.kinds)
-        run = blank(jobs, settings, session, root)
-        run = replace(run, baselines=(), notes=(*(n for n in run.notes if n.code != "reference-timed"), *_notes(jobs)))
+        run = blank_run(patterns, jobs, settings, session, root, checks=True)
         session.begin()
         save = artifacts.Recorder(session.guard)
         with Bars() as bars:
@@ -78,14 +75,6 @@ def _select(
         left = "; ".join(note.message for note in left_out(small, settings["sanitize"]))
         raise ConfigError(f"no case can run under --sanitize: {left}", hint="name another tool or another case")
     return small
-
-
-def _notes(jobs: Sequence[Job]) -> tuple[Note, ...]:
-    names = sorted({job.spec.name for job in jobs if job.target == "reference"})
-    if not names:
-        return ()
-    message = f"{', '.join(names)}: the kernel runs on a GPU only, so only its reference was checked"
-    return (Note("reference-checked", message),)
 
 
 def _find_sanitizer(settings: Settings) -> str:

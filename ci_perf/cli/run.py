@@ -70,7 +70,7 @@ def run(
         return
     _refuse_missing_baselines(root, settings)
     if is_check(patterns, settings):
-        report, session = check(root, patterns, _specs(specs, settings), settings, blank=partial(blank_run, patterns))
+        report, session = check(root, patterns, _specs(specs, settings), settings)
         _print(report, render_comment(report), session, as_json=as_json)
         ctx.exit(report.exit_status)
     planned = _planned(specs, patterns, settings)
