@@ -74,9 +74,9 @@ class Report:
     toolchain: Toolchain
     provenance: Provenance
     compared: int
-    """How many cases were compared; with none, the run shows nothing."""
+    """How many cases were compared with a baseline or the base commit; with none, the run shows nothing."""
     agreed: tuple[str, ...]
-    """What they were compared with: date and commit of each baseline, or the base commit."""
+    """What they were compared with: date and commit of each baseline, or the base commit and how its control moved."""
     exit_status: int
     finished: bool
     """False where the run was cut short."""

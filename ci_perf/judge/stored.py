@@ -9,7 +9,7 @@ clocks are known. What is past a threshold and not established is INCONCLUSIVE: 
 
 Why separation: within one session every order of the processes of unchanged code is as likely as any other, so that 6
 and 12 separate once in 18,564 sessions, also where processes fall into two modes. The interval alone would let recorded
-sessions of unchanged, restless kernels become red: `tests/test_noise.py` counts both.
+sessions of unchanged, restless kernels become red: `tests/judge/test_noise.py` counts both.
 """
 
 import math

@@ -27,7 +27,7 @@ from ci_perf.values.kernel import (
 )
 from ci_perf.values.metrics import BY_NAME as COUNTERS
 from ci_perf.values.quantity import base_unit
-from ci_perf.values.schema import check, check_version
+from ci_perf.values.schema import VERSIONS, check, check_version
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -48,16 +48,35 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
     try:
         document = tomllib.loads(text, parse_float=_finite)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: {error}", hint="a table or key may be written only once") from None
+        raise ConfigError(f"{source}: {error}", hint=_syntax_hint(str(error), text)) from None
     except ValueError as error:
         raise ConfigError(f"{source}: {error}", hint="JSON, in which runs are kept, has no such number") from None
-    if "schema" in document:
-        check_version(document, "kernel", source)
-    check(document, "kernel", source)
+    newer = "schema" in document and check_version(document, "kernel", source)
+    try:
+        check(document, "kernel", source)
+    except ConfigError as error:
+        raise ConfigError(str(error), hint=_newer_hint(document["schema"]) if newer else error.hint) from None
     try:
         return _spec(document, name, folder)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}", hint=error.hint) from None
+
+
+def _syntax_hint(message: str, text: str) -> str:
+    """Return the remedy for an error of tomllib, or an empty text."""
+    if message.startswith(("Cannot overwrite", "Cannot declare")):
+        return "a table or key may be written only once"
+    if place := re.match(r"Invalid value \(at line (\d+), column (\d+)\)", message):
+        line, column = (int(number) - 1 for number in place.groups())
+        if text.replace("\r\n", "\n").split("\n")[line][column:][:1].isalpha():
+            return "quote the text"
+    return ""
+
+
+def _newer_hint(schema: str) -> str:
+    major, minor = VERSIONS["kernel"]
+    written = schema.rpartition(":")[2]
+    return f"kernel.toml is written for format {written}; this ci-perf reads {major}.{minor}: upgrade ci-perf"
 
 
 def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
@@ -173,7 +192,8 @@ def parse_fraction(value: object, where: str) -> float:
     except ValueError:
         raise ConfigError(f"{where}: {value!r} is not a fraction", hint="write 3% or 0.03") from None
     if not 0 < fraction < (math.inf if text.endswith("%") else 1):
-        hint = f"did you mean {text}%?" if 1 <= fraction < math.inf else "write 3% or 0.03"
+        hint = "a number without % must be below 1" if 1 <= fraction < math.inf else "write 3% or 0.03"
+        hint += f": did you mean {text}%?" if 1 <= fraction < 100 else ""
         raise ConfigError(f"{where}: {value!r} is not between 0 and 1", hint=hint)
     return round(fraction, 12)
 

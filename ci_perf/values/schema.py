@@ -1,7 +1,8 @@
 """The JSON Schemas of kernel.toml, runs, baselines, plans and audits, their versions, and errors that name the key.
 
 Each kind of file has its own version MAJOR.MINOR. A new key makes a new minor version: an older ci-perf ignores the
-key and writes it again. What an older ci-perf would misread makes a new major version, which it refuses.
+key and writes it again, except in kernel.toml, where it refuses each unknown key. What an older ci-perf would misread
+makes a new major version, which it refuses.
 """
 
 import json

@@ -354,7 +354,11 @@ SOURCES = [by_flag, by_environment, by_file, by_pyproject]
     ("name", "value", "message"),
     [
         ("processes", "six", "'six' is not a number"),
-        ("regression-threshold", "3", "'3' is not between 0 and 1\nhint: did you mean 3%?"),
+        (
+            "regression-threshold",
+            "3",
+            "'3' is not between 0 and 1\nhint: a number without % must be below 1: did you mean 3%?",
+        ),
         ("fail-on", "regresion", "`regresion` is not one of regression,"),
         ("profile", "nsight", "`nsight` is not one of auto, none, nsys, ncu"),
     ],

@@ -145,6 +145,9 @@ def test_a_kernel_may_name_its_format_and_an_unknown_key_stays_an_error():
     assert parse_kernel(text.format("1"), name="a", folder="a").entry == "kernel.py"
     with pytest.raises(ConfigError, match=r"^a/kernel.toml: key `schema`: format 2 of the kernel file"):
         parse_kernel(text.format("2"), name="a", folder="a")
+    with pytest.raises(ConfigError, match="unknown key `shiny`") as error:
+        parse_kernel("shiny = 1\n" + text.format("1.1"), name="a", folder="a")
+    assert error.value.hint == "kernel.toml is written for format 1.1; this ci-perf reads 1.0: upgrade ci-perf"
     with pytest.raises(ConfigError, match="unknown key `entri`") as error:
         parse_kernel('entri = "kernel.py"\n[cases.a]\n', name="a", folder="a")
     assert error.value.hint.startswith("did you mean entry")

@@ -84,7 +84,7 @@ def test_a_sweep_takes_what_it_does_not_sweep_from_the_defaults_or_else_from_the
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("entry = ", "Invalid value (at end of document)", "only once"),
+        ("entry = ", "Invalid value (at end of document)", ""),
         (MINIMAL + "[cases.small]\nseq = 256", "Cannot declare ('cases', 'small') twice", "only once"),
         (MINIMAL + "[cases.big]\nseq = 1\nseq = 2", "Cannot overwrite a value", "only once"),
         (MINIMAL + "[sweeps]\nseq = [1]", "unknown key `sweeps`", "sweep"),
@@ -133,6 +133,27 @@ def test_an_error_names_the_file_the_key_and_the_remedy(text, message, hint):
 
     assert str(error.value).startswith(f"kernels/sdpa/kernel.toml: {message}")
     assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("seq = 128", "a table or key may be written only once"),
+        ("dtype = float16", "quote the text"),
+        ("dtype =", ""),
+        ("dtype 16", ""),
+        ("[policy]\nregression = 3", "a number without % must be below 1: did you mean 3%?"),
+        ("[policy]\nregression = '99'", "a number without % must be below 1: did you mean 99%?"),
+        ("[policy]\nregression = '100'", "a number without % must be below 1"),
+        ("[policy]\nregression = '0'", "write 3% or 0.03"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_a_hint_is_given_only_where_it_is_the_remedy(line, hint, end):
+    with pytest.raises(ConfigError) as error:
+        parse(f"{MINIMAL}{line}\n".replace("\n", end))
+
+    assert error.value.hint == hint
 
 
 NVBENCH = 'nvbench = ["./bench", "--json", "{output}", "--axis", "N={n}"]\n[cases.a]\nn = 4\n'
