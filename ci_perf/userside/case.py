@@ -125,7 +125,6 @@ class Case:
         return other
 
     def launch(self) -> Any:
-        """Call the kernel once."""
         return self.function(self.inputs)
 
     def synchronize(self) -> None:

@@ -49,7 +49,6 @@ class CuptiTimer(EventTimer):
         return busy_ns(spans) / 1e9
 
     def recorded(self, launches: int) -> list[Span]:
-        """Launch, and return the GPU work of these launches."""
         self.collect()
         for _ in range(launches):
             self.before()

@@ -126,7 +126,6 @@ class Stopwatch:
 
     @property
     def method(self) -> str:
-        """The method id."""
         return str(self.timers[0].method) + ("" if self.case.request["target"] == "launch" else "/reference")
 
     def take(self, samples: int, placement: int = 0) -> Answer:

@@ -126,7 +126,6 @@ class GraphTimer(EventTimer):
         self.graph: Any = None
 
     def prepare(self, count: int) -> None:
-        """Capture the launches of one sample."""
         self.count = count
         self.graph = None
         self.on_side_stream(self.case.launch)
