@@ -9,7 +9,7 @@ clocks are known. What is past a threshold and not established is INCONCLUSIVE: 
 
 Why separation: within one session every order of the processes of unchanged code is as likely as any other, so that 6
 and 12 separate once in 18,564 sessions, also where processes fall into two modes. The interval alone would let recorded
-sessions of unchanged, restless kernels become red: `tests/judge/test_noise.py` counts both.
+sessions of unchanged kernels with much scatter become red: `tests/judge/test_noise.py` counts both.
 """
 
 import math
@@ -32,7 +32,7 @@ from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Policy, Run
 
 STORED = 0.01
-"""A stored time is off by so much a few minutes later: no smaller change is established, or said to be seen."""
+"""A stored time is off by so much a few minutes later: no smaller change is established or called detectable."""
 FAR = 2
 """An interval that lies wholly beyond the threshold twice over needs no separation: one odd process cannot hide it."""
 
@@ -53,8 +53,8 @@ def judge_stored(
     agreed_with = (baseline.device, baseline.toolchain.ncu)
     changed = counter_changes(base, agreed_with, measurement, (device, run.toolchain.ncu))
     kernels = _kernel_changes(base, baseline.device, measurement, device)
-    unheld = uncompared(base, agreed_with[1], measurement, run.toolchain.ncu) if device.kind == "cuda" else ()
-    say = replace(blank, base=base.time.median, counters=changed, uncompared=unheld, kernels=kernels).say
+    not_compared = uncompared(base, agreed_with[1], measurement, run.toolchain.ncu) if device.kind == "cuda" else ()
+    say = replace(blank, base=base.time.median, counters=changed, uncompared=not_compared, kernels=kernels).say
     if len(measurement.methods) > 1:
         methods = ", ".join(measurement.methods)
         return say(
@@ -63,10 +63,10 @@ def judge_stored(
     obstacle = comparable(base, measurement, baseline.device, device, (baseline.toolchain, run.toolchain))
     if obstacle:
         return say(Verdict.NOT_COMPARABLE, *obstacle)
-    spoilt = [replicate for replicate in measurement.replicates if replicate.disturbed]
-    if spoilt:
-        why = ", ".join(sorted({reason for replicate in spoilt for reason in replicate.disturbed}))
-        sentence = f"{len(spoilt)} of {len(measurement.replicates)} processes were disturbed: {why}"
+    disturbed = [replicate for replicate in measurement.replicates if replicate.disturbed]
+    if disturbed:
+        why = ", ".join(sorted({reason for replicate in disturbed for reason in replicate.disturbed}))
+        sentence = f"{len(disturbed)} of {len(measurement.replicates)} processes were disturbed: {why}"
         return say(Verdict.INCONCLUSIVE, Reason.DISTURBED, sentence)
     batches = sorted({replicate.batch for replicate in measurement.replicates})
     before, now = base.time.sm_clock_hz, clock_of(measurement.replicates)

@@ -21,7 +21,7 @@ from ci_perf.values.run import Run, sessions_of
 
 
 def judge(run: Run) -> tuple[Finding, ...]:
-    """Judge every case of the run, and every case that its baselines promise and its kernels no longer have."""
+    """Judge every case of the run, and every case that its baselines have and its kernels no longer have."""
     baselines = {(b.device.slug, b.kernel): b for b in run.baselines}
     specs = {spec.name: spec for spec in run.kernels}
     found = [

@@ -24,11 +24,11 @@ SETUP_TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What runs the base: a side that takes turns with the head, and its twin that takes turns with it, the control."""
+    """What runs the base: a side that takes turns with the head, and the control, which takes turns with that side."""
 
     against: Against
     side: Side
-    twin: Side
+    control: Side
     cases: Mapping[str, Collection[str]] = field(default_factory=dict)
     """The names of the cases that the base's own kernel.toml has, by the head's names of kernels."""
 
@@ -79,13 +79,13 @@ def prepared(
         own = _env_of(env, root, tree, python)
         with (
             Worker(python, own, logs, "worker-base", tree) as worker,
-            Worker(python, own, logs, "worker-control", tree) as twin,
+            Worker(python, own, logs, "worker-control", tree) as control,
         ):
-            for started in (worker, twin):
+            for started in (worker, control):
                 started.begin()
             side = Side("base", tree, kernels, worker)
             cases = {name: frozenset(_own(tree, spec).cases) for name, spec in kernels.items()}
-            yield Base(against, side, replace(side, worker=twin), cases)
+            yield Base(against, side, replace(side, worker=control), cases)
 
 
 _INSTALLS = re.compile(r"\binstall\b.*\s(-e|--editable|\.\S*|/\S+)(\s|\[|$)|\bsetup\.py\s+(develop|install)\b")
@@ -125,7 +125,7 @@ def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict
     torch builds extensions in a folder named after them; each side needs its own.
     """
     own = {
-        name: os.pathsep.join(_twin(part, root.resolve(), tree) for part in value.split(os.pathsep))
+        name: os.pathsep.join(_in_tree(part, root.resolve(), tree) for part in value.split(os.pathsep))
         for name, value in env.items()  # such as PYTHONPATH
     }
     own["TORCH_EXTENSIONS_DIR"] = str(tree.parent / "torch-extensions")
@@ -134,7 +134,7 @@ def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict
     return own
 
 
-def _twin(path: str, root: Path, tree: Path) -> str:
+def _in_tree(path: str, root: Path, tree: Path) -> str:
     """Return the same path in the base's tree if it exists there; a virtual environment usually does not."""
     if not path.startswith("/"):
         return path

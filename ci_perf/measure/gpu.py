@@ -62,7 +62,6 @@ class State:
     """The state of a GPU at one moment; None where it is not supported, or there is no GPU."""
 
     sm_clock_hz: float | None = None
-    memory_clock_hz: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
@@ -147,7 +146,6 @@ def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
     busy = _ask("nvmlDeviceGetUtilizationRates", card)
     return State(
         sm_clock_hz=_hertz(_ask("nvmlDeviceGetClockInfo", card, _CLOCK_SM)),
-        memory_clock_hz=_hertz(_ask("nvmlDeviceGetClockInfo", card, _CLOCK_MEM)),
         temperature_c=None if celsius is None else float(celsius),
         power_w=None if power_mw is None else power_mw / 1e3,
         throttle_reasons=_throttle_reasons(card),

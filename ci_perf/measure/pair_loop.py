@@ -67,11 +67,11 @@ class _BudgetLeft:
         self._spent: dict[tuple[str, str], float] = {}
         self._last: dict[tuple[str, str], float] = {}
 
-    def allows(self, job: Job, promised_s: float = 0.0) -> bool:
-        """Return whether another pair of the case fits, after others that will take `promised_s`."""
+    def allows(self, job: Job, reserved_s: float = 0.0) -> bool:
+        """Return whether another pair of the case fits, after others that will take `reserved_s`."""
         case = (job.id, job.device)
         next_s = self._last.get(case, 0.0)
-        of_all = self._now() - self._started + promised_s + next_s
+        of_all = self._now() - self._started + reserved_s + next_s
         of_case = self._spent.get(case, 0.0) + next_s
         return of_all <= self._budget.total_s and of_case <= self._budget.case_s
 

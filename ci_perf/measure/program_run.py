@@ -126,12 +126,12 @@ def bad_end(name: str, status: int, completed: proc.Completed, where: str = "") 
     return ProgramFailed("crashed" if status < 0 else "exited", f"`{name}` {how}", completed.output)
 
 
-def _read(path: Path, promised: str) -> BenchmarkFile:
+def _read(path: Path, declared: str) -> BenchmarkFile:
     if path.stat().st_size > _LARGEST_FILE:
         raise ProgramFailed("wrong-format", f"{{output}} is larger than {_LARGEST_FILE >> 20} MiB")
     try:
         text = path.read_text(encoding="utf-8-sig")
-        return parse(text, "{output}", promised=promised, beside=partial(_samples, path))
+        return parse(text, "{output}", declared=declared, beside=partial(_samples, path))
     except UnicodeDecodeError:
         raise ProgramFailed("wrong-format", "{output}: binary data, not a benchmark's results") from None
     except ProfileError as error:
@@ -150,9 +150,7 @@ def _samples(path: Path, folder: str, name: str) -> bytes:
 def choose(found: BenchmarkFile, program: Program, params: Params) -> Chosen:
     """Return the selected metric; no match, several matches and an unknown unit are errors: ProgramFailed."""
     if found.kind not in _WRITES[program.kind]:
-        raise ProgramFailed(
-            "wrong-format", f"kernel.toml promises `{program.kind}`, but the program wrote {found.kind}"
-        )
+        raise ProgramFailed("wrong-format", f"kernel.toml says `{program.kind}`, but the program wrote {found.kind}")
     case = _find(found, program, params)
     unit, factor, better = _unit(case, program)
     step = -(-len(case.values) // MOST_SAMPLES)

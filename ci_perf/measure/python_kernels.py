@@ -46,7 +46,7 @@ class PythonKernels:
         if base is not None:
             head = Side("head", conditions.root, self._heads, worker)
             self._with_head = TurnTaking((base.side, head), conditions, identify=identify, skip_same=identify)
-            self._with_itself = TurnTaking((base.side, base.twin), replace(conditions, planted=None), identify=identify)
+            self._control = TurnTaking((base.side, base.control), replace(conditions, planted=None), identify=identify)
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
         """Return nothing: there is nothing to note before Python kernels run."""
@@ -87,7 +87,7 @@ class PythonKernels:
 
     def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""
-        ((_, found),) = self._with_itself.pairs([job], number)
+        ((_, found),) = self._control.pairs([job], number)
         if isinstance(found, SameCode):
             raise TypeError("the control is always timed")
         return found.failure.message if isinstance(found, SideFailure) else found
@@ -102,7 +102,7 @@ class PythonKernels:
         self._worker.close()
         if self._base is not None:
             self._base.side.worker.close()
-            self._base.twin.worker.close()
+            self._base.control.worker.close()
 
     def _preload(self, jobs: Sequence[Job]) -> None:
         """Let all workers import the first kernels at the same time: it can take seconds for each."""
@@ -112,7 +112,7 @@ class PythonKernels:
             side, known = self._base.side, self._base.side.kernels
             entries = [_entry(side.root, known[spec.name]) for spec in specs if spec.name in known]
             side.worker.preload(entries)
-            self._base.twin.worker.preload(entries)
+            self._base.control.worker.preload(entries)
 
     def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
         whole = {**job_request(job, self._conditions.root), **request}

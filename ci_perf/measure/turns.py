@@ -157,8 +157,8 @@ class TurnTaking:
             **({} if fresh else {"same": True}),
             **more,
         }
-        plans = (None, self._conditions.planted)
-        requests = [side.request(job, **wishes, planted=plan) for side, plan in zip(self._sides, plans, strict=True)]
+        planted = zip(self._sides, (None, self._conditions.planted), strict=True)
+        requests = [side.request(job, **wishes, planted=slowdown) for side, slowdown in planted]
         return self._both(job, requests, number)
 
     def _alternate(self, job: Job, number: int) -> Pair:

@@ -140,11 +140,11 @@ class WrongFrom:
         return 0.0
 
 
-def fuzzed(lab, count=12):
+def fuzzed(machine, count=12):
     spec = ranged(n=FuzzRange(min=0, max=4096))
     blank = a_run(kernels=(spec,), devices=(a_cpu(),), finished=False)
     jobs = fuzz_jobs([spec], [], ["cpu"], seed=7, count=count)
-    return fuzz(replace(blank, measurements=()), jobs, lab, save=Disk().save, progress=Quiet())
+    return fuzz(replace(blank, measurements=()), jobs, machine, save=Disk().save, progress=Quiet())
 
 
 def test_a_failing_case_is_a_row_with_the_command_to_run_it_again_and_a_smaller_case():

@@ -424,11 +424,13 @@ def test_show_settings_says_where_each_value_came_from(repository, monkeypatch):
 
 
 def test_a_flag_overrides_kernel_toml_which_overrides_the_settings_file(repository):
-    a_kernel(repository, source=SPIN + "\nimport time\ntime.sleep(0.6)\n", toml=TOML + "[policy]\ntimeout = 0.3\n")
-    (repository / "ci-perf.toml").write_text("timeout = 60\n")
+    a_kernel(repository, source=SPIN + "\nimport time\ntime.sleep(600)\n", toml=TOML + "[policy]\ntimeout = 0.2\n")
+    (repository / "ci-perf.toml").write_text("timeout = 0.3\n")
 
-    assert verdicts(ci_perf("run", *BRIEF, "--json")) == {"spin/short": ("FAILED", "timeout")}
-    assert verdicts(ci_perf("run", *BRIEF, "--json", "--timeout", "60")) == {"spin/short": ("NEW", "no-baseline")}
+    for flags, limit in ((), "0.2 s"), (("--timeout", "0.1"), "0.1 s"):
+        done = ci_perf("run", *BRIEF, "--json", *flags)
+        assert verdicts(done) == {"spin/short": ("FAILED", "timeout")}
+        assert limit in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -110,14 +110,14 @@ def test_memory_errors_of_a_gpu_do_not_spoil_what_a_cpu_measured():
 
 
 @pytest.mark.parametrize(
-    ("spoilt", "message", "hint"),
+    ("changes", "message", "hint"),
     [
         ({"disturbed": ("python (7)",)}, "was disturbed: python", "measure again where nothing disturbs the GPU"),
         ({}, "was timed in 4 processes", "a baseline needs 5 or more"),
     ],
 )
-def test_a_case_that_was_measured_too_little_is_refused(spoilt, message, hint):
-    few = tuple(replace(process, **spoilt) for process in replicates(STEADY[:4]))
+def test_a_case_that_was_measured_too_little_is_refused(changes, message, hint):
+    few = tuple(replace(process, **changes) for process in replicates(STEADY[:4]))
     with pytest.raises(ConfigError, match=message) as error:
         accept(a_run(a_measurement(replicates=few)))
 

@@ -1,6 +1,6 @@
 """The rules are applied to noise recorded on real GPUs, and to a simulated GPU with faults."""
 
-# ruff: noqa: ARG002, ARG005 # the Lab's own signatures
+# ruff: noqa: ARG002, ARG005 # the Machine's own signatures
 
 import json
 import math
@@ -97,7 +97,7 @@ def test_the_interval_alone_would_be_red_on_the_same_recorded_processes():
 
 
 class SimulatedGpu:
-    """A `Lab` on a GPU that drifts, throttles, hiccups, has processes of two kinds, and slows the head by `true`.
+    """A `Machine` on a GPU that drifts, throttles, hiccups, has processes of two kinds, and slows the head by `true`.
 
     Of `wild` processes one is slower by 30 % from start to end; where rounds are `dropped`, a pair has 4 to 10 of them;
     `rates` are measured in place of times. Of `halving` rounds one begins with the clock at half its rate, or back at
@@ -192,10 +192,10 @@ class Silent:
 SPECS = tuple(a_spec(f"kernel{number}") for number in range(6))
 
 
-def session(lab):
+def session(machine):
     run = a_run(kernels=SPECS, devices=(a_device(),), baselines=(), against=Against("main", "abc"), finished=False)
     jobs = select_jobs(SPECS, [], ["cuda"])
-    return execute(run, jobs, lab, processes=6, save=lambda run: None, progress=Silent())
+    return execute(run, jobs, machine, processes=6, save=lambda run: None, progress=Silent())
 
 
 def verdicts(number, **gpu):

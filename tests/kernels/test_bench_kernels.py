@@ -246,8 +246,7 @@ def test_the_goals_are_those_that_were_set():
 def test_a_goal_names_a_case_of_its_kernel(goal):
     kernel = goal["case"].partition("/")[0]
     file = ROOT / "kernels" / kernel / "kernel.toml"
-    if not file.is_file():
-        pytest.skip(f"{kernel} is not here yet")
+    assert file.is_file()
     cases = [{"kernel": kernel, "case": name, "rows": []} for name in tomllib.loads(file.read_text())["cases"]]
 
     assert goals.judge(goal, cases)[0].case != goal["case"] or "*" not in goal["case"]

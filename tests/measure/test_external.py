@@ -276,7 +276,7 @@ PYTHON = '["{python}", "-c", "'
         (
             'nvbench = ["{python}", "{folder}/bench.py", "BM", "7", "{output}"]',
             "wrong-format",
-            "kernel.toml promises `nvbench`, but the program wrote google-benchmark",
+            "kernel.toml says `nvbench`, but the program wrote google-benchmark",
         ),
         (
             'google_benchmark = ["{python}", "{folder}/bench.py", "BM", "7", "{output}"]',

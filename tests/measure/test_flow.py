@@ -26,7 +26,7 @@ WRONG = Failure("verify", "wrong-output", "largest error against the reference i
 SPECS = (a_spec("gemm", devices=("cpu", "cuda")), a_spec("sdpa"))
 
 
-class ScriptedLab:
+class ScriptedMachine:
     """A fake machine on which the times of cases are scaled by `factor`, and which fails as `failures` says."""
 
     def __init__(self, *, factor=None, failures=None, profiled=(), disturbances=()):
@@ -47,8 +47,8 @@ class ScriptedLab:
             self.log.append(("time", job.id, job.device))
             seconds = STEADY[turn % len(STEADY)] * self.factor.get(job.id, 1.0)
             failure = self.failures.get(("time", job.id, batch, turn))
-            spoilt = next(self.disturbances.get(job.id, iter(())), ())
-            yield job, failure or Replicate((seconds,), 100, "cuda-graph", batch, disturbed=spoilt)
+            disturbed = next(self.disturbances.get(job.id, iter(())), ())
+            yield job, failure or Replicate((seconds,), 100, "cuda-graph", batch, disturbed=disturbed)
 
     def profile(self, jobs, changed=()):
         self.log.append(("profile", *((job.id, job.device) for job in jobs)))
@@ -87,12 +87,12 @@ class Disk:
         self.runs.append(run)
 
 
-def go(lab, *, processes=2, devices=None, baselines=(), disk=None, progress=None, specs=SPECS):
+def go(machine, *, processes=2, devices=None, baselines=(), disk=None, progress=None, specs=SPECS):
     devices = devices or (a_device(),)
     run = a_run(kernels=specs, devices=devices, baselines=baselines, finished=False)
     jobs = select_jobs(specs, [], [device.kind for device in devices])
     disk, progress = disk or Disk(), progress or Quiet()
-    return execute(run, jobs, lab, processes=processes, save=disk.save, progress=progress)
+    return execute(run, jobs, machine, processes=processes, save=disk.save, progress=progress)
 
 
 def of(run, kernel, device="cuda"):
@@ -104,10 +104,10 @@ def verdict_of(run, kernel):
 
 
 def test_every_case_is_verified_before_any_is_timed_and_all_are_timed_before_any_is_profiled():
-    lab = ScriptedLab()
-    run = go(lab)
+    machine = ScriptedMachine()
+    run = go(machine)
 
-    assert lab.log == [
+    assert machine.log == [
         ("verify", "gemm/s128", "cuda"),
         ("verify", "sdpa/s128", "cuda"),
         ("turn", 0, 0),
@@ -126,81 +126,81 @@ def test_every_case_is_verified_before_any_is_timed_and_all_are_timed_before_any
 
 
 def test_a_case_with_a_wrong_output_is_neither_timed_nor_profiled_and_the_others_are():
-    lab = ScriptedLab(failures={("verify", "sdpa/s128"): WRONG})
-    run = go(lab)
+    machine = ScriptedMachine(failures={("verify", "sdpa/s128"): WRONG})
+    run = go(machine)
 
-    assert (lab.timed("sdpa/s128"), lab.timed("gemm/s128")) == (0, 2)
-    assert lab.log[-1] == ("profile", ("gemm/s128", "cuda"))
+    assert (machine.timed("sdpa/s128"), machine.timed("gemm/s128")) == (0, 2)
+    assert machine.log[-1] == ("profile", ("gemm/s128", "cuda"))
     assert of(run, "sdpa").failure == WRONG
     assert of(run, "gemm").failure is None
 
 
 def test_a_case_that_fails_while_it_is_timed_is_not_started_again():
     hung = Failure("time", "timeout", "no answer within 120 s")
-    lab = ScriptedLab(failures={("time", "gemm/s128", 0, 1): hung})
-    run = go(lab, processes=4)
+    machine = ScriptedMachine(failures={("time", "gemm/s128", 0, 1): hung})
+    run = go(machine, processes=4)
 
-    assert (lab.timed("gemm/s128"), lab.timed("sdpa/s128")) == (2, 4)
+    assert (machine.timed("gemm/s128"), machine.timed("sdpa/s128")) == (2, 4)
     assert of(run, "gemm").failure == hung
-    assert lab.log[-1] == ("profile", ("sdpa/s128", "cuda"))
+    assert machine.log[-1] == ("profile", ("sdpa/s128", "cuda"))
 
 
 def test_nothing_is_timed_if_every_case_is_wrong():
-    lab = ScriptedLab(failures={("verify", "gemm/s128"): WRONG, ("verify", "sdpa/s128"): WRONG})
+    machine = ScriptedMachine(failures={("verify", "gemm/s128"): WRONG, ("verify", "sdpa/s128"): WRONG})
     progress = Quiet()
-    run = go(lab, progress=progress)
+    run = go(machine, progress=progress)
 
-    assert lab.log[2:] == [("profile",)]
+    assert machine.log[2:] == [("profile",)]
     assert [stage for stage, _, _ in progress.stages] == ["verify"]
     assert run.finished
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.08, Verdict.REGRESSION), (0.8, Verdict.SPEEDUP)])
 def test_a_candidate_is_measured_again_in_another_batch_and_only_then_decided(factor, verdict):
-    lab = ScriptedLab(factor={"sdpa/s128": factor})
-    run = go(lab, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")))
+    machine = ScriptedMachine(factor={"sdpa/s128": factor})
+    run = go(machine, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")))
 
-    assert (lab.timed("gemm/s128"), lab.timed("sdpa/s128")) == (6, 12)
+    assert (machine.timed("gemm/s128"), machine.timed("sdpa/s128")) == (6, 12)
     assert [r.batch for r in of(run, "sdpa").replicates] == [0] * 6 + [1] * 6
     verdicts = {f.kernel: f.verdict for f in judge(run)}
     assert verdicts == {"gemm": Verdict.UNCHANGED, "sdpa": verdict}
 
-    assert lab.changed == ["sdpa/s128"], "these are profiled for every counter"
+    assert machine.changed == ["sdpa/s128"], "these are profiled for every counter"
 
 
 def test_unchanged_cases_are_measured_once():
-    lab = ScriptedLab()
-    go(lab, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")))
+    machine = ScriptedMachine()
+    go(machine, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")))
 
-    assert (lab.timed("gemm/s128"), lab.timed("sdpa/s128")) == (6, 6)
-    assert lab.changed == []
+    assert (machine.timed("gemm/s128"), machine.timed("sdpa/s128")) == (6, 6)
+    assert machine.changed == []
 
 
 def test_a_candidate_is_confirmed_on_its_own_device_only():
-    lab = ScriptedLab(factor={"gemm/s128": 1.5})
-    run = go(lab, processes=6, devices=(a_cpu(), a_device()), baselines=(a_baseline(kernel="gemm"),))
+    machine = ScriptedMachine(factor={"gemm/s128": 1.5})
+    run = go(machine, processes=6, devices=(a_cpu(), a_device()), baselines=(a_baseline(kernel="gemm"),))
 
     assert len(of(run, "gemm", "cuda").replicates) == 12
     assert len(of(run, "gemm", "cpu").replicates) == 6
 
 
 def test_only_successful_cases_on_a_gpu_are_profiled():
-    lab = ScriptedLab(failures={("verify", "gemm/s128"): WRONG})
-    go(lab, devices=(a_cpu(), a_device()))
+    machine = ScriptedMachine(failures={("verify", "gemm/s128"): WRONG})
+    go(machine, devices=(a_cpu(), a_device()))
 
-    assert lab.log[-1] == ("profile", ("sdpa/s128", "cuda"))
+    assert machine.log[-1] == ("profile", ("sdpa/s128", "cuda"))
 
 
 def test_results_and_notes_of_profilers_are_saved():
     registers = ({"registers_per_thread": Reading(64.0)},) * 2
     timeline = CaseTimeline(10, ())
-    lab = ScriptedLab(
+    machine = ScriptedMachine(
         profiled=(
             Profiled(timelines={"ci-perf:sdpa/s128": timeline}, notes=(Note("nsys-warning", "one event was lost"),)),
             Profiled(counters={"ci-perf:gemm/s128": registers}, notes=(Note("ncu-no-range", "saw no GPU kernel"),)),
         )
     )
-    run = go(lab)
+    run = go(machine)
 
     assert (of(run, "sdpa").timeline, of(run, "sdpa").counters) == (timeline, ())
     assert (of(run, "gemm").timeline, of(run, "gemm").counters) == (None, registers)
@@ -208,8 +208,8 @@ def test_results_and_notes_of_profilers_are_saved():
 
 
 def test_the_run_is_saved_after_every_step_and_finished_only_at_the_end():
-    disk, lab = Disk(), ScriptedLab(profiled=(Profiled(),))
-    last = go(lab, disk=disk)
+    disk, machine = Disk(), ScriptedMachine(profiled=(Profiled(),))
+    last = go(machine, disk=disk)
 
     # The blank, two verified, four timed, one profiler, the end.
     assert len(disk.runs) == 9
@@ -217,11 +217,11 @@ def test_the_run_is_saved_after_every_step_and_finished_only_at_the_end():
     assert [sum(len(m.replicates) for m in run.measurements) for run in disk.runs] == [0, 0, 0, 1, 2, 3, 4, 4, 4]
     assert all(load_run(dump_run(run), "run.json") == run for run in disk.runs)
     assert last == disk.runs[-1]
-    assert last.gpu_seconds == round(lab.seconds_used(), 1)
+    assert last.gpu_seconds == round(machine.seconds_used(), 1)
 
 
 def test_what_was_measured_before_an_interruption_is_saved():
-    class Interrupted(ScriptedLab):
+    class Interrupted(ScriptedMachine):
         def time(self, jobs, *, batch, turn):
             if turn == 1:
                 raise KeyboardInterrupt
@@ -237,7 +237,9 @@ def test_what_was_measured_before_an_interruption_is_saved():
 
 def test_a_disturbed_process_is_measured_again_with_a_note():
     other_program = ("python (77)",)
-    run = go(ScriptedLab(disturbances=((), other_program, other_program, ())), processes=6, baselines=(a_baseline(),))
+    run = go(
+        ScriptedMachine(disturbances=((), other_program, other_program, ())), processes=6, baselines=(a_baseline(),)
+    )
 
     assert [replicate.disturbed for replicate in of(run, "sdpa").replicates] == [()] * 6
     assert [(note.code, note.message) for note in run.notes] == [
@@ -247,29 +249,29 @@ def test_a_disturbed_process_is_measured_again_with_a_note():
 
 
 def test_a_case_that_is_always_disturbed_is_inconclusive_and_cannot_become_a_baseline():
-    lab = ScriptedLab(factor={"sdpa/s128": 1.2}, disturbances=(("python (77)",),) * 5)
-    run = go(lab, processes=6, baselines=(a_baseline(),))
+    machine = ScriptedMachine(factor={"sdpa/s128": 1.2}, disturbances=(("python (77)",),) * 5)
+    run = go(machine, processes=6, baselines=(a_baseline(),))
 
     found = verdict_of(run, "sdpa")
     assert (found.verdict, found.code) == (Verdict.INCONCLUSIVE, "disturbed")
     assert found.sentence == "2 of 6 processes were disturbed: python (77)"
     assert len(of(run, "sdpa").timed) == 4
-    assert lab.log.count(("time", "sdpa/s128", "cuda")) == 6 + SPARE_PROCESSES, "once in vain is enough"
+    assert machine.log.count(("time", "sdpa/s128", "cuda")) == 6 + SPARE_PROCESSES, "once in vain is enough"
     with pytest.raises(ConfigError, match=r"`sdpa/s128` was disturbed: python \(77\)"):
         make_baselines(run, ["sdpa"], "me", "run.json")
 
 
 def test_each_stage_announces_its_number_of_steps():
     progress = Quiet()
-    lab = ScriptedLab(factor={"sdpa/s128": 1.08}, profiled=(Profiled(), Profiled()))
-    go(lab, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")), progress=progress)
+    machine = ScriptedMachine(factor={"sdpa/s128": 1.08}, profiled=(Profiled(), Profiled()))
+    go(machine, processes=6, baselines=(a_baseline(), a_baseline(kernel="gemm")), progress=progress)
 
     assert progress.stages == [("verify", 2, 2), ("time", 12, 12), ("confirm", 6, 6), ("profile", 2, 2)]
 
 
 def test_a_run_without_cases_finishes_empty():
     spec = replace(SPECS[0], cpu_cases=())
-    run = go(ScriptedLab(), devices=(a_cpu(),), specs=(spec,))
+    run = go(ScriptedMachine(), devices=(a_cpu(),), specs=(spec,))
 
     assert (run.measurements, run.finished) == ((), True)
 
@@ -282,7 +284,7 @@ OPEN = (0.97, 1.05, 0.95, 1.06)
 """head / base of pairs that never lead to a decision."""
 
 
-class TurnsLab(ScriptedLab):
+class TurnsMachine(ScriptedMachine):
     """A fake machine on which pairs have scripted ratios, which are repeated, and scripted durations."""
 
     def __init__(self, *, ratios=None, lasts=None, base=None, disturbed=None, identical=(), proven=(), control=AGREED):
@@ -300,17 +302,17 @@ class TurnsLab(ScriptedLab):
             self.log.append(("pair", job.id))
             self.seconds += self.lasts.get(job.id, 1.0)
             found = self.pair(job, next(self.ratios.setdefault(job.id, itertools.cycle(AGREED))))
-            spoilt = next(self.disturbed.get(job.id, iter(((),))))
+            disturbed = next(self.disturbed.get(job.id, iter(((),))))
             if job.id in self.proven:
                 yield job, SameCode()
                 continue
-            yield job, replace(found, identical=job.id in self.identical, disturbed=spoilt)
+            yield job, replace(found, identical=job.id in self.identical, disturbed=disturbed)
 
     def control(self, job, number):
         self.control_numbers.append(number)
         self.log.append(("control", job.id))
-        spoilt = next(self.disturbed.get("control", iter(((),))))
-        return replace(self.pair(job, next(self.control_ratios)), disturbed=spoilt)
+        disturbed = next(self.disturbed.get("control", iter(((),))))
+        return replace(self.pair(job, next(self.control_ratios)), disturbed=disturbed)
 
     def pair(self, job, ratio):
         base = self.base.get(job.id, 50e-6)
@@ -323,31 +325,31 @@ class TurnsLab(ScriptedLab):
         return self.log.count(("pair", case))
 
 
-def take_turns(lab, *, budget=Budget(), specs=SPECS, progress=None):  # noqa: B008 # frozen
+def take_turns(machine, *, budget=Budget(), specs=SPECS, progress=None):  # noqa: B008 # frozen
     """Return a run against a base, its exit status, and its findings by kernel."""
     run = a_run(kernels=specs, against=Against("main", "abc"), finished=False)
     jobs = select_jobs(specs, [], ["cuda"])
     progress = progress or Quiet()
-    run = execute(run, jobs, lab, processes=1, save=lambda run: None, progress=progress, budget=budget)  # noqa: ARG005
+    run = execute(run, jobs, machine, processes=1, save=lambda run: None, progress=progress, budget=budget)  # noqa: ARG005
     report = build_report(run)
     return run, report.exit_status, {row.finding.kernel: row.finding for row in report.rows}
 
 
 def test_no_pair_is_started_that_would_exceed_the_budget():
-    lab = TurnsLab(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
-    _, exit_status, found = take_turns(lab, budget=Budget(total_s=7.5))
+    machine = TurnsMachine(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
+    _, exit_status, found = take_turns(machine, budget=Budget(total_s=7.5))
 
-    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128"), lab.seconds) == (4, 3, 107.0)
+    assert (machine.paired("gemm/s128"), machine.paired("sdpa/s128"), machine.seconds) == (4, 3, 107.0)
     assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "budget-spent")}
     assert "after 4 pairs, and the budget is spent" in found["gemm"].sentence
     assert exit_status == 0
 
 
 def test_a_case_that_spent_its_budget_does_not_reduce_the_budget_of_the_others():
-    lab = TurnsLab(ratios={"gemm/s128": (1.5,), "sdpa/s128": OPEN}, lasts={"gemm/s128": 3.0})
-    _, exit_status, found = take_turns(lab, budget=Budget(case_s=5.5))
+    machine = TurnsMachine(ratios={"gemm/s128": (1.5,), "sdpa/s128": OPEN}, lasts={"gemm/s128": 3.0})
+    _, exit_status, found = take_turns(machine, budget=Budget(case_s=5.5))
 
-    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128")) == (1, 5)
+    assert (machine.paired("gemm/s128"), machine.paired("sdpa/s128")) == (1, 5)
     assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.INCONCLUSIVE, "budget-spent")
     assert "after one pair" in found["gemm"].sentence
     assert found["sdpa"].code == "budget-spent"
@@ -355,33 +357,33 @@ def test_a_case_that_spent_its_budget_does_not_reduce_the_budget_of_the_others()
 
 
 def test_a_case_that_is_decided_within_its_budget_has_a_verdict():
-    _, _, found = take_turns(TurnsLab(ratios={"gemm/s128": (1.1, 1.101)}), budget=Budget(case_s=3.5))
+    _, _, found = take_turns(TurnsMachine(ratios={"gemm/s128": (1.1, 1.101)}), budget=Budget(case_s=3.5))
 
     assert {name: f.code for name, f in found.items()} == {"gemm": "slower", "sdpa": "within-noise"}
 
 
 def test_a_disturbed_pair_is_measured_again_does_not_count_and_is_named():
     other_program = ("python (77)",)
-    lab = TurnsLab(
+    machine = TurnsMachine(
         ratios={"gemm/s128": (1.0, 9.0, 1.0, 9.0, 9.0, 1.001, 0.999, 1.0)},
         disturbed={"gemm/s128": ((), other_program, (), other_program, other_program, (), (), ())},
     )
-    _, _, found = take_turns(lab)
+    _, _, found = take_turns(machine)
 
-    assert (lab.paired("gemm/s128"), lab.paired("sdpa/s128")) == (8, 5)
+    assert (machine.paired("gemm/s128"), machine.paired("sdpa/s128")) == (8, 5)
     assert found["gemm"].code == "within-noise"
     assert found["gemm"].sentence.endswith("; 3 more pairs do not count: python (77)")
     assert found["gemm"].head == 50e-6
 
 
 def test_if_memory_runs_out_pairs_timed_by_another_method_do_not_count():
-    class Narrow(TurnsLab):
+    class Narrow(TurnsMachine):
         def pairs(self, jobs, number):
             for job, pair in super().pairs(jobs, number):
                 yield job, replace(pair, method="cuda-graph/alternating") if self.paired("gemm/s128") > 2 else pair
 
-    lab = Narrow(ratios={"gemm/s128": (2.0, 2.0, 1.0, 1.001, 0.999, 1.0, 1.0)})
-    run, _, found = take_turns(lab)
+    machine = Narrow(ratios={"gemm/s128": (2.0, 2.0, 1.0, 1.001, 0.999, 1.0, 1.0)})
+    run, _, found = take_turns(machine)
 
     assert of(run, "gemm").methods == ("cuda-graph/alternating",)
     assert found["gemm"].code == "within-noise"
@@ -405,24 +407,24 @@ def test_a_run_that_ends_before_its_control_is_inconclusive():
 
 
 def test_the_sentence_of_a_case_left_out_by_the_budget_says_so():
-    _, _, found = take_turns(TurnsLab(lasts={"gemm/s128": 9.0}), budget=Budget(total_s=5.0))
+    _, _, found = take_turns(TurnsMachine(lasts={"gemm/s128": 9.0}), budget=Budget(total_s=5.0))
 
     assert (found["sdpa"].code, found["sdpa"].sentence) == ("budget-spent", "the budget was spent before it was timed")
 
 
 def test_a_case_whose_every_pair_is_disturbed_is_given_up_after_the_first_look():
-    lab = TurnsLab(disturbed={"gemm/s128": (("hw-slowdown",), ("python (77)",))})
-    _, exit_status, found = take_turns(lab)
+    machine = TurnsMachine(disturbed={"gemm/s128": (("hw-slowdown",), ("python (77)",))})
+    _, exit_status, found = take_turns(machine)
 
-    assert lab.paired("gemm/s128") == LOOKS[0] + SPARE_PAIRS
+    assert machine.paired("gemm/s128") == LOOKS[0] + SPARE_PAIRS
     assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.INCONCLUSIVE, "disturbed")
     assert found["gemm"].sentence == "every pair was disturbed: hw-slowdown, python (77)"
     assert (found["sdpa"].code, exit_status) == ("within-noise", 0)
 
 
 def test_a_control_that_is_always_disturbed_is_given_up_and_the_session_is_not_checked():
-    lab = TurnsLab(disturbed={"control": (("python (77)",),)})
-    run, _, found = take_turns(lab)
+    machine = TurnsMachine(disturbed={"control": (("python (77)",),)})
+    run, _, found = take_turns(machine)
 
     assert len(run.against.control) == LOOKS[0] + SPARE_PAIRS
     assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "no-control")}
@@ -430,12 +432,12 @@ def test_a_control_that_is_always_disturbed_is_given_up_and_the_session_is_not_c
 
 
 def test_the_control_takes_as_many_pairs_as_the_cases_and_one_more_for_each_look():
-    run, _, _ = take_turns(TurnsLab(ratios={"gemm/s128": OPEN}))
+    run, _, _ = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}))
 
     assert len(run.against.control) == LOOKS[0] + len(LOOKS) - 1
 
 
-class Twins(TurnsLab):
+class Twins(TurnsMachine):
     """A fake machine on which the controls fail as scripted."""
 
     def __init__(self, fails, **more):
@@ -448,10 +450,10 @@ class Twins(TurnsLab):
 
 
 def test_a_control_is_given_up_after_two_failures_in_a_row_with_one_note():
-    lab = Twins([True], ratios={"gemm/s128": OPEN})
-    run, _, found = take_turns(lab)
+    machine = Twins([True], ratios={"gemm/s128": OPEN})
+    run, _, found = take_turns(machine)
 
-    assert lab.log.count(("control", "gemm/s128")) == 2 * len(LOOKS)
+    assert machine.log.count(("control", "gemm/s128")) == 2 * len(LOOKS)
     assert [note.message for note in run.notes] == ["the base could not be measured against itself: gone"]
     assert found["sdpa"].code == "no-control"
 
@@ -465,10 +467,12 @@ def test_a_control_that_fails_occasionally_still_gets_its_pairs(fails):
 
 
 def test_endless_disturbances_cost_a_few_pairs_per_look_and_are_not_reported_as_a_spent_budget():
-    lab = TurnsLab(ratios={"gemm/s128": OPEN}, disturbed={"gemm/s128": ((), ("python (77)",), ("python (77)",), ())})
-    _, _, found = take_turns(lab)
+    machine = TurnsMachine(
+        ratios={"gemm/s128": OPEN}, disturbed={"gemm/s128": ((), ("python (77)",), ("python (77)",), ())}
+    )
+    _, _, found = take_turns(machine)
 
-    assert lab.paired("gemm/s128") == LOOKS[-1] + len(LOOKS) * SPARE_PAIRS
+    assert machine.paired("gemm/s128") == LOOKS[-1] + len(LOOKS) * SPARE_PAIRS
     assert found["gemm"].code == "interval-too-wide"
 
 
@@ -477,7 +481,7 @@ RESTLESS = (0.97, 1.08, 1.0, 1.03, 1.02)
 
 
 def test_the_same_machine_code_is_unchanged_whatever_the_times_are():
-    _, _, found = take_turns(TurnsLab(ratios={"gemm/s128": RESTLESS}, identical=("gemm/s128",)))
+    _, _, found = take_turns(TurnsMachine(ratios={"gemm/s128": RESTLESS}, identical=("gemm/s128",)))
 
     assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.UNCHANGED, "same-machine-code")
     assert found["gemm"].sentence.endswith("measured +1.9 %")
@@ -485,10 +489,10 @@ def test_the_same_machine_code_is_unchanged_whatever_the_times_are():
 
 
 def test_a_case_with_identical_machine_code_is_unchanged_and_not_timed():
-    lab = TurnsLab(proven=("gemm/s128",), control=(1.05, 1.0501))
-    run, exit_status, found = take_turns(lab)
+    machine = TurnsMachine(proven=("gemm/s128",), control=(1.05, 1.0501))
+    run, exit_status, found = take_turns(machine)
 
-    assert (lab.paired("gemm/s128"), exit_status) == (1, 0)
+    assert (machine.paired("gemm/s128"), exit_status) == (1, 0)
     assert [m.pairs for m in run.measurements if m.kernel == "gemm"] == [()]
     assert (found["gemm"].verdict, found["gemm"].code) == (Verdict.UNCHANGED, "same-machine-code")
     assert found["gemm"].sentence.endswith("proven, not timed")
@@ -496,12 +500,12 @@ def test_a_case_with_identical_machine_code_is_unchanged_and_not_timed():
 
 
 def test_if_every_case_has_identical_machine_code_nothing_is_measured():
-    lab = TurnsLab(proven=("gemm/s128", "sdpa/s128"))
-    _, exit_status, found = take_turns(lab)
+    machine = TurnsMachine(proven=("gemm/s128", "sdpa/s128"))
+    _, exit_status, found = take_turns(machine)
 
     assert exit_status == 0
     assert {finding.code for finding in found.values()} == {"same-machine-code"}
-    assert not [entry for entry in lab.log if entry[0] == "control"]
+    assert not [entry for entry in machine.log if entry[0] == "control"]
 
 
 @pytest.mark.parametrize(
@@ -514,7 +518,7 @@ def test_if_every_case_has_identical_machine_code_nothing_is_measured():
     ],
 )
 def test_a_session_is_inconclusive_if_identical_code_repeatedly_takes_another_time(script, says):
-    _, exit_status, found = take_turns(TurnsLab(identical=("gemm/s128",), **script))
+    _, exit_status, found = take_turns(TurnsMachine(identical=("gemm/s128",), **script))
 
     assert {(f.verdict, f.code) for f in found.values()} == {(Verdict.INCONCLUSIVE, "control-moved")}
     assert all(f"{says} (gemm/s128)" in f.sentence for f in found.values())
@@ -522,8 +526,8 @@ def test_a_session_is_inconclusive_if_identical_code_repeatedly_takes_another_ti
 
 
 def test_a_control_that_moved_counts_also_for_cases_with_identical_machine_code():
-    lab = TurnsLab(ratios={"gemm/s128": OPEN}, identical=("gemm/s128",), control=(1.05, 1.0501))
-    _, _, found = take_turns(lab)
+    machine = TurnsMachine(ratios={"gemm/s128": OPEN}, identical=("gemm/s128",), control=(1.05, 1.0501))
+    _, _, found = take_turns(machine)
 
     assert {f.verdict for f in found.values()} == {Verdict.INCONCLUSIVE}
 
@@ -534,11 +538,11 @@ def test_a_control_that_moved_counts_also_for_cases_with_identical_machine_code(
 )
 def test_the_control_is_the_shortest_case_that_is_long_enough_else_the_longest(seconds, control):
     specs = tuple(a_spec(f"k{number}") for number in range(len(seconds)))
-    lab = TurnsLab(base={f"k{number}/s128": value for number, value in enumerate(seconds)})
-    run, _, _ = take_turns(lab, specs=specs)
+    machine = TurnsMachine(base={f"k{number}/s128": value for number, value in enumerate(seconds)})
+    run, _, _ = take_turns(machine, specs=specs)
 
     assert run.against.control_case == f"{control}/s128"
-    assert lab.log.count(("control", f"{control}/s128")) == len(run.against.control) == LOOKS[0]
+    assert machine.log.count(("control", f"{control}/s128")) == len(run.against.control) == LOOKS[0]
 
 
 @pytest.mark.parametrize(
@@ -551,19 +555,19 @@ def test_the_control_is_the_shortest_case_that_is_long_enough_else_the_longest(s
     ],
 )
 def test_a_pair_that_fits_the_budget_exactly_is_measured(budget, pairs):
-    machine = TurnsLab(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
+    machine = TurnsMachine(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
     take_turns(machine, budget=budget)
 
     assert (machine.paired("gemm/s128"), machine.paired("sdpa/s128")) == pairs
 
-    of_one_kernel = TurnsLab(ratios={"gemm/s128": OPEN, "gemm/s256": OPEN})
+    of_one_kernel = TurnsMachine(ratios={"gemm/s128": OPEN, "gemm/s256": OPEN})
     take_turns(of_one_kernel, budget=budget, specs=(a_spec("gemm", cases={"s128": {}, "s256": {}}),))
 
     assert (of_one_kernel.paired("gemm/s128"), of_one_kernel.paired("gemm/s256")) == pairs
 
 
 def test_each_pair_has_its_number_and_each_look_says_how_many_steps_it_takes():
-    machine, progress = TurnsLab(ratios={"gemm/s128": OPEN}), Quiet()
+    machine, progress = TurnsMachine(ratios={"gemm/s128": OPEN}), Quiet()
     take_turns(machine, specs=(a_spec("gemm"),), progress=progress)
 
     assert machine.numbers == list(range(12))

@@ -371,7 +371,7 @@ def test_newer_triton_writes_the_unit_behind_the_provider():
     ],
 )
 def test_a_table_of_numbers_is_tritons_where_it_shows_or_kernel_toml_says_so(text, signed):
-    assert parse(text, "t.csv", promised="triton_csv").kind == "triton-csv"
+    assert parse(text, "t.csv", declared="triton_csv").kind == "triton-csv"
     if signed:
         assert parse(text, "t.csv").kind == "triton-csv"
     else:
@@ -514,7 +514,7 @@ def test_unit_and_direction_come_from_the_file_else_from_kernel_toml(keys, chose
 @pytest.mark.parametrize(
     ("text", "program", "code", "message"),
     [
-        (ENTRY, a_program("nvbench"), "wrong-format", "kernel.toml promises `nvbench`, but the program wrote google"),
+        (ENTRY, a_program("nvbench"), "wrong-format", "kernel.toml says `nvbench`, but the program wrote google"),
         (ENTRY, a_program("google_benchmark", metric="tokens"), "wrong-format", "does not say the unit of BM_copy/64"),
         (ENTRY, a_program("google_benchmark", better="higher"), "wrong-format", "says higher, the file says lower"),
         (google(entry(real=-1.0)), a_program("google_benchmark"), "wrong-format", "negative or not finite"),

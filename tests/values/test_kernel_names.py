@@ -149,10 +149,10 @@ def test_the_cost_of_a_long_name_is_not_exponential():
         + ", ".join(f"cutlass::Shape<(int){i}, [lambda(int) (instance {i})]>" for i in range(500))
         + ">"
     )
-    started = time.perf_counter()
+    started = time.process_time()
     normalize(name)
 
-    assert time.perf_counter() - started < 60
+    assert time.process_time() - started < 60
 
 
 def test_kernels_that_share_a_form_are_reported_and_keep_their_names():

@@ -13,7 +13,7 @@ from ci_perf.values.measurement import Failure, Part
 from ci_perf.values.run import Against, Note, Run
 from ci_perf.values.trace import Reading
 from tests.builders import a_measurement, a_run, replicates
-from tests.measure.test_flow import Disk, ScriptedLab, go
+from tests.measure.test_flow import Disk, ScriptedMachine, go
 from tests.values.test_formats import FORMATS
 
 START = a_run(a_measurement(replicates=()), a_measurement(case="s256", replicates=()), finished=False)
@@ -61,7 +61,7 @@ def test_after_each_step_the_run_is_what_it_was():
 
 def test_the_steps_of_a_whole_run_lead_to_the_run():
     disk = Disk()
-    found = go(ScriptedLab(), disk=disk)
+    found = go(ScriptedMachine(), disk=disk)
 
     assert load_steps("".join(journal(disk.runs)), "run.jsonl") == found
 

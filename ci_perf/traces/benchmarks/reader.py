@@ -45,10 +45,10 @@ def beside(path: Path, folder: str, name: str) -> bytes | None:
     return None
 
 
-def parse(text: str, name: str, *, promised: str = "", beside: Beside = lambda *_: None) -> BenchmarkFile:
+def parse(text: str, name: str, *, declared: str = "", beside: Beside = lambda *_: None) -> BenchmarkFile:
     """Read the text of a file; `name` names it in errors, `beside` reads the files that nvbench writes beside it.
 
-    `promised` is the key of kernel.toml that says what the file is. Under `triton_csv` any table of numbers is one of
+    `declared` is the key of kernel.toml that says what the file is. Under `triton_csv` any table of numbers is one of
     Triton's; else one that does not show it is refused.
     """
     text = text.removeprefix("\ufeff")
@@ -57,7 +57,7 @@ def parse(text: str, name: str, *, promised: str = "", beside: Beside = lambda *
         raise ProfileError(f"{name}: the file is empty", hint="did the benchmark run, and to its end?")
     if start[0] != "{" and filetype.find_look(start.encode()):
         raise filetype.refusal(Path(name), _WANTED, start.encode())
-    found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name, promised)
+    found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name, declared)
     if not found.cases:
         raise ProfileError(
             f"{name}: a file of {found.kind} without a benchmark", hint="did the filter of the benchmark match nothing?"
@@ -113,7 +113,7 @@ def _keys(entry: Mapping[str, Any]) -> str:
     return ", ".join(list(entry)[:6]) + (", ..." if len(entry) > 6 else "")
 
 
-def _parse_csv(text: str, name: str, promised: str) -> BenchmarkFile:
+def _parse_csv(text: str, name: str, declared: str) -> BenchmarkFile:
     lines = text.splitlines()
     below = google.header_line(lines)
     try:
@@ -136,6 +136,6 @@ def _parse_csv(text: str, name: str, promised: str) -> BenchmarkFile:
             f"{name}: a row has {len(ragged)} cells under {len(header)} headings: {','.join(ragged)[:60]}",
             hint="was the benchmark stopped while it wrote the file?",
         )
-    if parse_csv is triton.parse_csv and promised != "triton_csv" and not triton.is_signed(header, rows):
+    if parse_csv is triton.parse_csv and declared != "triton_csv" and not triton.is_signed(header, rows):
         raise _refusal(name, f"a table of numbers without any sign that Triton wrote it: {', '.join(header[:6])}")
     return parse_csv(header, rows)
