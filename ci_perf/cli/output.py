@@ -24,7 +24,7 @@ def show(report: Report) -> None:
 
 
 def draw(drawing: RenderableType) -> None:
-    """Print tables on stdout; where no terminal says how wide it is, they are WIDTH wide."""
+    """Print tables on stdout; if it is not a terminal, they are WIDTH columns wide."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH

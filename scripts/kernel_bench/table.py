@@ -13,13 +13,13 @@ COPIES = {"copy_launch": "as a launch", "copy_graph": "as a node of a graph", "c
 """The paths by which the large copy is timed."""
 
 LEGEND = """\
-The floors of a case are its bytes over the fastest copy and its FLOP over that product's rate, of float8 twice that;
-`roofline` is the higher one as a part of the time. Bytes are what `cost()` says: all of each input once, each output
-once. So more than 100 % means that data stay in the L2 cache, that part of an input is never read, as of the samples
-of `trajectory_resample` those beside no target, or, of large products, that the power limit left a higher clock than to
-that product, which is measured once. A copy of the same bytes is the faster one of a memcpy and a kernel.
-`x ours`: how many times as long as ours it takes. Times are medians of launches in a CUDA graph with a warm L2, unless
-another way is named. Each implementation was compared with the float64 reference first. The fastest is bold.\
+The floors of a case are its bytes divided by the rate of the fastest copy, and its FLOP divided by the rate of that
+product (float8: twice the rate); `roofline` is the higher floor as a part of the time. Bytes are those of `cost()`:
+each input and each output once. More than 100 % means that data stay in the L2 cache, that a part of an input is never
+read (in `trajectory_resample`, samples that are not next to a target), or, for large products, that the power limit
+allowed a higher clock than for that product, which is measured once. A copy of the same bytes is the faster of a memcpy
+and a kernel. `x ours`: the time divided by ours. Times are medians of launches in a CUDA graph with a warm L2, unless
+another method is named. Each implementation was compared with the float64 reference first. The fastest is bold.\
 """
 ROUNDS = """\
 All implementations of a case were timed in turn, and once more in reverse order: the time is the mean of the two
@@ -27,14 +27,14 @@ medians, which are both shown where they differ by 3 % or more.\
 """
 APART = 0.03
 ALIKE = """\
-The goals were set for an H100. An H200 has the same multiprocessors, and memory 1.4 times as fast. So what memory
-bounds there, in part or whole, meets goals in time or rate more easily here, and those beside what memory does not
-bound.\
+The goals were set for an H100. An H200 has the same multiprocessors, and memory 1.4 times as fast. Kernels that are
+bound by memory, in part or whole, therefore meet two kinds of goals more easily here: times or rates, and ratios to
+alternatives that are not bound by memory.\
 """
 
 
 class Floors(NamedTuple):
-    """The least seconds that a case can take where its data come from the memory: by its bytes, and by its FLOP."""
+    """Lower bounds of the seconds of a case whose data come from memory: by its bytes, and by its FLOP."""
 
     memory: float
     compute: float
@@ -47,13 +47,13 @@ class Floors(NamedTuple):
 
 def render(document: Document, goals: dict[str, Any]) -> str:
     """Return the whole page."""
-    title = "# Kernels beside their alternatives"
+    title = "# Kernels and their alternatives"
     parts = [title, _provenance(document), goal_table(document, goals), _legend(document), _table(document)]
     return "\n\n".join(parts) + "\n"
 
 
 def goal_table(document: Document, goals: dict[str, Any]) -> str:
-    """Return the goals as a table, and what is to be known of it on a device that is only like theirs."""
+    """Return the goals as a table, with an explanation on a device that is only similar to theirs."""
     rows = [(row.case, row.goal, row.reached, STATES[row.met]) for row in judge_all(document, goals)]
     return _markdown(("case", "goal", "reached", ""), rows) + (f"\n\n{ALIKE}" if is_alike(document, goals) else "")
 
