@@ -19,7 +19,7 @@ from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.judge.report import Report
 from ci_perf.measure import git
-from ci_perf.measure.base import Base, prepared
+from ci_perf.measure.base import Base, find_base, prepared
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
 from ci_perf.measure.pair_loop import Budget
@@ -74,12 +74,13 @@ def run(
         _print(report, render_comment(report), session, as_json=as_json)
         ctx.exit(report.exit_status)
     planned = _planned(specs, patterns, settings)
+    commit = _base_commit(root, settings)  # an error in it leaves the last run's folder as it is
     with open_session(settings, root, partial(click.echo, err=True), planned) as session:
         selected = select_jobs(_specs(specs, settings), patterns, session.kinds, all_cases=settings["all-cases"])
         jobs = tuple(job for job in selected if job.runs)
         blank = blank_run(patterns, jobs, settings, session, root)
         blank = replace(blank, notes=(*blank.notes, *_left_out_note(selected), *_small_note(selected, planned)))
-        with _base(root, specs, settings, session) as base:
+        with _base(root, commit, specs, settings, session) as base:
             session.begin()
             found = _measure(_against(blank, base), jobs, settings, session, session.machine(jobs, base))
         report = artifacts.conclude(_with_spent(found, session), session)
@@ -150,14 +151,23 @@ def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, 
     return (Note("large-cases", f"{left} large cases were left out on the CPU", "`--all-cases` runs them too"),)
 
 
+def _base_commit(root: Path, settings: Settings) -> str:
+    """Return the commit of the base, or an empty text without one."""
+    if not settings["against"]:
+        return ""
+    shared = not settings["base-python"]
+    return find_base(root, settings["against"], settings["setup"], os.environ, shared=shared)
+
+
 def _base(
-    root: Path, specs: tuple[KernelSpec, ...], settings: Settings, session: Session
+    root: Path, commit: str, specs: tuple[KernelSpec, ...], settings: Settings, session: Session
 ) -> AbstractContextManager[Base | None]:
     if not settings["against"]:
         return nullcontext()
     return prepared(
         root,
         settings["against"],
+        commit,
         kernels_dir=settings["kernels-dir"],
         head=specs,
         setup=settings["setup"],

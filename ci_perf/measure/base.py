@@ -33,10 +33,20 @@ class Base:
     """The names of the cases that the base's own kernel.toml has, by the head's names of kernels."""
 
 
+def find_base(root: Path, ref: str, setup: str, environ: Mapping[str, str], *, shared: bool) -> str:
+    """Return the commit of the base that `ref` names; ConfigError, MachineError for a wrong reference or setup command.
+
+    `environ` is the job's own environment, which names the pull request.
+    """
+    _check_setup(setup.strip(), shared=shared)  # an error in it is reported before anything is fetched
+    return git.resolve_base(root, ref, environ)
+
+
 @contextmanager
 def prepared(
     root: Path,
     ref: str,
+    commit: str,
     *,
     kernels_dir: str,
     head: Sequence[KernelSpec],
@@ -47,14 +57,12 @@ def prepared(
     environ: Mapping[str, str],
     shared: bool = True,
 ) -> Iterator[Base]:
-    """Check out the base that `ref` names, run the setup command in both trees, and start the base's workers.
+    """Check out the base, run the setup command in both trees, and start the base's workers.
 
-    `environ` is the job's own environment, which names the pull request; `env` is that of the workers. `shared` means
-    that both sides run under one interpreter. ConfigError, MachineError.
+    `commit` is that of `ref` (`find_base`). `environ` is the job's own environment; `env` is that of the workers.
+    `shared` means that both sides run under one interpreter. ConfigError, MachineError.
     """
     setup = setup.strip()
-    _check_setup(setup, shared=shared)  # an error in it is reported before anything is fetched
-    commit = git.resolve_base(root, ref, environ)
     toolchain = partial(toolchain_hash, python, env)
 
     def build(folder: Path) -> None:

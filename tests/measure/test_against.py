@@ -247,6 +247,15 @@ def test_a_base_that_does_not_exist_is_an_error(ref, says):
     assert says in ran.stderr
 
 
+@pytest.mark.parametrize("wrong", [["--against=no-such-branch"], ["--against=main", "--setup=sh -c 'make"]])
+def test_a_wrong_base_or_setup_command_leaves_the_last_run_as_it_is(repository, wrong):
+    run("--against", "main")
+    before = {path: path.stat().st_mtime_ns for path in (repository / "out").rglob("*")}
+
+    assert run(*wrong)[0].exit_code in {2, 3}
+    assert {path: path.stat().st_mtime_ns for path in (repository / "out").rglob("*")} == before != {}
+
+
 def test_the_base_of_a_pull_request_is_the_merge_base(repository, monkeypatch):
     fork_point = git("rev-parse", "HEAD")
     git("checkout", "--quiet", "-b", "topic")
