@@ -175,10 +175,11 @@ def append_step(step: Step, folder: Path) -> None:
     append_line(folder / JOURNAL, dump_step(step))
 
 
-def append_line(path: Path, text: str) -> None:
+def append_line(path: Path, text: str, *, make_folder: bool = False) -> None:
     """Append a line with one write; when this returns, it is on the disk. A line that was cut off before is ended."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if make_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+", buffering=0) as file:
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)

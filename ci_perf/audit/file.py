@@ -89,4 +89,4 @@ def dump_session(session: AuditSession) -> str:
 
 def append_session(path: Path, session: AuditSession) -> None:
     """Add a session to a file; a line that was cut off before is ended first."""
-    append_line(path, dump_session(session))
+    append_line(path, dump_session(session), make_folder=True)
