@@ -222,7 +222,7 @@ def _absent_note(shard: Shard) -> Note:
     message = (
         f"shard {shard.name} on {', '.join(shard.runner)} left no run: none of its {len(shard.cases)} cases counts"
     )
-    return Note("no-run", message, "see the log of its job, and run the failed jobs again")
+    return Note("no-run", message, Reason.NO_RUN.hint)
 
 
 def _lost(

@@ -27,7 +27,6 @@ LOOKS = (5, 8, 12)
 """After how many pairs of a case the data are looked at; the last is the budget."""
 LEAST_CLOCKS = 3
 """The interval of two pairs excludes next to nothing."""
-_SAME_CODE = "machine code, launch parameters and inputs are the same on both sides"
 _CLOCK = (Reason.SLOWER_CLOCK, Reason.FASTER_CLOCK)
 
 
@@ -46,7 +45,9 @@ def judge_pairs(
     """
     say = blank.say
     if measurement.same_code:
-        return say(Verdict.UNCHANGED, Reason.SAME_MACHINE_CODE, f"{_SAME_CODE}: proven, not timed")
+        return say(
+            Verdict.UNCHANGED, Reason.SAME_MACHINE_CODE, f"{Reason.SAME_MACHINE_CODE.meaning}: proven, not timed"
+        )
     if measurement.unpaired:
         if measurement.unpaired == Reason.NOT_IN_BASE:
             return say(Verdict.NEW, Reason.NOT_IN_BASE, f"{against.ref} has no such case")
@@ -105,7 +106,7 @@ def makes_other_inputs(pairs: Sequence[Pair]) -> bool:
 
 
 def _same_code(outcome: Outcome, values: Sequence[float], policy: Policy) -> Outcome:
-    sentence = f"{_SAME_CODE}; measured {mean_change(values)}"
+    sentence = f"{Reason.SAME_MACHINE_CODE.meaning}; measured {mean_change(values)}"
     change = outcome.change or pair_interval(values, policy.confidence)
     return replace(outcome, verdict=Verdict.UNCHANGED, code=Reason.SAME_MACHINE_CODE, sentence=sentence, change=change)
 

@@ -42,6 +42,7 @@ _NOUNS = {
 """Of the other verdicts the headline has the word itself: "3 unchanged"."""
 _BROKEN_GATE = "A counter broke its limit: fix the kernel, or change `[gates]` in its kernel.toml."
 _UNMEASURED_GATE = "Some gates were not measured, which is no pass: see why, and what `ci-perf doctor` advises."
+_NO_BASELINE = "Nothing was compared: `ci-perf baseline accept` makes this run the baseline."
 _NO_BASE = "Nothing was compared: the base has none of these cases, or could not run them."
 
 
@@ -207,24 +208,26 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
         return "This run was cut short: run it again."
     in_turns = run.against is not None
     verdicts = {row.finding.verdict: row.finding.code for row in reversed(rows)}
+    failed = [row.finding.code for row in rows if row.finding.verdict is Verdict.FAILED]
+    wrong = [code for code in failed if code.steps == Reason.RAISED.steps]  # the kernel's own fault is more urgent
     codes = {row.finding.code for row in rows}
     ungated = any(row.finding.unmeasured_gates for row in rows)
     nothing = "" if rows else "No case ran: see why, and choose others."
-    nothing = nothing or (_NO_BASE if in_turns else Reason.NO_BASELINE.steps[False])
+    nothing = nothing or (_NO_BASE if in_turns else _NO_BASELINE)
     steps = (
         (Reason.MEMORY_ERRORS in codes, Reason.MEMORY_ERRORS),
-        (Verdict.FAILED in verdicts, verdicts.get(Verdict.FAILED)),
+        (bool(failed), next(iter(wrong or failed), "")),
         (Verdict.REGRESSION in verdicts, Reason.SLOWER),
         (any(row.finding.broken_gates for row in rows), _BROKEN_GATE),
         (Verdict.MISSING in verdicts, Reason.REMOVED),
         (ungated and "gate-not-measured" in run.policy.fail_on, _UNMEASURED_GATE),
         (Reason.DISTURBED in codes, Reason.DISTURBED),
         (Reason.OTHER_INPUTS in codes, Reason.OTHER_INPUTS),
-        (not compared, nothing),
+        (not compared and Verdict.INCONCLUSIVE not in verdicts, nothing),
         *((code in codes, code) for code in (Reason.SANITIZER_NOT_CHECKED, Reason.FASTER)),
         *((code in codes, code) for code in (Reason.CONTROL_MOVED, Reason.NO_CONTROL, Reason.BASE_FAILED)),
         (Reason.BUDGET_SPENT in codes, Reason.BUDGET_SPENT),
-        (Verdict.INCONCLUSIVE in verdicts, Reason.INTERVAL_TOO_WIDE),
+        (Verdict.INCONCLUSIVE in verdicts, verdicts.get(Verdict.INCONCLUSIVE)),
         (ungated, _UNMEASURED_GATE),
     )
     found = next((step for holds, step in steps if holds and step), "Nothing to do.")

@@ -178,7 +178,7 @@ def note_other_programs(uuid: str | None, others: Sequence[gpu.Process] | None) 
     notes = []
     if uuid and uuid.startswith("MIG-"):
         message = "this is an instance of a GPU (MIG): its other instances share power and clock, and are not watched"
-        notes.append(Note("mig-neighbours", message, "leave the other instances idle, or measure on a whole GPU"))
+        notes.append(Note("mig-neighbours", message, Reason.MIG_NEIGHBOURS.hint))
     if others is None:
         message = "this GPU cannot be watched: NVML does not report what else runs on it"
         hint = "in a container set NVIDIA_DRIVER_CAPABILITIES=compute,utility; see `ci-perf doctor`"

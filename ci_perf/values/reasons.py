@@ -46,8 +46,13 @@ _NOISY = (
     "Some cases are too noisy to judge: more `--processes` narrow the interval.",
     "Some cases are too noisy to judge, even in turns: see what else runs on this machine.",
 )
-_ACCEPT = "Nothing was compared: `ci-perf baseline accept` makes this run the baseline."
+_CLOCK = "The SM clocks of the two sides differed: run again on a GPU whose clock is steady."
+_TIMES = "A time is missing or is not a positive number: see the row, correct what wrote it, and run again."
+_ACCEPT = "This case was not compared: `ci-perf baseline accept` makes its time the baseline."
 _LOG = "See the log of the tool in the run's folder."
+_INCOMPLETE = "See the note: the metrics of these cases may be incomplete."
+_CASE_FAILED = "See the note, correct the case, and run again."
+_NO_RANGE = "Check that the case starts GPU kernels, and that `ranges` and `kernels` in kernel.toml match them."
 _DOCTOR = "`ci-perf doctor` says what is missing and how to install it."
 
 
@@ -65,6 +70,16 @@ class Reason(StrEnum):
         member.meaning = meaning
         member.steps = (step, step) if isinstance(step, str) else step
         return member
+
+    @property
+    def hint(self) -> str:
+        """The next step as the hint of a note: with a small initial and without a full stop.
+
+        >>> Reason.NO_RUN.hint
+        'see the log of its job, and run the failed jobs again'
+        """
+        step = self.steps[0]
+        return step[:1].lower() + step[1:].removesuffix(".")
 
     @classmethod
     def of(cls, code: str) -> "Reason":
@@ -90,8 +105,8 @@ class Reason(StrEnum):
         "Some cases were not decided within the budget: raise `--budget` or `--case-budget`.",
     )
     NOT_MEASURED = "not-measured", "the run ended before the case was timed", "Run again until the run finishes."
-    NO_VALUES = "no-values", "one side has no times", _NOISY
-    BAD_VALUES = "bad-values", "a time is not positive and finite", _NOISY
+    NO_VALUES = "no-values", "one side has no times", _TIMES
+    BAD_VALUES = "bad-values", "a time is not positive and finite", _TIMES
     SLOWER_UNCONFIRMED = "slower-unconfirmed", "slower, but not measured a second time", _NOISY
     FASTER_UNCONFIRMED = "faster-unconfirmed", "faster, but not measured a second time", _NOISY
     SLOWER_NOT_REPEATED = "slower-not-repeated", "slower, but not in each batch of fresh processes", _NOISY
@@ -104,10 +119,10 @@ class Reason(StrEnum):
     FASTER_NOT_SIGNIFICANT = "faster-not-significant", "faster, but the interval includes no change", _NOISY
     SLOWER_OVERLAPPING = "slower-overlapping", "slower, but processes of both sides overlap", _NOISY
     FASTER_OVERLAPPING = "faster-overlapping", "faster, but processes of both sides overlap", _NOISY
-    SLOWER_CLOCK = "slower-clock", "slower in time, but not in SM cycles", _NOISY
-    FASTER_CLOCK = "faster-clock", "faster in time, but not in SM cycles", _NOISY
-    SLOWER_UNEVEN_CLOCK = "slower-uneven-clock", "slower, but the SM clocks vary too much to compare cycles", _NOISY
-    FASTER_UNEVEN_CLOCK = "faster-uneven-clock", "faster, but the SM clocks vary too much to compare cycles", _NOISY
+    SLOWER_CLOCK = "slower-clock", "slower in time, but not in SM cycles", _CLOCK
+    FASTER_CLOCK = "faster-clock", "faster in time, but not in SM cycles", _CLOCK
+    SLOWER_UNEVEN_CLOCK = "slower-uneven-clock", "slower, but the SM clocks vary too much to compare cycles", _CLOCK
+    FASTER_UNEVEN_CLOCK = "faster-uneven-clock", "faster, but the SM clocks vary too much to compare cycles", _CLOCK
     DISTURBED = (
         *("disturbed", "another program or a slowdown of the hardware disturbed the measurement"),
         "Some cases were disturbed: keep other programs off the GPU, and run again.",
@@ -172,16 +187,28 @@ class Reason(StrEnum):
     CRASHED = "crashed", "the process was killed by a signal", _FIX
     TIMEOUT = "timeout", "no answer within `--timeout`", _FIX
     OUT_OF_MEMORY = "out-of-memory", "the memory of the GPU or the machine does not suffice", _FIX
-    DEVICE_TAKEN = "device-taken", "another process uses the GPU exclusively", _FIX
+    DEVICE_TAKEN = (
+        *("device-taken", "another process uses the GPU exclusively"),
+        "Stop the process that uses the GPU, and run again.",
+    )
     PRINTED = "printed", "the kernel printed while it was timed", _FIX
-    NOT_STARTED = "not-started", "the program could not be started", _FIX
+    NOT_STARTED = (
+        *("not-started", "the program could not be started"),
+        "Correct the command in kernel.toml, or build the program first.",
+    )
     NO_OUTPUT = "no-output", "the program wrote no results", _FIX
     WRONG_FORMAT = "wrong-format", "the program's results cannot be read", _FIX
     NO_BENCHMARK = "no-benchmark", "the results do not contain the benchmark", _FIX
-    SKIPPED = "skipped", "the program skipped the benchmark", _FIX
+    SKIPPED = (
+        *("skipped", "the program skipped the benchmark"),
+        "Remove the case, or choose parameters that the program does not skip.",
+    )
     NO_KERNELS = "no-kernels", "no GPU kernel of the program matches kernel.toml", _FIX
-    PROFILER = "profiler", "nsys could not trace the program", _FIX
-    SAME_CODE = "same-code", "base and head load the same file, so that nothing would be compared", _FIX
+    PROFILER = "profiler", "nsys could not trace the program", _LOG
+    SAME_CODE = (
+        *("same-code", "base and head load the same file, so that nothing would be compared"),
+        "Let each side load its own tree: put it on PYTHONPATH, or build it with `--setup`.",
+    )
     NO_RUN = "no-run", "a shard of the plan has no run", "See the log of its job, and run the failed jobs again."
 
     # Notes: what was measured.
@@ -198,7 +225,11 @@ class Reason(StrEnum):
 
     # Notes: the machine.
     NO_GPU = "no-gpu", "no GPU can be used", _DOCTOR
-    MIG_NEIGHBOURS = "mig-neighbours", "other MIG instances share this GPU", "Leave them idle, or use a whole GPU."
+    MIG_NEIGHBOURS = (
+        "mig-neighbours",
+        "other MIG instances share this GPU",
+        "Leave the other instances idle, or measure on a whole GPU.",
+    )
     GPU_UNWATCHED = "gpu-unwatched", "NVML cannot tell who uses the GPU", _DOCTOR
     FOREIGN_PROCESSES = "foreign-processes", "other programs use this GPU", "Keep other programs off the GPU."
     NO_NSYS = "no-nsys", "nsys cannot be used", _DOCTOR
@@ -209,16 +240,20 @@ class Reason(StrEnum):
     LINK_REMOVED = "link-removed", "a link was removed from the run's folder", "Write files into it, not links."
     EARLIER_RUN = "earlier-run", "a later run of the shard is used"
     SAME_DEVICE = "same-device", "two jobs measured one case on one model of GPU", "Give each model its own label."
-    UNREADABLE_RUN = "unreadable-run", "a run could not be read and is not merged"
+    UNREADABLE_RUN = (
+        "unreadable-run",
+        "a run could not be read and is not merged",
+        "See the note; run the job that wrote it again.",
+    )
 
     # Notes: profilers.
-    NSYS_WARNING = "nsys-warning", "nsys: the trace is not complete"
+    NSYS_WARNING = "nsys-warning", "nsys: the trace is not complete", _INCOMPLETE
     NSYS_FAILED = "nsys-failed", "nsys: the profile could not be made", _LOG
     NSYS_NO_REPORT = "nsys-no-report", "nsys: wrote no report", _LOG
     NSYS_TIME_LIMIT = "nsys-time-limit", "nsys: killed at its time limit", "Raise `--timeout`."
-    NSYS_NO_RANGE = "nsys-no-range", "nsys: no GPU kernel in the range of a case"
+    NSYS_NO_RANGE = "nsys-no-range", "nsys: no GPU kernel in the range of a case", _NO_RANGE
     NSYS_NO_KERNEL = "nsys-no-kernel", "nsys: no GPU kernel matches `kernels`", "Correct `kernels` in kernel.toml."
-    NSYS_CASE_FAILED = "nsys-case-failed", "nsys: a case failed while it was profiled"
+    NSYS_CASE_FAILED = "nsys-case-failed", "nsys: a case failed while it was profiled", _CASE_FAILED
     NSYS_CUT_OFF = "nsys-cut-off", "nsys: ended before the last case", _LOG
     NSYS_OTHER_PROFILER = "nsys-other-profiler", "nsys: another profiler uses the GPU", "Stop it, and run again."
     NSYS_BAD_OPTION = "nsys-bad-option", "nsys: an option is not known to this version", _DOCTOR
@@ -228,14 +263,14 @@ class Reason(StrEnum):
     NSYS_TARGET_FAILED = "nsys-target-failed", "nsys: the profiled program failed", _LOG
     TORCH_TRACE = "torch-trace", "the timeline is that of torch's profiler", _DOCTOR
     TORCH_TRACE_FAILED = "torch-trace-failed", "torch's profiler failed", _LOG
-    TORCH_NO_RANGE = "torch-no-range", "torch's profiler saw no GPU kernel of a case"
-    NCU_WARNING = "ncu-warning", "ncu: the report is not complete"
+    TORCH_NO_RANGE = "torch-no-range", "torch's profiler saw no GPU kernel of a case", _NO_RANGE
+    NCU_WARNING = "ncu-warning", "ncu: the report is not complete", _INCOMPLETE
     NCU_FAILED = "ncu-failed", "ncu: the counters could not be read", _LOG
     NCU_NO_REPORT = "ncu-no-report", "ncu: wrote no report", _LOG
     NCU_TIME_LIMIT = "ncu-time-limit", "ncu: killed at its time limit", "Raise `--timeout`."
-    NCU_NO_RANGE = "ncu-no-range", "ncu: no GPU kernel in the range of a case"
+    NCU_NO_RANGE = "ncu-no-range", "ncu: no GPU kernel in the range of a case", _NO_RANGE
     NCU_NO_KERNEL = "ncu-no-kernel", "ncu: no GPU kernel matches `kernels`", "Correct `kernels` in kernel.toml."
-    NCU_CASE_FAILED = "ncu-case-failed", "ncu: a case failed while it was profiled"
+    NCU_CASE_FAILED = "ncu-case-failed", "ncu: a case failed while it was profiled", _CASE_FAILED
     NCU_CUT_OFF = "ncu-cut-off", "ncu: ended before the last case", _LOG
     NCU_FIRST_KERNELS = "ncu-first-kernels", "ncu: counted the first GPU kernels of a program only"
     NCU_NO_PERMISSION = "ncu-no-permission", "ncu: the driver denies access to the counters", _DOCTOR

@@ -27,6 +27,7 @@ from tests.builders import (
 )
 
 FAILED = a_measurement(failure=Failure("verify", "wrong-output", "off by 2"))
+TAKEN = a_measurement(case="s1", failure=Failure("verify", "device-taken", "exclusive"))
 SLOWER = a_measurement(times(1.1), times(1.1))
 FASTER = a_measurement(times(0.5), times(0.5))
 GATED = {"kernels": (a_spec(gates=(Gate("sm_throughput_pct", ">=", 85.0),)),)}
@@ -41,6 +42,9 @@ AGREED = {"baselines": (a_baseline(),)}
         (replace(a_run(), measurements=()), "No case ran", 0),
         (a_run(FAILED, **AGREED), "Fix the failed kernels first", 1),
         (a_run(SLOWER, **AGREED), "Fix the regression, or accept it", 1),
+        (a_run(TAKEN, **AGREED), "Stop the process that uses the GPU", 1),
+        (a_run(TAKEN, FAILED, **AGREED), "Fix the failed kernels first", 1),
+        (a_run(a_measurement(times(0.0)), a_measurement(case="s1"), **AGREED), "A time is missing or", 0),
         (a_run(SLOWER, FAILED, **AGREED), "Fix the failed kernels first", 1),
         (a_run(FASTER, **AGREED), "Keep it: `ci-perf baseline accept`", 0),
         (a_run(a_measurement(counters=counters(sm_throughput_pct=80.0)), **GATED, **AGREED), "A counter broke", 1),

@@ -73,6 +73,26 @@ def test_each_reason_says_in_one_line_what_it_means():
         assert all("\n" not in step and (not step or step.endswith(".")) for step in reason.steps), reason
 
 
+@pytest.mark.parametrize(
+    ("codes", "step"),
+    [
+        (("nsys-warning", "ncu-warning", "nsys-case-failed", "ncu-case-failed", "unreadable-run"), "See the note"),
+        (("nsys-no-range", "ncu-no-range", "torch-no-range"), "Check that the case starts GPU kernels"),
+        (("bad-values", "no-values"), "A time is missing or is not a positive number"),
+        (("slower-clock", "faster-clock", "slower-uneven-clock", "faster-uneven-clock"), "The SM clocks"),
+        (("wrong-output", "raised", "crashed"), "Fix the failed kernels first"),
+        (("device-taken",), "Stop the process"),
+        (("not-started",), "Correct the command"),
+        (("skipped",), "Remove the case"),
+        (("same-code",), "Let each side load its own tree"),
+        (("profiler", "nsys-failed"), "See the log of the tool"),
+        (("other-device", "other-driver", "other-unit"), "This case was not compared"),
+    ],
+)
+def test_the_next_step_is_the_remedy_for_this_cause(codes, step):
+    assert {code: Reason(code).steps[0].startswith(step) for code in codes} == dict.fromkeys(codes, True)
+
+
 def test_a_code_of_another_version_is_read_and_said_to_be_unknown():
     reason = Reason.of("from-the-future")
 
