@@ -51,11 +51,13 @@ def load_entry(path: str) -> Any:
     """Import a kernel.py once; its folder is importable while it loads."""
     if path not in _ENTRIES:
         spec = importlib.util.spec_from_file_location(f"ci_perf_entry_{len(_ENTRIES)}", path)
-        sys.path.insert(0, os.path.dirname(path))
+        folder = os.path.dirname(path)
+        sys.path.insert(0, folder)
         try:
             module = run_module(spec)
         finally:
-            sys.path.pop(0)
+            if folder in sys.path:  # its first occurrence: the kernel may have put its own folders before
+                sys.path.remove(folder)
         for name in ("make_inputs", "reference"):
             if not callable(getattr(module, name, None)):
                 raise Wrong("raised", f"{os.path.basename(path)} defines no function `{name}`")

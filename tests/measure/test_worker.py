@@ -229,6 +229,20 @@ def test_the_cases_of_a_kernel_import_it_once(worker, kernel, tmp_path):
     assert (tmp_path / "imports").read_text().split() == ["imported"]
 
 
+def test_a_kernel_may_extend_the_path_of_modules_for_its_launches(worker, kernel, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/late_module.py").write_text("def total(values):\n    return sum(values)\n")
+    entry = kernel(f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path / "src")!r})
+        def launch(inputs):
+            import late_module
+            return late_module.total(inputs)
+    """)
+
+    assert ask(worker, entry)["checked"] == "launch"
+
+
 def test_a_kernel_is_imported_before_it_is_asked_for(worker, kernel, tmp_path):
     entry = kernel(f"""
         with open({str(tmp_path / "imports")!r}, "a") as file:

@@ -7,6 +7,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
+from liger_kernel.ops.group_norm import LigerGroupNormFunction
+
 
 def make_inputs(rng, device, *, batch, channels, groups, hidden, dtype):
     """Return x of shape (batch, channels, hidden), weight and bias of shape (channels,), and two sizes."""
@@ -17,8 +19,6 @@ def make_inputs(rng, device, *, batch, channels, groups, hidden, dtype):
 
 
 def launch(inputs):
-    from liger_kernel.ops.group_norm import LigerGroupNormFunction
-
     with torch.no_grad():
         return LigerGroupNormFunction.apply(*inputs, 1e-6)
 

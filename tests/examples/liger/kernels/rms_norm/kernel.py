@@ -7,6 +7,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
+from liger_kernel.ops.rms_norm import LigerRMSNormFunction
+
 
 def make_inputs(rng, device, *, rows, hidden, dtype):
     """Return x of shape (rows, hidden) and weight of shape (hidden,)."""
@@ -15,8 +17,6 @@ def make_inputs(rng, device, *, rows, hidden, dtype):
 
 
 def launch(inputs):
-    from liger_kernel.ops.rms_norm import LigerRMSNormFunction
-
     with torch.no_grad():
         return LigerRMSNormFunction.apply(*inputs, 1e-6, 0.0, "llama", False)
 

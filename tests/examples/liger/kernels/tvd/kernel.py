@@ -7,6 +7,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
+from liger_kernel.ops.tvd import LigerTVDLossFunction
+
 
 def make_inputs(rng, device, *, rows, vocab, dtype):
     """Return two tensors of shape (rows, vocab), each row a distribution."""
@@ -16,8 +18,6 @@ def make_inputs(rng, device, *, rows, vocab, dtype):
 
 
 def launch(inputs):
-    from liger_kernel.ops.tvd import LigerTVDLossFunction
-
     with torch.no_grad():
         return LigerTVDLossFunction.apply(*inputs, None, "batchmean", -100)
 
