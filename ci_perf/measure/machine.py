@@ -79,9 +79,8 @@ class Machine:
         return self._kernels if job.spec.program is None else self._programs
 
     def _by_backend(self, jobs: Sequence[Job]) -> Iterator[tuple[Backend, list[Job]]]:
-        for _, group in groupby(jobs, key=lambda job: job.spec.program is None):
-            found = list(group)
-            yield self._backend_of(found[0]), found
+        for backend, group in groupby(jobs, key=self._backend_of):
+            yield backend, list(group)
 
     def _counted(self, measured: Iterator[tuple[Job, Found]]) -> Iterator[tuple[Job, Found]]:
         """Count the time that each job on a GPU takes, start and end of its processes included."""
