@@ -49,7 +49,9 @@ def fuzz_jobs(
             raise ConfigError(f"`{kernel}` has no [fuzz] table", hint="add one to its kernel.toml")
         cases.append((kernel, its_seed, number))
     if not cases:
-        raise ConfigError("no kernel.toml has a [fuzz] table", hint="kernels/README.md describes the table")
+        raise ConfigError(
+            "no kernel.toml has a [fuzz] table", hint="`Writing kernels` in the documentation describes the table"
+        )
     return tuple(_job(fuzzed[name], device, s, n) for device in devices for name, s, n in dict.fromkeys(cases))
 
 

@@ -38,7 +38,7 @@ def _diagnose(facts: Facts) -> Iterator[Diagnosis]:
     if facts.kernels:
         yield ok("kernels", f"{facts.kernels} kernel.toml found")
     else:
-        fix = "write kernels/NAME/kernel.toml and kernel.py (see the README of ci-perf), or set --kernels-dir"
+        fix = "write kernels/NAME/kernel.toml and kernel.py (documentation: Writing kernels), or set --kernels-dir"
         yield missing("kernels", "there is no kernels/*/kernel.toml here", fix)
 
 

@@ -1,7 +1,7 @@
 """The verdicts, and every reason code of a finding, a failure or a note, with its meaning and the next step.
 
-The codes are written to files and read by other programs: they never change. Reports, `report --json` and the README's
-table take meaning and next step from here.
+The codes are written to files and read by other programs: they never change. Reports, `report --json` and the
+documentation take meaning and next step from here.
 """
 
 from enum import StrEnum

@@ -96,7 +96,7 @@ def loaded(path):
 
 CALLED = ".github/workflows/perf.yml"
 ACTION = loaded("action.yml")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / ".github/docs/on-github.md").read_text(encoding="utf-8")
 SCRIPT = (ROOT / "scripts/action").read_text(encoding="utf-8")
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 
@@ -319,7 +319,7 @@ def test_each_input_is_in_the_readme_and_reaches_the_setting_of_its_name(name):
     described = ACTION["inputs"][name]
     default = f"`{described['default']}`" if described["default"] else ""
 
-    assert f"| `{name}` | {described['description']} | {default} |\n" in README
+    assert f"| `{name}` | {described['description']} | {default} |\n" in PAGE
     handed = variables_of(name)
     if name in BY_NAME and name != "artifact-name":
         assert handed == {variable(name)}
@@ -339,7 +339,7 @@ def test_each_output_is_in_the_readme_and_has_a_writer(name):
 
     assert output == name
     assert step in {found.get("id") for found in STEPS.values()}
-    assert f"| `{name}` | {described['description']} |\n" in README
+    assert f"| `{name}` | {described['description']} |\n" in PAGE
 
 
 def test_every_variable_of_the_yaml_is_a_setting_or_read_by_the_script():
@@ -367,7 +367,7 @@ def test_what_calls_the_same_steps_has_inputs_of_the_same_names(path):
 
 
 def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(tmp_path):
-    blocks = re.findall(r"^```yaml\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     files = [tmp_path / block.splitlines()[0].rsplit("/", 1)[1] for block in blocks]
     for file, block in zip(files, blocks, strict=True):
         file.write_text(block)

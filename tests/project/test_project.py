@@ -48,13 +48,13 @@ def test_ci_runs_the_tests_and_nothing_else():
     assert lines == ['exec "$(dirname "$0")/../scripts/test" "$@"']
 
 
-def test_the_readme_lists_every_file_of_the_artifact_folder_and_every_metric_of_the_timeline():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_docs_list_every_file_of_the_artifact_folder_and_every_metric_of_the_timeline():
+    page = (ROOT / ".github/docs/files.md").read_text(encoding="utf-8")
 
     for name, meaning in FILES.items():
-        assert f"| `{name}` | {meaning} |\n" in readme
+        assert f"| `{name}` | {meaning} |\n" in page
     for metric in TIMELINE:
-        assert f"| `{metric.name}` | {metric.meaning} |" in readme
+        assert f"| `{metric.name}` | {metric.meaning} |" in page
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The README shows only commands that run, flags and files that exist, and tables that the commands print."""
+"""README and .github/docs show only commands that run, flags and files that exist, and tables as the commands print."""
 
 import os
 import re
@@ -18,29 +18,33 @@ pytestmark = pytest.mark.slow
 
 OTHER_FLAGS = {
     *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards", "timings"),
-    *("check", "ephemeral"),
+    *("check", "ephemeral", "axis", "benchmark", "jsonbin"),
 }
 """Flags that are not settings, and flags of other programs."""
 SHORT = {"CI_PERF_SAMPLES": "5", "CI_PERF_PROCESSES": "5", "CI_PERF_CASE_BUDGET": "1"}
 """Settings that make a run short: these tests look at no verdict. A baseline needs five processes."""
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *sorted(ROOT.glob(".github/docs/*.md")))
+}
+README = PAGES[ROOT / "README.md"]
+DOCS = "\n".join(PAGES.values())
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """Return a user's repository with the kernel of the README and kernels with the names that its commands use."""
+    """Return a user's repository with the kernel that the pages show and those that their commands name."""
     root = tmp_path_factory.mktemp("repository")
     shutil.copytree(ROOT / "kernels/sdpa", root / "kernels/sdpa", ignore=shutil.ignore_patterns("__pycache__"))
-    named = re.findall(r"^\$ .*? ((?:tests/data|baselines)/\S+)", README, re.MULTILINE)
+    named = re.findall(r"^\$ .*? ((?:tests/data|baselines)/\S+)", DOCS, re.MULTILINE)
     for file in (*map(ROOT.joinpath, named), *ROOT.glob("baselines/*/sdpa.json")):
         copy = root / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    for block in blocks("toml") + blocks("python"):
+    for block in (block for block in blocks("toml") + blocks("python") if block.startswith("# kernels/")):
         path = root / block.splitlines()[0].removeprefix("# ")
         path.parent.mkdir(exist_ok=True)
         path.write_text(block, encoding="utf-8")
@@ -56,14 +60,14 @@ def shell(command, cwd):
     return subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
 
 
-def test_the_kernel_of_the_readme_runs(repository):
+def test_the_kernel_of_the_docs_runs(repository):
     ran = shell("ci-perf run row_sum --processes 1 --output row-sum", repository)
 
     assert ran.returncode == 0, ran.stderr
     assert "row_sum/n1024" in ran.stdout
 
 
-def test_the_commands_of_the_readme_run_in_their_order(repository):
+def test_the_commands_of_the_docs_run_in_their_order(repository):
     commands = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
     assert len(commands) >= 10
 
@@ -84,29 +88,38 @@ def test_scripts_run_runs_the_main_job(tmp_path):
     assert (ROOT / second).is_file()
 
 
-def test_the_completion_line_of_the_readme_completes():
+def test_the_completion_line_of_the_docs_completes():
     ran = shell("_CI_PERF_COMPLETE=bash_complete COMP_WORDS='ci-perf run sdp' COMP_CWORD=2 ci-perf", ROOT)
 
-    assert "_CI_PERF_COMPLETE=bash_source ci-perf" in README
+    assert "_CI_PERF_COMPLETE=bash_source ci-perf" in DOCS
     assert "sdpa/s512" in ran.stdout
 
 
-def test_every_flag_that_the_readme_names_exists():
-    flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", README))
+def test_every_flag_that_the_docs_name_exists():
+    flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", DOCS))
     known = {setting.name for setting in SETTINGS} | OTHER_FLAGS
     known |= {parameter.opts[0].removeprefix("--") for parameter in audit.params}
 
     assert flags - known == set()
 
 
-def test_the_files_and_exit_statuses_that_the_readme_names_exist():
-    for path in re.findall(r"\]\(((?!http)[^)]+)\)", README):
-        assert (ROOT / Path(path)).exists(), path
-    assert f"| {EXIT_BUG} | a bug" in README
+def test_the_files_headings_and_exit_statuses_that_the_docs_name_exist():
+    for page, text in PAGES.items():
+        for path, heading in re.findall(r"\]\(((?!http)[^)#]*)(?:#([^)]+))?\)", text):
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page}: {path}"
+            assert not heading or heading in map(
+                _anchor, re.findall(r"^#+ (.+)$", PAGES[target.resolve()], re.MULTILINE)
+            )
+    assert f"| {EXIT_BUG} | a bug" in DOCS
+
+
+def _anchor(heading):
+    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
 
 
 def test_the_tables_are_what_the_command_above_them_prints():
-    pages = README + (ROOT / "kernels/README.md").read_text()
+    pages = DOCS + (ROOT / "kernels/README.md").read_text()
     blocks = re.findall(r"<!-- from: (.+?) -->\n(.*?)<!-- end -->", pages, re.DOTALL)
 
     for command, shown in blocks:
