@@ -1,6 +1,7 @@
 """What a run means: statistics, verdicts, report. Pure.
 
 baseline       baselines made from a run, checked, compared
+causes/        why a case takes another time
 checks         the verdict on random cases and on what a sanitizer found
 control        whether a session can be believed: the base against itself
 finding        the verdict on one case, with its reason and numbers

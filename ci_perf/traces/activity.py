@@ -60,7 +60,11 @@ class Activity:
     """From the beginning of the first work of the GPU to the end of the last."""
     work_busy: int = 0
     """During which at least one kernel, copy or memset ran."""
+    work_time: int = 0
+    """The sum of the durations of all work."""
     longest_gap: int = 0
+    launches: int = 0
+    graph_launches: int = 0
     kernels: int = 0
     calls: int = 0
     call_time: int = 0
@@ -94,7 +98,10 @@ def measure(start: int, end: int, calls: Sequence[Call], work: Sequence[Work]) -
         kernel_busy=union((w.start, w.end) for w in kernels)[0],
         work_span=max((w.end for w in work), default=0) - min((w.start for w in work), default=0),
         work_busy=busy,
+        work_time=sum(w.end - w.start for w in work),
         longest_gap=longest_gap,
+        launches=len(launches),
+        graph_launches=sum("Graph" in call.name for call in launches),
         kernels=len(kernels),
         calls=len(calls),
         call_time=_time_in(calls),
@@ -196,6 +203,11 @@ def readings(found: Activity) -> dict[str, Reading]:
         "pageable_copies": (pageable, unknown),
         "h2d_bytes_per_s": (_rate(found.upload_bytes, found.upload_time), no_copy),
         "d2h_bytes_per_s": (_rate(found.download_bytes, found.download_time), no_copy),
+        "range_ns": (wall or None, no_calls),
+        "launch_calls": (found.launches if found.calls else None, no_calls),
+        "graph_launches": (found.graph_launches if found.calls else None, no_calls),
+        "overlap_pct": (_share(found.work_time - found.work_busy, found.work_time), no_work),
+        "copied_bytes": (found.upload_bytes + found.download_bytes if found.copies else None, no_copy),
     }
     return {
         name: Reading(None, BY_NAME[name].unit, reason) if value is None else Reading(float(value), BY_NAME[name].unit)

@@ -47,6 +47,8 @@ class Metric:
     """The value is 100 minus what ncu reports."""
     extra_passes: bool = False
     """Measured only for a gate or with `--profile full`, because it needs several additional replay passes."""
+    explains: bool = False
+    """Measured of both sides of a changed case, to find the cause; otherwise as with `extra_passes`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,9 +69,58 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "l1tex__t_sector_hit_rate.pct": ("L1/TEX Hit Rate",),
     "lts__t_sector_hit_rate.pct": ("lts__average_t_sector_hit_rate_realtime.pct", "L2 Hit Rate"),
     "launch__registers_per_thread": ("Registers Per Thread",),
+    "smsp__thread_inst_executed_per_inst_executed.ratio": (
+        "smsp__average_thread_inst_executed_per_inst_executed.ratio",  # from 13.0 on
+    ),
     "launch__block_size": ("Block Size",),
     "launch__grid_size": ("Grid Size",),
 }
+
+
+def _cause(name: str, ncu: str, unit: str = "%", combine: Combine = Combine.SUM) -> Metric:
+    """Return a counter that is measured to find the cause of a change; percentages are weighted, whatever `combine`."""
+    return Metric(name, ncu, unit, Combine.WEIGHTED if unit == "%" else combine, explains=True)
+
+
+# The rules of ci_perf.judge.causes read these. On a GH100 they need 7 replays more than the counters of every case.
+EXPLAINING: tuple[Metric, ...] = (
+    _cause("cycles_active", "sm__cycles_active.avg", "cycle"),
+    _cause("sm_clock_hz", "gpc__cycles_elapsed.avg.per_second", "hz", Combine.WEIGHTED),
+    _cause("waves", "launch__waves_per_multiprocessor", "wave", Combine.WEIGHTED),
+    _cause("occupancy_bound_pct", "sm__maximum_warps_per_active_cycle_pct"),
+    _cause("blocks_by_registers", "launch__occupancy_limit_registers", "block", Combine.WEIGHTED),
+    _cause("blocks_by_shared_memory", "launch__occupancy_limit_shared_mem", "block", Combine.WEIGHTED),
+    _cause("blocks_by_warps", "launch__occupancy_limit_warps", "block", Combine.WEIGHTED),
+    _cause("blocks_by_hardware", "launch__occupancy_limit_blocks", "block", Combine.WEIGHTED),
+    _cause("issue_active_pct", "sm__issue_active.avg.pct_of_peak_sustained_elapsed"),
+    _cause("threads_per_inst", "smsp__thread_inst_executed_per_inst_executed.ratio", "thread", Combine.WEIGHTED),
+    *(
+        _cause(f"pipe_{pipe}_pct", f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_active")
+        for pipe in ("alu", "fma", "fp64", "lsu", "xu")
+    ),
+    _cause("global_load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "request"),
+    _cause("global_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "sector"),
+    _cause("global_store_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", "request"),
+    _cause("global_store_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", "sector"),
+    _cause("global_atomic_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_atom.sum", "request"),
+    _cause("global_reduction_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum", "request"),
+    _cause("shared_atomic_inst", "smsp__inst_executed_op_shared_atom.sum", "inst"),
+    _cause("local_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum", "sector"),
+    _cause("local_store_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum", "sector"),
+    _cause("shared_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "wavefront"),
+    _cause("l1_data_pct", "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed"),
+    _cause("l2_sectors", "lts__t_sectors_srcunit_tex.sum", "sector"),
+    _cause("l2_throughput_pct", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
+    *(
+        _cause(
+            f"stall_{reason}",
+            f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio",
+            "warp",
+            Combine.WEIGHTED,
+        )
+        for reason in ("barrier", "long_scoreboard", "membar", "no_instruction")
+    ),
+)
 
 # The bands are several times the scatter that repeated launches of unchanged kernels showed on an H100 and an H200:
 # instructions 0.3 % (spin waits), bytes read 0.7 %, bytes written 5 % and, where a kernel's data stay in the L2 cache,
@@ -97,6 +148,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("shared_bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", "", Combine.SUM),
     Metric("duration_ns", "gpu__time_duration.sum", "ns", Combine.SUM),
     Metric("sm_throughput_pct", "sm__throughput.avg.pct_of_peak_sustained_elapsed", extra_passes=True),
+    *EXPLAINING,
 )
 
 BY_NAME: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
@@ -104,8 +156,10 @@ _DURATION = BY_NAME["duration_ns"]
 _ABSENT = "not in the report"
 
 
-def wanted(gated: Iterable[str], *, full: bool = False) -> tuple[Metric, ...]:
+def wanted(gated: Iterable[str], *, full: bool = False, explain: bool = False) -> tuple[Metric, ...]:
     """Return the metrics to request from ncu: all cheap ones and those with a gate; with `full`, all.
+
+    With `explain` also those that find the cause of a change.
 
     >>> "sm_throughput_pct" in {m.name for m in wanted([])}
     False
@@ -113,7 +167,9 @@ def wanted(gated: Iterable[str], *, full: bool = False) -> tuple[Metric, ...]:
     True
     """
     names = set(gated)
-    return tuple(m for m in METRICS if full or not m.extra_passes or m.name in names)
+    return tuple(
+        m for m in METRICS if full or m.name in names or not (m.extra_passes or m.explains) or (explain and m.explains)
+    )
 
 
 def combine_kernels(kernels: Sequence[Mapping[str, Reading]], metrics: Iterable[Metric]) -> dict[str, Reading]:

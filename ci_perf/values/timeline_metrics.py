@@ -37,6 +37,11 @@ TIMELINE: tuple[TimelineMetric, ...] = (
     TimelineMetric("shared_bytes_per_block", "byte", "the largest shared memory of a block"),
     TimelineMetric("local_bytes_per_thread", "byte", "the largest local memory of a thread: spilled registers", "<= 0"),
     TimelineMetric("theoretical_occupancy_pct", "%", "of the warps that fit, allowed by the launch; the worst kernel"),
+    TimelineMetric("range_ns", "ns", "from the beginning of the range to the end of the last work it started"),
+    TimelineMetric("launch_calls", "", "calls that launch a kernel or a graph"),
+    TimelineMetric("graph_launches", "", "calls that launch a CUDA graph"),
+    TimelineMetric("overlap_pct", "%", "of the work of the GPU ran beside other work"),
+    TimelineMetric("copied_bytes", "byte", "copied between host and device"),
 )
 
 BY_NAME: Mapping[str, TimelineMetric] = {metric.name: metric for metric in TIMELINE}

@@ -180,6 +180,11 @@ def test_a_trace_of_torch_gives_the_timeline_of_its_case():
         "shared_bytes_per_block": 134144.0,
         "local_bytes_per_thread": None,
         "theoretical_occupancy_pct": 18.75,
+        "range_ns": 200_000.0,
+        "launch_calls": 4.0,
+        "graph_launches": 0.0,
+        "overlap_pct": 0.0,
+        "copied_bytes": 7000.0,
     }
 
 

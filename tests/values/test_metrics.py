@@ -58,7 +58,8 @@ def test_a_measured_zero_is_a_value():
 def test_costly_counters_are_asked_for_only_where_a_gate_names_them():
     cheap = {m.name for m in wanted([])}
 
-    assert cheap == {m.name for m in METRICS} - {"sm_throughput_pct"}
+    assert cheap == {m.name for m in METRICS if not m.explains} - {"sm_throughput_pct"}
+    assert {m.name for m in wanted([], explain=True)} == set(BY_NAME) - {"sm_throughput_pct"}
     assert {m.name for m in wanted([], full=True)} == set(BY_NAME)
     assert {m.name for m in wanted(["sm_throughput_pct", "cycles"])} - cheap == {"sm_throughput_pct"}
 

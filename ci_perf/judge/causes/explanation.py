@@ -1,0 +1,130 @@
+"""Finds the causes of a change: every rule is asked, and those that account for a part of it are ranked."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ci_perf.judge.causes import compute, host, launch, memory
+from ci_perf.judge.causes.rule import SYMPTOM, Cause, Rule
+from ci_perf.judge.causes.sides import Sides, arrow
+from ci_perf.judge.gates import CounterChange
+from ci_perf.values.metrics import BY_NAME
+from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
+
+ON_GPU: tuple[Rule, ...] = (*launch.RULES, *compute.RULES, *memory.RULES)
+ON_HOST: tuple[Rule, ...] = host.RULES
+LEAST = 0.2
+"""A mechanism that can account for less of a change is not named."""
+SMALLEST = 1.03
+"""A change of the time under ncu by a smaller factor is the scatter of unchanged code."""
+_MOST_CAUSES, _MOST_MOVED, _MOST_SHOWN = 5, 3, 12
+_MOVED = 1.1
+UNITS: Mapping[str, str] = (
+    {name: metric.unit for name, metric in TIMELINE.items()}
+    | {name: metric.unit for name, metric in BY_NAME.items()}
+    | {"shared_bytes": "byte"}
+)
+_TELLS_LITTLE = frozenset({"cycles", "cycles_active", "duration_ns", "range_ns", "l1_miss_rate_pct", "longest_gap_ns"})
+"""They are the change, not its cause."""
+_COUNTERS = ("duration_ns", "cycles", "instructions", "registers_per_thread", "dram_read_bytes", "dram_write_bytes")
+"""What a comparison shows beside the counters of its causes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a case takes another time."""
+
+    causes: tuple[Cause, ...]
+    """The one that accounts for most comes first; empty: no rule explains the change."""
+    moved: tuple[CounterChange, ...]
+    """What changed most, where no rule explains the change."""
+    compared: tuple[CounterChange, ...]
+    """The dozen counters of both sides that matter most for the case."""
+    host_only: bool = False
+    """Whether the change is one of the host, which the time of the case leaves out."""
+
+    @property
+    def sentence(self) -> str:
+        """The first cause, or what moved most."""
+        if self.causes:
+            outside = " (on the host, outside of the time that is judged)" if self.host_only else ""
+            return f"{self.causes[0].sentence}{outside}"
+        if not self.moved:
+            return "no known mechanism explains it, and no counter moved"
+        return f"no known mechanism explains it; moved most: {', '.join(map(in_words, self.moved))}"
+
+
+def in_words(change: CounterChange) -> str:
+    """Write a counter of both sides."""
+    return f"{change.metric} {arrow(change.base, change.head, change.unit)}"
+
+
+def explain(sides: Sides, *, rules: Iterable[Rule] = (*ON_GPU, *ON_HOST)) -> Explanation:
+    """Explain a change that is known to be one, by whatever measured it."""
+    causes = _ranked(sides, rules)
+    moved = () if causes else tuple(_changes(sides, _most_moved(sides))[:_MOST_MOVED])
+    shown = [name for cause in causes[:2] for name in _names(cause)] or [change.metric for change in moved]
+    return Explanation(causes, moved, tuple(_changes(sides, dict.fromkeys((*shown, *_COUNTERS)))[:_MOST_SHOWN]))
+
+
+def explain_host(sides: Sides) -> Explanation | None:
+    """Explain a timeline that changed although the time of the case did not; None: it did not change enough.
+
+    Such a change is one of the host: the time of a case is that of its GPU kernels. A count of calls repeats from run
+    to run, so that one trace of each side tells it.
+    """
+    spans = sides.both("range_ns")
+    timeline = Sides(sides.base, sides.head, spans[1] / spans[0] if spans and all(spans) else 1.0, sides.units)
+    if not timeline.slower:
+        timeline = Sides(sides.base, sides.head, 1.0, sides.units)
+    causes = _ranked(timeline, [rule for rule in ON_HOST if not rule.symptom])
+    if not causes:
+        return None
+    shown = dict.fromkeys(name for cause in causes[:2] for name in _names(cause))
+    return Explanation(causes, (), tuple(_changes(timeline, shown)[:_MOST_SHOWN]), host_only=True)
+
+
+def _ranked(sides: Sides, rules: Iterable[Rule]) -> tuple[Cause, ...]:
+    found = [(rule, rule.share(sides)) for rule in rules]
+    named = [(rule, share) for rule, share in found if share >= LEAST]
+    named.sort(key=lambda pair: -round(pair[1] * (SYMPTOM if pair[0].symptom else 1.0), 2))
+    return tuple(
+        Cause(
+            rule.mechanism,
+            round(share, 2),
+            rule.say(sides),
+            rule.look,
+            rule.source,
+            tuple(_changes(sides, rule.counters)),
+        )
+        for rule, share in named[:_MOST_CAUSES]
+    )
+
+
+def _names(cause: Cause) -> Sequence[str]:
+    return [change.metric for change in cause.counters]
+
+
+def _changes(sides: Sides, names: Iterable[str]) -> list[CounterChange]:
+    base, head = sides.base.values, sides.head.values
+    return [
+        CounterChange(name, UNITS.get(name, ""), base[name], head[name])
+        for name in names
+        if name in base and name in head
+    ]
+
+
+def _most_moved(sides: Sides) -> list[str]:
+    """Return the counters that moved by at least a tenth, those by the largest factor first."""
+    base, head = sides.base.values, sides.head.values
+    factors = {}
+    for name in base.keys() & head.keys() - _TELLS_LITTLE:
+        least = _floor(name)
+        factors[name] = abs(math.log((abs(head[name]) + least) / (abs(base[name]) + least)))
+    moved = [name for name, factor in factors.items() if factor >= math.log(_MOVED)]
+    return sorted(moved, key=lambda name: (-factors[name], name))
+
+
+def _floor(name: str) -> float:
+    """Return below which value a counter is about zero."""
+    return {"%": 5.0, "byte": float(1 << 20), "register": 1.0, "warp": 1.0}.get(UNITS.get(name, ""), 100.0)

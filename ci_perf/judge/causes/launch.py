@@ -1,0 +1,216 @@
+"""Mechanisms of the launch: occupancy, waves of blocks, how the work is divided into kernels."""
+
+import math
+
+from ci_perf.judge.causes.rule import CUDA_GUIDE, NCU_GUIDE, Rule
+from ci_perf.judge.causes.sides import Side, Sides, share
+
+_LIMITS = ("blocks_by_registers", "blocks_by_shared_memory", "blocks_by_warps", "blocks_by_hardware")
+_OCCUPANCY = ("occupancy_bound_pct", "warps_active_pct", "registers_per_thread", "block_size", *_LIMITS)
+_WAVES = ("grid_size", "block_size", "waves", "cycles_active", "cycles", "warps_active_pct")
+_FEW = 0.95
+"""Occupancy that falls by less is no cause."""
+_SHOWN = 60
+
+
+def _limiter(side: Side) -> str:
+    """Return the launch parameter that limits the blocks of a multiprocessor; registers and shared memory first."""
+    return min(_LIMITS, key=lambda name: side.values.get(name, math.inf))
+
+
+def _occupancy(s: Sides) -> float:
+    """Return the share that fewer resident warps account for: so many times fewer hide so many times less latency."""
+    bound = s.both("occupancy_bound_pct") or s.both("theoretical_occupancy_pct")
+    if bound is None or not bound[0] or bound[1] >= _FEW * bound[0]:
+        return 0.0
+    warps = s.both("warps_active_pct") or bound
+    return s.predicted(warps[0] / warps[1] if warps[1] else math.inf) * s.unsaturated
+
+
+def _limited_by(s: Sides, limit: str, counter: str) -> bool:
+    if all(limit in side.values for side in (s.base, s.head)):
+        return _limiter(s.bad) == limit
+    return s.grew(counter)
+
+
+def _by_registers(s: Sides) -> float:
+    return _occupancy(s) if _limited_by(s, "blocks_by_registers", "registers_per_thread") else 0.0
+
+
+def _by_shared_memory(s: Sides) -> float:
+    return _occupancy(s) if _limited_by(s, "blocks_by_shared_memory", "shared_bytes") else 0.0
+
+
+def _by_block_size(s: Sides) -> float:
+    known = all(_LIMITS[2] in side.values for side in (s.base, s.head))
+    return _occupancy(s) if known and _limiter(s.bad) in _LIMITS[2:] else 0.0
+
+
+def _occupancy_words(s: Sides) -> str:
+    name = "occupancy_bound_pct" if s.both("occupancy_bound_pct") else "theoretical_occupancy_pct"
+    achieved = f" (achieved {s.arrow('warps_active_pct')})" if s.both("warps_active_pct") else ""
+    return f"occupancy {s.arrow(name)}{achieved}"
+
+
+def _idle(s: Sides) -> float:
+    """Return the share of the added time during which a multiprocessor has no block."""
+    cycles, active, added = s.both("cycles"), s.both("cycles_active"), s.added_cycles
+    if cycles is None or active is None or not added > 0:
+        return 0.0
+    return share(((cycles[1] - active[1]) - (cycles[0] - active[0])) / added)
+
+
+def _quantised(s: Sides) -> bool:
+    """Return whether the last wave of the slower side is emptier than that of the faster one."""
+    waves = s.both("waves")
+    if waves is None or min(waves) <= 0:
+        return False
+    filled = [wave / math.ceil(wave - 1e-6) for wave in waves]
+    return waves[1] > 1 and filled[1] < _FEW * filled[0]
+
+
+def _few_blocks(s: Sides) -> float:
+    waves = s.both("waves")
+    if waves is None or waves[1] >= 1 or not waves[1] < _FEW * waves[0]:
+        return 0.0
+    warps = s.both("warps_active_pct")
+    lower = s.predicted(warps[0] / warps[1]) * s.unsaturated if warps and warps[1] else 0.0
+    return max(_idle(s), lower)
+
+
+def _tail(s: Sides) -> float:
+    return _idle(s) if _quantised(s) and not _few_blocks(s) else 0.0
+
+
+def _imbalance(s: Sides) -> float:
+    return 0.0 if _quantised(s) or _few_blocks(s) else _idle(s)
+
+
+def _split(s: Sides) -> float:
+    """Return the share of the kernels that only the slower side has, less those that only the faster one has."""
+    good, bad = s.kernel_counts
+    if not good or bad <= good:
+        return 0.0
+    seconds = [math.fsum(kernel.seconds for kernel in side.kernels) for side in (s.good, s.bad)]
+    added = seconds[1] - seconds[0]
+    if added <= 0:
+        return 0.0
+    gone, new = s.kernels_changed if s.slower else s.kernels_changed[::-1]
+    changed = [
+        math.fsum(kernel.seconds for kernel in side.kernels if kernel.name in names)
+        for side, names in ((s.good, gone), (s.bad, new))
+    ]
+    more_often = [kernel for kernel in s.bad.kernels if kernel.name not in new]
+    before = {kernel.name: kernel for kernel in s.good.kernels}
+    repeated = math.fsum(
+        kernel.seconds - before[kernel.name].seconds
+        for kernel in more_often
+        if kernel.name in before and kernel.count > before[kernel.name].count
+    )
+    return share((changed[1] - changed[0] + repeated) / added)
+
+
+def _names(s: Sides) -> str:
+    gone, new = s.kernels_changed
+    parts = [
+        f"{word} {', '.join(_code(name) for name in names[:3])}"
+        for word, names in (("new", new), ("gone", gone))
+        if names
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _code(name: str) -> str:
+    return f"`{name if len(name) <= _SHOWN else name[: _SHOWN - 3] + '...'}`"
+
+
+def _say_split(s: Sides) -> str:
+    base, head = s.kernel_counts if s.slower else s.kernel_counts[::-1]
+    what = "one kernel is split into several" if s.slower else "kernels are fused"
+    moved = s.both("dram_read_bytes", "dram_write_bytes")
+    traffic = f"; DRAM traffic {s.arrow('dram_read_bytes', 'dram_write_bytes')}" if moved else ""
+    return f"{what}: {base:g} -> {head:g} GPU kernels a launch{_names(s)}{traffic}"
+
+
+def _other_kernel(s: Sides) -> float:
+    gone, new = s.kernels_changed
+    good, bad = s.kernel_counts
+    return 1.0 if gone and new and good == bad else 0.0
+
+
+RULES = (
+    Rule(
+        "split-kernels",
+        ("dram_read_bytes", "dram_write_bytes", "l2_sectors", "instructions", "grid_size", "duration_ns"),
+        _split,
+        _say_split,
+        "What one kernel keeps in registers, several pass through memory: fuse them again.",
+        f"{CUDA_GUIDE}, Device Memory Spaces",
+    ),
+    Rule(
+        "register-pressure",
+        _OCCUPANCY,
+        _by_registers,
+        lambda s: f"registers {s.arrow('registers_per_thread')} a thread: {_occupancy_words(s)}",
+        "Fewer values alive at a time, `__launch_bounds__`, less unrolling, smaller tiles for each thread.",
+        f"{CUDA_GUIDE}, Calculating Occupancy",
+    ),
+    Rule(
+        "shared-memory-occupancy",
+        ("shared_bytes", *_OCCUPANCY),
+        _by_shared_memory,
+        lambda s: f"shared memory {s.arrow('shared_bytes')} a block: {_occupancy_words(s)}",
+        "Smaller tiles or fewer stages in shared memory, or larger blocks that share them.",
+        f"{CUDA_GUIDE}, Calculating Occupancy",
+    ),
+    Rule(
+        "block-size-occupancy",
+        _OCCUPANCY,
+        _by_block_size,
+        lambda s: f"block size {s.arrow('block_size')} threads: {_occupancy_words(s)}",
+        "A block size that divides the warps of a multiprocessor, and is not so small that the number is the limit.",
+        f"{CUDA_GUIDE}, Thread and Block Heuristics",
+    ),
+    Rule(
+        "few-blocks",
+        _WAVES,
+        _few_blocks,
+        lambda s: (
+            f"too few blocks for the multiprocessors: grid {s.arrow('grid_size')} blocks, {s.arrow('waves')} waves"
+        ),
+        "More and smaller blocks, so that each multiprocessor has some; split the work along another dimension.",
+        f"{CUDA_GUIDE}, Execution Configuration Optimizations",
+    ),
+    Rule(
+        "tail",
+        _WAVES,
+        _tail,
+        lambda s: (
+            f"tail effect: grid {s.arrow('grid_size')} blocks are {s.arrow('waves')} waves;"
+            f" {'the last one leaves' if s.slower else 'the last one left'} multiprocessors idle"
+        ),
+        "A grid that is a whole number of waves, a persistent kernel, or smaller blocks.",
+        f"{NCU_GUIDE}, Launch Statistics, Waves Per SM",
+    ),
+    Rule(
+        "imbalance",
+        _WAVES,
+        _imbalance,
+        lambda s: (
+            f"uneven blocks: multiprocessors work for {s.arrow('cycles_active')} of {s.arrow('cycles')} cycles,"
+            " the rest of the time some have no block"
+        ),
+        "Divide the work evenly among blocks, begin with the longest, or let blocks take work from a queue.",
+        f"{NCU_GUIDE}, Occupancy and Workload Imbalance",
+        symptom=True,
+    ),
+    Rule(
+        "other-kernel",
+        ("duration_ns", "instructions", "registers_per_thread", "block_size", "grid_size"),
+        _other_kernel,
+        lambda s: f"another GPU kernel does the work{_names(s)}",
+        "A library chooses its kernels by shape, type, alignment and settings: compare these.",
+        "The names of the GPU kernels on both sides",
+        symptom=True,
+    ),
+)

@@ -1,0 +1,46 @@
+"""A rule that recognises one mechanism, and a cause that it found."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ci_perf.judge.causes.sides import Sides
+from ci_perf.judge.gates import CounterChange
+
+CUDA_GUIDE = "CUDA C++ Best Practices Guide"
+NCU_GUIDE = "Nsight Compute Profiling Guide"
+NSYS_GUIDE = "Nsight Systems User Guide"
+SYMPTOM = 0.7
+"""A symptom, which other mechanisms bring about, ranks as if it accounted for this part of what it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one mechanism is recognised in the counters of both sides."""
+
+    mechanism: str
+    """Its name in files: lower case with hyphens."""
+    counters: tuple[str, ...]
+    """What the comparison of a case shows for it, the most telling first."""
+    share: Callable[[Sides], float]
+    """How much of the change it can account for, 0 to 1; 0 where it does not apply."""
+    say: Callable[[Sides], str]
+    """The sentence, with the numbers of both sides."""
+    look: str
+    """Where to look, and what to try."""
+    source: str
+    """Where the mechanism and its counters are described."""
+    symptom: bool = False
+    """Whether other mechanisms bring it about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A mechanism that can account for a part of a change."""
+
+    mechanism: str
+    share: float
+    """How much of the change it can account for, 0 to 1. Causes overlap: their shares need not add up to 1."""
+    sentence: str
+    look: str
+    source: str
+    counters: tuple[CounterChange, ...] = ()
