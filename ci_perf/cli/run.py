@@ -83,17 +83,18 @@ def run(
         with _base(root, commit, specs, settings, session) as base:
             session.begin()
             found = _measure(_against(blank, base), jobs, settings, session, session.machine(jobs, base))
-        report = artifacts.conclude(_with_spent(found, session), session)
+        report = artifacts.conclude(_with_spent(found, session, jobs), session)
     _print(report, render_comment(report), session, as_json=as_json)
     if timings:
         click.echo(f"\n{render_timings(report)}", nl=False, err=as_json)
     ctx.exit(report.exit_status)
 
 
-def _with_spent(run: Run, session: Session) -> Run:
-    """Return the run with the seconds that each case took, by side and stage."""
+def _with_spent(run: Run, session: Session, jobs: Sequence[Job]) -> Run:
+    """Return the run with the seconds that each case took, by side and stage, and a note on what takes long."""
     spent = session.conditions.spent
-    return replace(run, measurements=tuple(replace(m, spent=spent.of(m.id, m.device)) for m in run.measurements))
+    measurements = tuple(replace(m, spent=spent.of(m.id, m.device)) for m in run.measurements)
+    return replace(run, measurements=measurements, notes=(*run.notes, *spent.slow_inputs(jobs)))
 
 
 def _against(blank: Run, base: Base | None) -> Run:

@@ -93,7 +93,7 @@ def names_in(blocks: Iterable[bytes], needles: Sequence[Needle]) -> frozenset[st
 _IDENTIFIERS = frozenset(
     {
         *("schema", "kernel", "case", "device", "target", "stage", "code", "method", "checked", "metric", "operator"),
-        *("kind", "l2", "devices", "fail_on", "source"),
+        *("kind", "l2", "rng", "devices", "fail_on", "source"),
     }
 )
 """Keys whose values are words of ci-perf or names in the repository; a run with redacted ones could not be read."""

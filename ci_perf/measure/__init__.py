@@ -9,6 +9,7 @@ conditions        what all measurements of a session share
 lock              one run at a time on each GPU
 watch             what disturbs a measurement: other programs, sudden slowdowns
 gpu, cpu          what NVML and Linux report about the devices
+compile_caches    where Triton and inductor keep compiled code
 spent             where the seconds of a run go
 tools, proc       finds programs; starts them with a time limit
 

@@ -4,6 +4,7 @@ Every command that runs kernels opens it here, so that all of them refuse the sa
 """
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from ci_perf.guard.guard import Guard
 from ci_perf.guard.secrets import without_secrets
 from ci_perf.measure import git, gpu, tools
 from ci_perf.measure.base import Base
+from ci_perf.measure.compile_caches import private_caches
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.lock import gpu_lock
 from ci_perf.measure.machine import Machine
@@ -111,12 +113,9 @@ def open_session(
     for, and at the end which files were withheld. Afterwards no process of the session is left, and the run's folder
     was searched for secrets, however the session ends. MachineError, ConfigError.
     """
-    env = git.outside_hooks(without_secrets(os.environ, settings["pass-env"]))
     folder = root / settings["output"]
-    python = str(tools.find_python(settings["python"] or None, env).path)
-    store.claim_run_folder(folder)
-    guard = Guard.of(folder, os.environ)
-    with _searched(guard, say), Worker(python, env, folder / "logs") as worker:
+    with _worker(settings, folder / "logs") as worker, _searched(_claimed(folder), say) as guard, worker:
+        env = worker.env
         programs_only = all(job.spec.program for job in planned)
         session = _prepare(settings, root, env, worker, guard, programs_only=programs_only)
         worker.rest()  # who waits holds no memory on a GPU that another run measures on
@@ -129,6 +128,20 @@ def open_session(
             notes = (*session.notes, *note_other_programs(uuid, others))
             health = gpu.query_health(uuid) if uuid else None
             yield replace(session, conditions=conditions, notes=notes, health=health)
+
+
+@contextmanager
+def _worker(settings: Settings, logs: Path) -> Iterator[Worker]:
+    """Return the head's worker, which is not started yet. Its environment is that of all kernels."""
+    env = git.outside_hooks(without_secrets(os.environ, settings["pass-env"]))
+    python = str(tools.find_python(settings["python"] or None, env).path)
+    with tempfile.TemporaryDirectory(prefix="ci-perf-caches-", ignore_cleanup_errors=True) as caches:
+        yield Worker(python, private_caches(env, Path(caches)) if settings["compile-cache"] == "run" else env, logs)
+
+
+def _claimed(folder: Path) -> Guard:
+    store.claim_run_folder(folder)
+    return Guard.of(folder, os.environ)
 
 
 def _prepare(
@@ -161,10 +174,10 @@ def _prepare(
 
 
 @contextmanager
-def _searched(guard: Guard, say: Callable[[str], object]) -> Iterator[None]:
+def _searched(guard: Guard, say: Callable[[str], object]) -> Iterator[Guard]:
     """Close the journal and search the folder for secrets however the session ends; name what was withheld."""
     try:
-        yield
+        yield guard
     finally:
         with suppress(CiPerfError):  # the journal stays, and can be read
             store.close_journal(guard.folder)

@@ -33,6 +33,7 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
         "device": job.device,
         "target": job.target,
         "seed": job.seed,
+        "rng": job.spec.rng,
     }
 
 
@@ -47,7 +48,7 @@ class Worker:
     ) -> None:
         self._cwd = cwd
         self.python = python
-        self._env = dict(env)
+        self.env = dict(env)
         self._stderr = logs / f"{name}.stderr.txt"
         self._printed = logs / f"{name}.stdout.txt"
         self._process: subprocess.Popen[bytes] | None = None
@@ -130,7 +131,7 @@ class Worker:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
-                    env=self._env,
+                    env=self.env,
                     cwd=self._cwd,
                     start_new_session=True,
                     bufsize=0,

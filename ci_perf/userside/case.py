@@ -88,10 +88,10 @@ def leave_cores_free() -> None:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))
 
 
-def generator(seed: int) -> Any:
-    """Return the random generator for make_inputs; it is on the CPU, so that all devices get the same inputs."""
+def generator(seed: int, device: str = "cpu") -> Any:
+    """Return the random generator for make_inputs, on `device` if torch is installed."""
     torch = torch_or_none()
-    return random.Random(seed) if torch is None else torch.Generator().manual_seed(seed)
+    return random.Random(seed) if torch is None else torch.Generator(device).manual_seed(seed)
 
 
 class Case:
@@ -115,7 +115,9 @@ class Case:
 
     def fresh_inputs(self) -> Any:
         """Make the inputs again; with the same seed they have the same values."""
-        return self.module.make_inputs(generator(self.request.get("seed", 0)), self.device, **self.request["params"])
+        place = self.device if self.request.get("rng") == "device" else "cpu"
+        rng = generator(self.request.get("seed", 0), place)
+        return self.module.make_inputs(rng, self.device, **self.request["params"])
 
     def with_copied_inputs(self) -> Case:
         """Return the same case on a copy of its inputs; views of one tensor stay views of one tensor."""

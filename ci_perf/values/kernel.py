@@ -107,6 +107,8 @@ class KernelSpec(Extensible):
     """Patterns of the GPU kernels that count; empty: all."""
     l2: Annotated[str, one_of("warm", "cold")] = "warm"
     """Whether the inputs may be in the L2 cache when a launch starts."""
+    rng: Annotated[str, one_of("cpu", "device"), OMIT_DEFAULT] = "cpu"
+    """Where `make_inputs` draws: `cpu` gives all devices the same inputs; `device` draws large inputs faster."""
     cases: Mapping[str, Params] = field(default_factory=dict)
     cpu_cases: tuple[str, ...] | None = None
     """The cases that run on a CPU by default; None: all."""

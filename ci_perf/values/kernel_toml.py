@@ -85,7 +85,7 @@ def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
     _check_selections(document, cases)
     policy, fuzz = document.get("policy", {}), document.get("fuzz", {})
     given: dict[str, Any] = {"devices": ("cpu", "cuda") if program else ("cuda",)}
-    given |= {key: document[key] for key in ("entry", "description", "l2", "tolerance") if key in document}
+    given |= {key: document[key] for key in ("entry", "description", "l2", "rng", "tolerance") if key in document}
     listed = ("devices", "ranges", "kernels", "cpu_cases", "sanitize")
     given |= {key: tuple(document[key]) for key in listed if key in document}
     for key in ("regression", "speedup"):
@@ -135,7 +135,7 @@ _BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     _PROGRAM_KEYS: BENCHMARKS,
     ("ranges",): ("command",),
     ("kernels", "gates"): ("entry", "command"),
-    ("l2", "tolerance", "fuzz"): ("entry",),
+    ("l2", "rng", "tolerance", "fuzz"): ("entry",),
 }
 """For each group of keys, the kinds of entry or program that use them."""
 

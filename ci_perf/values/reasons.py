@@ -214,6 +214,10 @@ class Reason(StrEnum):
     # Notes: what was measured.
     LEFT_OUT = "left-out", "cases were not selected on this device"
     LARGE_CASES = "large-cases", "large cases were left out on the CPU", "`--all-cases` runs them too."
+    SLOW_INPUTS = (
+        *("slow-inputs", "the inputs of a case take long in each process"),
+        'Draw them on the GPU: `rng = "device"` in kernel.toml, and `device=rng.device` where make_inputs draws.',
+    )
     WALL_TIME = "wall-time", "programs are timed by the clock", "With a GPU and nsys their GPU kernels are timed."
     REFERENCE_TIMED = "reference-timed", "the reference is timed where `launch` cannot run on this device"
     REFERENCE_CHECKED = "reference-checked", "the reference is checked where `launch` cannot run on this device"

@@ -214,6 +214,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("shard", "", _text, "Which shard of a plan this is; `merge --plan` goes by it.", "NAME"),
     Setting("strict", False, _flag, "Fail on everything that fail-on can name.", "BOOL"),
+    Setting(
+        "compile-cache",
+        "run",
+        _choice(("run", "user")),
+        "Where Triton and inductor keep compiled code: run (a folder of this run; base and head share it) or user "
+        "(the user's own caches, kept from run to run).",
+    ),
     Setting("all-cases", False, _flag, "On a CPU, run the cases that cpu_cases leaves out too.", "BOOL"),
     Setting(
         "plant-slowdown",

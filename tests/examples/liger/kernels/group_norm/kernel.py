@@ -13,8 +13,8 @@ from liger_kernel.ops.group_norm import LigerGroupNormFunction
 def make_inputs(rng, device, *, batch, channels, groups, hidden, dtype):
     """Return x of shape (batch, channels, hidden), weight and bias of shape (channels,), and two sizes."""
     kind = getattr(torch, dtype)
-    x = torch.randn(batch, channels, hidden, generator=rng).to(device, kind)
-    weight, bias = (torch.randn(channels, generator=rng).to(device, kind) for _ in range(2))
+    x = torch.randn(batch, channels, hidden, generator=rng, device=rng.device).to(device, kind)
+    weight, bias = (torch.randn(channels, generator=rng, device=rng.device).to(device, kind) for _ in range(2))
     return x, weight, bias, channels, groups
 
 
