@@ -42,7 +42,7 @@ SMALLEST_STEP = 0.01
 @click.option("--ladder", default=LADDER, metavar="LIST", help=f"Slowdowns to plant.  [default: {LADDER}]")
 @click.option("--sessions", type=click.IntRange(min=1), default=1, help="Sessions for each step.  [default: 1]")
 @click.option("--minutes", type=click.FloatRange(min=0), help="Begin no session after so many minutes.")
-@setting_options("kernels-dir", "output", "device", "python", "pass-env", "timeout", "wait")
+@setting_options("kernels-dir", "output", "device", "python", "pass-env", "withhold-env", "timeout", "wait")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 @click.option("--json", "form", flag_value="json", help="Print JSON for programs.")
 def audit(

@@ -14,7 +14,7 @@ from ci_perf.checks.sanitize import SanitizerRunner
 from ci_perf.cli import artifacts
 from ci_perf.cli.blank import blank_run
 from ci_perf.cli.output import Bars
-from ci_perf.guard.secrets import for_profilers, without_secrets
+from ci_perf.guard.guard import rules_of
 from ci_perf.judge.checks import applies, left_out
 from ci_perf.judge.report import Report
 from ci_perf.measure import tools
@@ -78,7 +78,7 @@ def _select(
 
 
 def _find_sanitizer(settings: Settings) -> str:
-    found = tools.find("compute-sanitizer", without_secrets(os.environ, settings["pass-env"]))
+    found = tools.find("compute-sanitizer", rules_of(settings).for_workers(os.environ))
     usable = next((tool for tool in found if tool.complete), None)
     if usable is None:
         problem = found[0].problem if found else "compute-sanitizer was not found"
@@ -93,7 +93,7 @@ def _sanitizer(path: str, settings: Settings, session: Session, jobs: Sequence[J
     conditions = session.conditions
     return SanitizerRunner(
         path,
-        replace(conditions, env=for_profilers(conditions.env, settings["pass-env"])),
+        replace(conditions, env=rules_of(settings).for_profilers(conditions.env)),
         session.folder,
         TorchProfiler(session.worker, conditions, session.guard),
         session.programs(jobs, keep_traces=False),

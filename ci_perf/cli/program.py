@@ -13,7 +13,7 @@ import click
 
 from ci_perf import __version__
 from ci_perf.guard import own_environment
-from ci_perf.guard.secrets import looks_secret
+from ci_perf.guard.secrets import FILES_OF_A_JOB, looks_secret
 from ci_perf.values.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
 
 COMMANDS = {
@@ -99,5 +99,6 @@ def main() -> None:
     """
     signal.signal(signal.SIGHUP, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    own_environment.hide(looks_secret)
+    own_environment.hide(lambda name, value: name in FILES_OF_A_JOB or looks_secret(name, value))
+    own_environment.close_memory()
     sys.exit(program.main(prog_name="ci-perf"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ci_perf.guard import guard
-from ci_perf.guard.secrets import secrets_of
+from ci_perf.guard.secrets import Rules
 from ci_perf.guard.spellings import Needle, needles_of
 from ci_perf.guard.unpack import Unsearchable
 from ci_perf.traces.nsys import scrub as nsys_scrub
@@ -52,11 +52,11 @@ def scrub(ctx: click.Context, files: tuple[Path, ...], output: Path | None, name
     ctx.exit(EXIT_RED if any(found) else 0)
 
 
-def _secrets(names: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, str]:
+def _secrets(names: tuple[str, ...], environ: Mapping[str, str]) -> Mapping[str, str | tuple[str, ...]]:
     for name in names:
         if not environ.get(name):
             raise ConfigError(f"--value-from-env {name}: the environment has no such variable", hint="export it first")
-    return {name: environ[name] for name in names} or secrets_of(environ)
+    return {name: environ[name] for name in names} if names else Rules().secrets_of(environ)
 
 
 def _target(file: Path, output: Path | None) -> Path | None:

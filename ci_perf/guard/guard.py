@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci_perf.guard import unpack
-from ci_perf.guard.secrets import secrets_of, variables_in
-from ci_perf.guard.spellings import Needle, names_in, needles_of, redact_text
+from ci_perf.guard.redact import redact_text
+from ci_perf.guard.secrets import Rules, variables_in
+from ci_perf.guard.spellings import Needle, names_in, needles_of
 from ci_perf.values.artifact import is_listed
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.run import Note
+from ci_perf.values.settings import Settings
 
 _LONGEST_NAME = 200
+
+
+def rules_of(settings: Settings) -> Rules:
+    """Return the rules that the settings ask for."""
+    return Rules(settings["pass-env"], settings["withhold-env"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +31,9 @@ class Guard:
     needles: tuple[Needle, ...]
 
     @classmethod
-    def of(cls, folder: Path, environ: Mapping[str, str]) -> "Guard":
+    def of(cls, folder: Path, environ: Mapping[str, str], rules: Rules | None = None) -> "Guard":
         """Return the guard of a folder against the secrets of an environment."""
-        return cls(folder, needles_of(secrets_of(environ)))
+        return cls(folder, needles_of((rules or Rules()).secrets_of(environ)))
 
     @property
     def outside(self) -> Path:

@@ -1,5 +1,7 @@
 """The contents of a file at every depth: its bytes, and those of what is packed in it, in archives within archives too.
 
+An archive may be written into it in base64 or hexadecimal.
+
 Of a damaged file everything is read that can be. What cannot be unpacked here is an error: elsewhere it may be.
 """
 
@@ -12,11 +14,13 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
+from ci_perf.guard import encoded
 from ci_perf.values.errors import ProfileError
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
@@ -47,6 +51,11 @@ class Unsearchable(ProfileError):
     """A file of which a part cannot be read here, but perhaps elsewhere."""
 
 
+def contents_of_text(raw: bytes) -> Iterator[Iterator[bytes]]:
+    """Yield a text, and each content of the archives that it holds in base64 or hexadecimal; Unsearchable."""
+    yield from _Unpacking(Path("text")).contents(BytesIO(raw), 0)
+
+
 def contents(file: Path) -> Iterator[Iterator[bytes]]:
     """Yield each content of a file as blocks of bytes, to be read before the next is asked for; Unsearchable."""
     with file.open("rb") as stream:
@@ -71,20 +80,11 @@ class _Unpacking:
         head = stream.read(_HEAD)
         if depth == _DEEPEST and _is_packed(head):
             raise self._error(f"is packed more than {_DEEPEST} times")
-        for blocks in _as_far_as_it_goes(self._members(stream, head)):
-            yield from self._contents_of_member(_as_far_as_it_goes(self._counted(blocks)), depth + 1)
-
-    def _contents_of_member(self, blocks: Iterator[bytes], depth: int) -> Iterator[Iterator[bytes]]:
-        head = b""
-        while len(head) < _HEAD and (block := next(blocks, None)) is not None:
-            head += block
-        if not _is_packed(head):
-            yield chain((head,), blocks)
-            return
-        with SpooledTemporaryFile(_IN_MEMORY) as copy:
-            copy.writelines(chain((head,), blocks))
-            copy.seek(0)
-            yield from self.contents(copy, depth)
+        members = chain(self._members(stream, head), encoded.archives(stream, _is_packed))
+        for blocks in _as_far_as_it_goes(members):
+            with SpooledTemporaryFile(_IN_MEMORY) as copy:
+                copy.writelines(_as_far_as_it_goes(self._counted(blocks)))
+                yield from self.contents(copy, depth + 1)
 
     def _members(self, stream: IO[bytes], head: bytes) -> Iterator[Iterator[bytes]]:
         for magic, name in _CLOSED.items():

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ci_perf.guard.guard import Guard
-from ci_perf.guard.secrets import for_profilers
+from ci_perf.guard.guard import Guard, rules_of
 from ci_perf.measure import gpu, tools
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.cpu import cpu_device
@@ -66,7 +65,7 @@ def find_profilers(settings: Settings, conditions: Conditions, worker: Worker, g
     wanted = settings["profile"]
     chosen = {"none": (), "nsys": ("nsys",), "ncu": ("ncu",)}.get(wanted, ("nsys", "ncu"))
     found, missing = _find_tools(chosen, conditions.env, wanted)
-    recorded = replace(conditions, env=for_profilers(conditions.env, settings["pass-env"]))
+    recorded = replace(conditions, env=rules_of(settings).for_profilers(conditions.env))
     torch = TorchProfiler(worker, conditions, guard)
     of_kernels: list[Profiler] = []
     if nsys := found.get("nsys"):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_perf import store
-from ci_perf.guard.guard import Guard
-from ci_perf.guard.secrets import without_secrets
+from ci_perf.guard import own_environment
+from ci_perf.guard.guard import Guard, rules_of
 from ci_perf.measure import git, gpu, tools
 from ci_perf.measure.base import Base
 from ci_perf.measure.compile_caches import private_caches
@@ -114,7 +114,7 @@ def open_session(
     was searched for secrets, however the session ends. MachineError, ConfigError.
     """
     folder = root / settings["output"]
-    with _worker(settings, folder / "logs") as worker, _searched(_claimed(folder), say) as guard, worker:
+    with _worker(settings, folder / "logs") as worker, _searched(_claimed(folder, settings), say) as guard, worker:
         env = worker.env
         programs_only = all(job.spec.program for job in planned)
         session = _prepare(settings, root, env, worker, guard, programs_only=programs_only)
@@ -133,15 +133,17 @@ def open_session(
 @contextmanager
 def _worker(settings: Settings, logs: Path) -> Iterator[Worker]:
     """Return the head's worker, which is not started yet. Its environment is that of all kernels."""
-    env = git.outside_hooks(without_secrets(os.environ, settings["pass-env"]))
+    rules = rules_of(settings)
+    own_environment.hide(lambda name, _: rules.withholds(name))
+    env = git.outside_hooks(rules.for_workers(os.environ))
     python = str(tools.find_python(settings["python"] or None, env).path)
     with tempfile.TemporaryDirectory(prefix="ci-perf-caches-", ignore_cleanup_errors=True) as caches:
         yield Worker(python, private_caches(env, Path(caches)) if settings["compile-cache"] == "run" else env, logs)
 
 
-def _claimed(folder: Path) -> Guard:
+def _claimed(folder: Path, settings: Settings) -> Guard:
     store.claim_run_folder(folder)
-    return Guard.of(folder, os.environ)
+    return Guard.of(folder, os.environ, rules_of(settings))
 
 
 def _prepare(

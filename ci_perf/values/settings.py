@@ -154,6 +154,14 @@ SETTINGS: tuple[Setting, ...] = (
         "LIST",
     ),
     Setting(
+        "withhold-env",
+        (),
+        _names,
+        "Variables, with wildcards, that are secret whatever they are called: kernels do not get them, and files with "
+        "their values are withheld.",
+        "LIST",
+    ),
+    Setting(
         "against",
         "",
         _text,

@@ -27,9 +27,9 @@ from hypothesis import strategies as st
 from ci_perf.cli import program
 from ci_perf.guard import unpack
 from ci_perf.guard.guard import Guard, names_in_file, variables_in_file
-from ci_perf.guard.redact import redact_run
-from ci_perf.guard.secrets import for_profilers, is_secret_name, secrets_of, without_secrets
-from ci_perf.guard.spellings import names_in, needles_of, redact
+from ci_perf.guard.redact import redact, redact_run
+from ci_perf.guard.secrets import FILES_OF_A_JOB, Rules, is_secret_name
+from ci_perf.guard.spellings import names_in, needles_of
 from ci_perf.traces import nsys
 from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.values.measurement import Failure
@@ -41,6 +41,7 @@ from tests.project.test_project import ROOT
 SECRET = 'hunter2/"x"+y&z='
 NEEDLES = needles_of({"PASSWORD": SECRET})
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=6, max_size=40)
+PRINTABLE = PRINTABLE.filter(lambda value: value not in "[KEY withheld]")
 
 
 def lower_hex(text):
@@ -57,6 +58,11 @@ SPELLINGS = {
     "URL-encoded, each byte": lambda value: "".join(f"%{byte:02X}" for byte in value.encode()),
     "as a URL's query": quote_plus,
     "JSON": json.dumps,
+    "hexadecimal": lambda value: value.encode().hex(),
+    "hexadecimal, in capitals": lambda value: value.encode().hex().upper(),
+    "hexadecimal, in pairs": lambda value: value.encode().hex(":"),
+    "hexadecimal, as an array of C": lambda value: ", ".join(f"0x{byte:02X}" for byte in value.encode()),
+    "hexadecimal, as a string of C": lambda value: "".join(f"\\x{byte:02x}" for byte in value.encode()),
     "JSON with all of Unicode": lambda value: json.dumps(value, ensure_ascii=False),
 }
 
@@ -86,8 +92,8 @@ def test_a_value_is_found_where_base64_is_cut_into_lines(value, before):
     wrapped = base64.encodebytes(before + value.encode() + b"\n" * 9)
     needles = needles_of({"KEY": value})
 
-    assert names_in([wrapped], needles) == {"KEY"}
-    assert names_in([wrapped.replace(b"\n", b"\r\n")], needles) == {"KEY"}
+    for line_end in (b"\n", b"\r\n", b"\n        ", b"\n\t", b"\\n", b'",\n  "', b" \\\n"):
+        assert names_in([wrapped.replace(b"\n", line_end)], needles) == {"KEY"}
     assert names_in([redact(wrapped.decode(), needles).encode()], needles) == frozenset()
 
 
@@ -120,7 +126,7 @@ def test_settings_that_are_called_like_secrets_are_none():
         "LONG_KEY": "1234567890",
     }
 
-    assert secrets_of(environ) == {"LONG_KEY": "1234567890"}
+    assert Rules().secrets_of(environ) == {"LONG_KEY": ("1234567890",)}
 
 
 @pytest.mark.parametrize(
@@ -146,24 +152,87 @@ def test_a_value_is_found_wherever_blocks_are_cut(cut):
 
 
 def test_secrets_go_by_many_names_and_the_folder_of_a_shell_by_none():
-    secret = ["DB_PASS", "MYSQL_PWD", "SSHPASS", "JWT", "SLACK_WEBHOOK_URL", "SENTRY_DSN", "AZURE_CONNECTION_STRING"]
+    secret = ["DB_CREDS", "SSHKEY", "KUBECONFIG_DATA", "AZURE_SAS", "BLOB_SAS_URL", "KUBECONFIG"]
+    secret += ["GCP_SA_JSON", "SSH_KEY_B64", "DBPASS", "PGPASS", "APP_PW", "DOCKERCONFIGJSON", "TLS_CERT"]
+    secret += ["SIGNING_P12_BASE64", "PAT", "GH_PAT_2", "GCP_SERVICE_ACCOUNT", "DB_CONN_STR", "NPM_TKN"]
+    secret += ["DEPLOY_KEYS", "GPGKEY1", "DB_PASS", "MYSQL_PWD", "SSHPASS", "JWT", "SLACK_WEBHOOK_URL"]
+    secret += ["SENTRY_DSN", "AZURE_CONNECTION_STRING"]
     known = ["PWD", "OLDPWD", "TRITON_PASS_PLUGIN_PATH", "COMPASS", "PASSES", "CUDA_BYPASS", "DSNAME"]
+    known += ["SSL_CERT_FILE", "SSL_CERT_DIR", "KEYBOARD", "SASL", "PATH", "PATTERN", "CREDIT", "SALTED"]
+    known += ["OPTION"]
 
     assert [name for name in secret + known if is_secret_name(name)] == secret
+
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("value", "secrets"),
+    [
+        (f"https://{TOKEN}@github.com/org/repo", (TOKEN,)),
+        (f"https://{TOKEN}:@host https://me:{TOKEN[::-1]}@host", (TOKEN, TOKEN[::-1])),
+        (f"https://{TOKEN}:x-oauth-basic@github.com", (TOKEN,)),
+        (f"https://x-access-token:{TOKEN}@github.com", (TOKEN,)),
+        ("postgres://me:p%40ss%2Fword@host/db", ("p%40ss%2Fword", "p@ss/word")),
+        ("postgres://me:p@ssword@host/db", ("p@ssword",)),
+        (f"https://store.blob.core.windows.net/c?sv=2024&sig={TOKEN}%3D&sp=r", (f"{TOKEN}%3D", f"{TOKEN}=")),
+        (f"DefaultEndpointsProtocol=https;AccountKey={TOKEN}==;EndpointSuffix=x", (f"{TOKEN}==",)),
+        *((f"--with {begin}{TOKEN}", (f"{begin}{TOKEN}",)) for begin in ("ghs_", "glpat-", "hf_", "nvapi-", "pypi-")),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nabc", ("-----BEGIN OPENSSH PRIVATE KEY-----\nabc",)),
+    ],
+)
+def test_a_secret_is_known_by_its_value_whatever_its_variable_is_called(value, secrets):
+    environ = {"PLAIN": value, "CI_PERF_SETUP": value}
+
+    assert Rules().secrets_of(environ) == {"PLAIN": secrets, "CI_PERF_SETUP": secrets}
+    assert Rules().for_workers(environ) == {}
+
+
+@pytest.mark.parametrize(
+    "value", ["https://host/@scope/package", "https://host:8080/a", "me@host", "ghp_short", "a-sk-b"]
+)
+def test_a_value_without_a_secret_reaches_kernels(value):
+    assert Rules().secrets_of({"PLAIN": value}) == {}
+    assert Rules().for_workers({"PLAIN": value}) == {"PLAIN": value}
+
+
+def test_a_user_in_a_url_reaches_no_kernel():
+    """Whether it is a name or a token cannot be told from it."""
+    assert Rules().for_workers({"URL": "git+ssh://git@host/repo"}) == {}
 
 
 def test_what_holds_no_secret_is_not_searched_for():
     environ = {"GIT_AUTHOR_NAME": "Ada Lovelace", "SSH_AUTH_SOCK": "/tmp/agent.1", "INPUT_KERNELS": "sdpa/s512"}
 
-    assert secrets_of(environ | {"CI_PERF_COMMENT_KEY": "default", "API_KEY": "short"}) == {}
+    assert Rules().secrets_of(environ | {"CI_PERF_COMMENT_KEY": "default", "API_KEY": "short"}) == {}
 
 
 def test_a_profiler_gets_what_a_gpu_program_needs_and_a_worker_all_but_secrets():
     environ = {"CUDA_VISIBLE_DEVICES": "0", "LC_ALL": "C", "CI_PERF_CACHE": "/c", "MINE": "1", "GH_TOKEN": "ghp_123456"}
 
-    assert set(for_profilers(environ)) == {"CUDA_VISIBLE_DEVICES", "LC_ALL", "CI_PERF_CACHE"}
-    assert set(without_secrets(environ)) == {"CUDA_VISIBLE_DEVICES", "LC_ALL", "CI_PERF_CACHE", "MINE"}
-    assert set(for_profilers(environ, ["GH_*"])) - set(for_profilers(environ)) == {"GH_TOKEN"}
+    for_profilers = set(Rules().for_profilers(environ))
+
+    assert for_profilers == {"CUDA_VISIBLE_DEVICES", "LC_ALL", "CI_PERF_CACHE"}
+    assert set(Rules().for_workers(environ)) == for_profilers | {"MINE"}
+    assert set(Rules(passed=("GH_*",)).for_profilers(environ)) == for_profilers | {"GH_TOKEN"}
+
+
+def test_a_variable_that_is_withheld_reaches_no_kernel_and_its_value_is_searched_for():
+    rules, environ = (
+        Rules(passed=("*",), withheld=("CUDA_HIDDEN", "MY_*")),
+        {"MY_PLACE": "somewhere", "CUDA_HIDDEN": "1"},
+    )
+
+    assert rules.for_workers(environ) == rules.for_profilers(environ) == {}
+    assert rules.secrets_of(environ) == {"MY_PLACE": ("somewhere",)}
+
+
+def test_no_kernel_gets_the_files_by_which_a_step_controls_its_job():
+    environ = dict.fromkeys((*FILES_OF_A_JOB, "GITHUB_SHA"), "/files")
+
+    assert Rules(passed=("GITHUB_*",)).for_workers(environ) == {"GITHUB_SHA": "/files"}
+    assert Rules(passed=("GITHUB_*",)).for_profilers(environ) == {"GITHUB_SHA": "/files"}
 
 
 def test_a_run_is_redacted_and_still_a_run():
@@ -181,6 +250,13 @@ def test_a_secret_that_is_a_word_of_ci_perf_does_not_break_the_run():
     run = a_run()
 
     assert redact_run(run, needles_of({"TOKEN": "launch", "KEY": "cuda-graph"})).measurements == run.measurements
+
+
+def test_a_text_with_an_archive_that_holds_a_secret_is_redacted():
+    packed = base64.b64encode(gzip.compress(HIDDEN)).decode()
+
+    assert redact({"message": f"my data: {packed}"}, NEEDLES) == {"message": "[PASSWORD withheld]"}
+    assert redact({"message": "my data: H4sIAAAA"}, NEEDLES) == {"message": "my data: H4sIAAAA"}
 
 
 def test_of_two_secrets_that_begin_alike_the_longer_one_is_named():
@@ -247,6 +323,13 @@ PACKED = {
     "first member of bzip2": bz2.compress(HIDDEN) + bz2.compress(b"more"),
     "xz": lzma.compress(HIDDEN),
     "zip behind a program": b"#!/bin/sh\n" + in_zip(HIDDEN),
+    "gzip in base64": base64.b64encode(gzip.compress(HIDDEN)),
+    "gzip in base64 in a log": b"log: " + base64.encodebytes(gzip.compress(HIDDEN)).replace(b"\n", b"\n  ") + b"\nend.",
+    "xz in base64 for URLs": b"x=" + base64.urlsafe_b64encode(lzma.compress(HIDDEN)) + b"&y=1",
+    "gzip in hexadecimal": b"dump: " + gzip.compress(HIDDEN).hex().upper().encode() + b" end",
+    "bzip2 in base64 in gzip": gzip.compress(b"x" * (1 << 20) + base64.b64encode(bz2.compress(HIDDEN))),
+    "gzip in base64 over two blocks": b"\0" * ((1 << 20) - 2) + base64.b64encode(gzip.compress(HIDDEN)),
+    "zip in base64 behind what only begins like one": b"H4sIH4sI!UEsDBH4sI " + base64.b64encode(in_zip(HIDDEN)),
     "gzip of several blocks": gzip.compress(b"x" * (1 << 23) + HIDDEN),
 }
 
