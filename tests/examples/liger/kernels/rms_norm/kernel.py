@@ -13,7 +13,9 @@ from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 def make_inputs(rng, device, *, rows, hidden, dtype):
     """Return x of shape (rows, hidden) and weight of shape (hidden,)."""
     kind = getattr(torch, dtype)
-    return tuple(torch.randn(*shape, generator=rng, device=rng.device).to(device, kind) for shape in ((rows, hidden), (hidden,)))
+    return tuple(
+        torch.randn(*shape, generator=rng, device=rng.device).to(device, kind) for shape in ((rows, hidden), (hidden,))
+    )
 
 
 def launch(inputs):

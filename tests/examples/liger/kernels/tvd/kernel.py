@@ -13,7 +13,8 @@ from liger_kernel.ops.tvd import LigerTVDLossFunction
 def make_inputs(rng, device, *, rows, vocab, dtype):
     """Return two tensors of shape (rows, vocab), each row a distribution."""
     return tuple(
-        torch.randn(rows, vocab, generator=rng, device=rng.device).softmax(-1).to(device, getattr(torch, dtype)) for _ in range(2)
+        torch.randn(rows, vocab, generator=rng, device=rng.device).softmax(-1).to(device, getattr(torch, dtype))
+        for _ in range(2)
     )
 
 
