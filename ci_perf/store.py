@@ -3,14 +3,13 @@
 import os
 import shutil
 import tempfile
-import tomllib
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ci_perf.values.artifact import FILES
-from ci_perf.values.baseline import Baseline, path_of
+from ci_perf.values.baseline import Baseline, contradictions, path_of
 from ci_perf.values.codec import (
     Step,
     dump_baseline,
@@ -23,10 +22,11 @@ from ci_perf.values.codec import (
 )
 from ci_perf.values.device import Device
 from ci_perf.values.errors import CiPerfError, ConfigError, FormatError
-from ci_perf.values.job import Plan
+from ci_perf.values.job import Plan, may_select
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_toml import parse_kernel
 from ci_perf.values.run import Run
+from ci_perf.values.toml_text import parse_toml
 
 JOURNAL = "run.jsonl"
 """A run as it grows: a line for each step. run.json replaces it when the run ends."""
@@ -34,8 +34,11 @@ LARGEST_RUN = 256 << 20
 """Bytes of a run.json that are read from an archive: a larger one may be a decompression bomb."""
 
 
-def read_kernels(folder: Path, root: Path) -> tuple[KernelSpec, ...]:
-    """Read every `FOLDER/*/kernel.toml`, in the order of names."""
+def read_kernels(folder: Path, root: Path, patterns: Sequence[str] = ()) -> tuple[KernelSpec, ...]:
+    """Read every `FOLDER/*/kernel.toml`, in the order of names; ConfigError for one that is wrong.
+
+    With `patterns` of the command line, a wrong file of a kernel that none of them selects is left out.
+    """
     if not folder.is_dir():
         raise ConfigError(
             f"{folder}: there is no such folder",
@@ -44,7 +47,14 @@ def read_kernels(folder: Path, root: Path) -> tuple[KernelSpec, ...]:
     files = sorted(folder.glob("*/kernel.toml"))
     if not files:
         raise ConfigError(f"{folder}: has no kernel", hint="a kernel is a folder with a kernel.toml")
-    return tuple(_read_kernel(file, root) for file in files)
+    specs = []
+    for file in files:
+        try:
+            specs.append(_read_kernel(file, root))
+        except ConfigError:
+            if may_select(file.parent.name, patterns):
+                raise
+    return tuple(specs)
 
 
 def _read_kernel(file: Path, root: Path) -> KernelSpec:
@@ -66,11 +76,7 @@ def read_settings_file(root: Path, name: str | None = None) -> tuple[str, Mappin
         raise ConfigError(f"{name}: there is no such file of settings", hint="--config names a file like ci-perf.toml")
     for file, table in ((own, ()), (project, ("tool", "ci-perf"))):
         if file.is_file():
-            try:
-                document = tomllib.loads(file.read_text(encoding="utf-8"))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{file.name}: {error}") from None
-            found: object = document
+            found: object = parse_toml(_text_of(file, file.name, ConfigError), file.name)
             for key in table:
                 found = found.get(key, {}) if isinstance(found, dict) else found
             if not isinstance(found, dict):
@@ -118,8 +124,10 @@ def read_plan(path: Path) -> Plan:
 
 def _text_of(file: Path, source: str, kind: type[CiPerfError]) -> str:
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise kind(f"{source}: cannot be read: {error}", hint="save the file as UTF-8") from None
+    except OSError as error:
         raise kind(f"{source}: cannot be read: {error}") from None
 
 
@@ -210,12 +218,25 @@ def write_run(run: Run, folder: Path) -> Path:
     return path
 
 
-def read_baselines(folder: Path, devices: Iterable[Device] | None = None) -> tuple[Baseline, ...]:
-    """Read the baselines of these devices, or of all; no folder means none."""
+def read_baselines(
+    folder: Path, devices: Iterable[Device] | None = None, kernels: Collection[str] | None = None
+) -> tuple[Baseline, ...]:
+    """Read the baselines of these devices and kernels, or of all; no folder means none.
+
+    FormatError for a file that its schema refuses, that lies in the place of another, or that contradicts itself.
+    """
     slugs = sorted({path.parent.name for path in folder.glob("*/*.json")})
     if devices is not None:
         slugs = list(dict.fromkeys(device.slug for device in devices))
-    return tuple(read_baseline(file) for slug in slugs for file in sorted((folder / slug).glob("*.json")))
+    files = [file for slug in slugs for file in sorted((folder / slug).glob("*.json"))]
+    return tuple(_consistent(file, folder) for file in files if kernels is None or file.stem in kernels)
+
+
+def _consistent(file: Path, folder: Path) -> Baseline:
+    found = read_baseline(file)
+    if problems := contradictions(found, file.relative_to(folder).as_posix()):
+        raise FormatError(f"{file}: {problems[0]}", hint="`ci-perf baseline check` names all errors")
+    return found
 
 
 def read_baseline(file: Path) -> Baseline:

@@ -89,10 +89,10 @@ def _baselines(
     folder: Path, patterns: tuple[str, ...], jobs: tuple[Job, ...], session: Session
 ) -> tuple[Baseline, ...]:
     """Return the baselines of these devices; with patterns, only the rows that the selected cases need."""
-    found = store.read_baselines(folder, session.devices)
     if not patterns:
-        return found
+        return store.read_baselines(folder, session.devices)
     specs = {job.spec.name: job.spec for job in jobs}
+    found = store.read_baselines(folder, session.devices, specs)
     rows = [selected_rows(b, specs[b.kernel], _cases_of(b, jobs)) for b in found if b.kernel in specs]
     return tuple(baseline for baseline in rows if baseline.cases)
 

@@ -19,7 +19,7 @@ def list_cases(patterns: tuple[str, ...], as_json: bool, **flags: object) -> Non
     """List the kernels and their cases; nothing is imported or run."""
     root = Path.cwd()
     settings = resolve_settings(root, flags)
-    jobs = select_jobs(store.read_kernels(root / settings["kernels-dir"], root), patterns, ["cuda"])
+    jobs = select_jobs(store.read_kernels(root / settings["kernels-dir"], root, patterns), patterns, ["cuda"])
     if as_json:
         rows = [
             {

@@ -60,7 +60,7 @@ def plan(
     root = Path.cwd()
     settings = resolve_settings(root, flags)
     kinds = ["cuda" if kind == "auto" else kind for kind in settings["device"]]
-    specs = store.read_kernels(root / settings["kernels-dir"], root)
+    specs = store.read_kernels(root / settings["kernels-dir"], root, patterns)
     jobs = [j for j in select_jobs(specs, patterns, kinds, all_cases=settings["all-cases"]) if j.runs]
     if not jobs:
         raise ConfigError(f"none of the kernels runs on {', '.join(kinds)}", hint="choose another --device")

@@ -64,7 +64,7 @@ def run(
     """
     root = Path.cwd()
     settings = _with_base(resolve_settings(root, flags))
-    specs = store.read_kernels(root / settings["kernels-dir"], root)
+    specs = store.read_kernels(root / settings["kernels-dir"], root, patterns)
     if show_settings:
         click.echo(_settings_table(settings, specs))
         return

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 
 from ci_perf.judge.checks import memory_errors
 from ci_perf.judge.stats import clock_of, process_medians, spread
-from ci_perf.values.baseline import Baseline, BaselineCase, BaselineCounter, BaselineTime, path_of, usual_cases
+from ci_perf.values.baseline import (
+    Baseline,
+    BaselineCase,
+    BaselineCounter,
+    BaselineTime,
+    contradictions,
+    usual_cases,
+)
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.kernel import KernelSpec
@@ -176,10 +183,7 @@ def _diff_case(old: BaselineCase | None, new: BaselineCase | None) -> list[tuple
 
 def check_baseline(baseline: Baseline, path: str, specs: Mapping[str, KernelSpec]) -> list[str]:
     """Return the errors of a baseline file that its schema does not find; `path` is relative to the folder."""
-    problems = []
-    expected = path_of(baseline.device, baseline.kernel)
-    if path != expected:
-        problems.append(f"holds {baseline.kernel} on {baseline.device.name}, so its place is {expected}")
+    problems = contradictions(baseline, path)
     spec = specs.get(baseline.kernel)
     if spec is None:
         return [*problems, f"there is no kernel `{baseline.kernel}`: remove the file or restore the kernel"]
@@ -188,7 +192,4 @@ def check_baseline(baseline: Baseline, path: str, specs: Mapping[str, KernelSpec
             problems.append(f"key `cases.{name}`: the kernel has no such case")
         elif dict(spec.cases[name]) != dict(case.params):
             problems.append(f"key `cases.{name}.params`: differ from {spec.folder}/kernel.toml")
-        medians = [statistics.median(values) for values in case.time.replicates]
-        if abs(statistics.median(medians) / case.time.median - 1) > 1e-9:
-            problems.append(f"key `cases.{name}.time.median`: does not follow from the values beside it")
     return problems

@@ -6,7 +6,7 @@ A kernel.toml names one metric of a benchmark's results; it is taken in base uni
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -66,11 +66,14 @@ class Launcher:
 
     def prepare(self, job: Job, scratch: Path) -> tuple[Program, tuple[str, ...]]:
         """Return a case's program and its command line, which writes into `scratch`."""
+        output_folder = scratch / "results"
+        output_folder.mkdir(exist_ok=True)
         program = job.spec.program
         if program is None:
             raise ValueError(f"{job.id} has an entry, not a program")
         places = {
             "output": str(scratch / f"results.{'csv' if program.kind == 'triton_csv' else 'json'}"),
+            "output_folder": str(output_folder),
             "folder": job.spec.folder,
             "python": self.conditions.python,
         }
@@ -98,26 +101,27 @@ class Launcher:
         return completed
 
     def read_results(self, job: Job, program: Program, scratch: Path) -> Chosen:
-        """Return a case's number from the file that its benchmark wrote into `scratch`; ProgramFailed."""
-        return choose(_read(self._written(job, scratch), program.kind), program, job.params)
+        """Return a case's number from the file that its benchmark wrote into `scratch`; ProgramFailed.
 
-    def _written(self, job: Job, scratch: Path) -> Path:
-        """Return the file that the benchmark wrote, and keep a copy of it in the run's folder."""
-        written = [file for file in sorted(scratch.rglob("*")) if file.is_file() and file.suffix in (".json", ".csv")]
-        written = [file for file in written if file.stat().st_size]
-        if not written:
-            raise ProgramFailed("no-output", "the program ended well and wrote nothing to {output}")
-        if len(written) > 1:
-            names = ", ".join(file.relative_to(scratch).as_posix() for file in written[:5])
-            message = f"the program wrote {len(written)} files to {{output}}, expected one: {names}"
-            raise ProgramFailed("no-output", message)
-        kept = self.folder / "benchmarks" / f"{job.spec.name}.{job.case}{self.side}{written[0].suffix}"
+        Only Triton writes several, one for each benchmark of `perf_report`; their results are named `PLOT/PROVIDER`.
+        """
+        written = _written(scratch, program.kind)
+        files = [self._read(job, file, program.kind, several=len(written) > 1) for file in written]
+        cases = tuple(case for file in files for case in file.cases)
+        return choose(replace(files[0], cases=cases), program, job.params)
+
+    def _read(self, job: Job, file: Path, declared: str, *, several: bool) -> BenchmarkFile:
+        """Read a file of results, and keep a copy of it in the run's folder, which errors name."""
+        plot = f".{file.stem}" if several else ""
+        kept = self.folder / "benchmarks" / f"{job.spec.name}.{job.case}{self.side}{plot}{file.suffix}"
         kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(written[0], kept)
-        samples = Path(f"{written[0]}-bin")  # of nvbench --jsonbin
+        shutil.copyfile(file, kept)
+        samples = Path(f"{file}-bin")  # of nvbench --jsonbin
         if samples.is_dir():
             shutil.copytree(samples, f"{kept}-bin", dirs_exist_ok=True)
-        return written[0]
+        found = _parsed(file, f"benchmarks/{kept.name}", declared)
+        named = [replace(case, name=f"{file.stem}/{case.name}") for case in found.cases]
+        return replace(found, cases=tuple(named)) if several else found
 
 
 def bad_end(name: str, status: int, completed: proc.Completed, where: str = "") -> ProgramFailed:
@@ -126,14 +130,27 @@ def bad_end(name: str, status: int, completed: proc.Completed, where: str = "") 
     return ProgramFailed("crashed" if status < 0 else "exited", f"`{name}` {how}", completed.output)
 
 
-def _read(path: Path, declared: str) -> BenchmarkFile:
+def _written(scratch: Path, kind: str) -> list[Path]:
+    """Return the files that a benchmark wrote: one, or with Triton at least one."""
+    written = [file for file in sorted(scratch.rglob("*")) if file.is_file() and file.suffix in (".json", ".csv")]
+    written = [file for file in written if file.stat().st_size]
+    if not written:
+        raise ProgramFailed("no-output", "the program ended well and wrote nothing to {output}")
+    if len(written) > 1 and kind != "triton_csv":
+        names = ", ".join(file.relative_to(scratch).as_posix() for file in written[:5])
+        message = f"the program wrote {len(written)} files to {{output}}, expected one: {names}"
+        raise ProgramFailed("no-output", message)
+    return written
+
+
+def _parsed(path: Path, name: str, declared: str) -> BenchmarkFile:
     if path.stat().st_size > _LARGEST_FILE:
-        raise ProgramFailed("wrong-format", f"{{output}} is larger than {_LARGEST_FILE >> 20} MiB")
+        raise ProgramFailed("wrong-format", f"{name} is larger than {_LARGEST_FILE >> 20} MiB")
     try:
         text = path.read_text(encoding="utf-8-sig")
-        return parse(text, "{output}", declared=declared, beside=partial(_samples, path))
+        return parse(text, name, declared=declared, beside=partial(_samples, path))
     except UnicodeDecodeError:
-        raise ProgramFailed("wrong-format", "{output}: binary data, not a benchmark's results") from None
+        raise ProgramFailed("wrong-format", f"{name}: binary data, not a benchmark's results") from None
     except ProfileError as error:
         raise ProgramFailed("wrong-format", str(error), error.hint) from None
 

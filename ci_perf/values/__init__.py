@@ -41,5 +41,6 @@ run               a run, its sessions, and what random cases and compute-sanitiz
 schema            JSON Schemas, versions of the files, errors that name the key
 settings          every setting once
 timeline_metrics  the metrics of a timeline by name
+toml_text         TOML, and the remedies for its errors
 trace             readings of counters, and a timeline
 """

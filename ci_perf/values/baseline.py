@@ -1,5 +1,6 @@
 """Baselines: what was agreed for one kernel on one GPU model."""
 
+import statistics
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -101,3 +102,16 @@ def selected_rows(baseline: Baseline, spec: KernelSpec, selected: Collection[str
     """
     dropped = {*usual_cases(spec, baseline.device)} - {*selected}
     return replace(baseline, cases={name: case for name, case in baseline.cases.items() if name not in dropped})
+
+
+def contradictions(baseline: Baseline, path: str) -> list[str]:
+    """Return what is wrong with a baseline file whatever the kernels are; `path` is relative to the folder."""
+    problems = []
+    expected = path_of(baseline.device, baseline.kernel)
+    if path != expected:
+        problems.append(f"holds {baseline.kernel} on {baseline.device.name}, so its place is {expected}")
+    for name, case in baseline.cases.items():
+        middle = statistics.median(statistics.median(values) for values in case.time.replicates)
+        if abs(middle / case.time.median - 1) > 1e-9:
+            problems.append(f"key `cases.{name}.time.median`: does not follow from the values beside it")
+    return problems

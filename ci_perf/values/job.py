@@ -101,6 +101,15 @@ def matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern if "/" in pattern else f"{pattern}/*")
 
 
+def may_select(kernel: str, patterns: Sequence[str]) -> bool:
+    """Return whether the patterns of the command line can select a case of a kernel of which only the name is known.
+
+    >>> may_select("sdpa", []), may_select("sdpa", ["s*/x"]), may_select("sdpa", ["topk"])
+    (True, True, False)
+    """
+    return not patterns or any(fnmatchcase(kernel, pattern.partition("/")[0]) for pattern in patterns)
+
+
 @dataclass(frozen=True, slots=True)
 class Shard(Extensible):
     """What one job measures."""

@@ -137,6 +137,7 @@ BENCHMARKS = ("nvbench", "google_benchmark", "pytest_benchmark", "triton_csv")
 KINDS = ("command", *BENCHMARKS)
 PLACES: Mapping[str, str] = {
     "output": "the file or folder that a benchmark writes",
+    "output_folder": "an empty folder that a benchmark writes its file to",
     "folder": "the kernel's folder",
     "python": "the interpreter of the user's kernels",
 }

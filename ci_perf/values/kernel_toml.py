@@ -3,7 +3,6 @@
 import itertools
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -29,6 +28,7 @@ from ci_perf.values.metrics import BY_NAME as COUNTERS
 from ci_perf.values.quantity import base_unit
 from ci_perf.values.schema import VERSIONS, check, check_version
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
+from ci_perf.values.toml_text import parse_toml
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -45,12 +45,7 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         raise ConfigError(
             f"{folder}: `{name}` cannot be a kernel's name", hint="use letters, digits, '.', '_' and '-' for the folder"
         )
-    try:
-        document = tomllib.loads(text, parse_float=_finite)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: {error}", hint=_syntax_hint(str(error), text)) from None
-    except ValueError as error:
-        raise ConfigError(f"{source}: {error}", hint="JSON, in which runs are kept, has no such number") from None
+    document = parse_toml(text, source)
     newer = "schema" in document and check_version(document, "kernel", source)
     try:
         check(document, "kernel", source)
@@ -60,17 +55,6 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         return _spec(document, name, folder)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}", hint=error.hint) from None
-
-
-def _syntax_hint(message: str, text: str) -> str:
-    """Return the remedy for an error of tomllib, or an empty text."""
-    if message.startswith(("Cannot overwrite", "Cannot declare")):
-        return "a table or key may be written only once"
-    if place := re.match(r"Invalid value \(at line (\d+), column (\d+)\)", message):
-        line, column = (int(number) - 1 for number in place.groups())
-        if text.replace("\r\n", "\n").split("\n")[line][column:][:1].isalpha():
-            return "quote the text"
-    return ""
 
 
 def _newer_hint(schema: str) -> str:
@@ -140,16 +124,19 @@ _BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 """For each group of keys, the kinds of entry or program that use them."""
 
 
+_OUTPUTS = frozenset({"output", "output_folder"})
+
+
 def _check_program(program: Program) -> None:
     if program.unit and base_unit(program.unit) is None:
         raise _wrong("unit", f"{program.unit!r} is not known", "write s, ms, us, ns, GB/s, TFLOP/s or items/s")
-    if program.kind == "triton_csv" and not (program.unit and program.better):
+    if program.kind == "triton_csv" and not program.better:
         raise ConfigError(
-            f"`{'better' if program.unit else 'unit'}` is missing but required: a CSV of Triton does not say it",
-            hint='write for example unit = "GB/s" and better = "higher"',
+            "`better` is missing but required: a CSV of Triton does not say it",
+            hint='write for example better = "higher", and unit = "GB/s" where ylabel of the benchmark is not the unit',
         )
-    if program.kind in BENCHMARKS and not any("output" in placeholders(word) for word in program.argv):
-        hint = "{output} stands for the file that the program must write its results to"
+    if program.kind in BENCHMARKS and not any(_OUTPUTS.intersection(placeholders(word)) for word in program.argv):
+        hint = "{output} stands for the file that the program must write its results to, {output_folder} for a folder"
         raise _wrong(program.kind, "no argument holds {output}", hint)
 
 
@@ -158,7 +145,7 @@ def _check_places(program: Program, document: Mapping[str, Any], case: str, para
     if taken := [name for name in params if name in PLACES]:
         problem = f"{{{taken[0]}}} stands for {PLACES[taken[0]]}"
         raise _wrong(f"cases.{case}.{taken[0]}", problem, "call the parameter something else")
-    usable = [place for place in PLACES if place != "output" or program.kind in BENCHMARKS]
+    usable = [place for place in PLACES if place not in _OUTPUTS or program.kind in BENCHMARKS]
     texts = {program.kind: program.argv, "benchmark": (program.benchmark,)}
     texts |= {key: document.get(key, ()) for key in ("ranges", "kernels")}
     for key, words in texts.items():
@@ -171,13 +158,6 @@ def _check_places(program: Program, document: Mapping[str, Any], case: str, para
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"`{text}` is not a finite number")
-    return number
 
 
 def parse_fraction(value: object, where: str) -> float:

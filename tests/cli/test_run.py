@@ -291,6 +291,39 @@ def test_a_damaged_baseline_stops_the_run_before_anything_is_measured(broken_run
     assert ci_perf("run", *BRIEF).exit_code == 0
 
 
+def test_a_baseline_in_the_place_of_another_stops_a_run_of_its_kernel_alone(broken_run, repository):
+    a_kernel(repository, "alpha")
+    a_kernel(repository, "beta")
+    ci_perf("baseline", "accept", broken_run[0], "alpha")
+    (file,) = (repository / "baselines").glob("*/alpha.json")
+    file.rename(file.with_name("beta.json"))
+    done = ci_perf("run", *BRIEF)
+
+    assert (done.exit_code, ci_perf("run", "alpha", *BRIEF).exit_code) == (2, 0)
+    assert "beta.json: holds alpha on " in done.stderr
+    assert "hint: `ci-perf baseline check` names all errors" in done.stderr
+
+
+def test_a_wrong_kernel_toml_does_not_stop_a_run_of_other_kernels(repository):
+    a_kernel(repository, "good")
+    (repository / "kernels/bad").mkdir()
+    (repository / "kernels/bad/kernel.toml").write_text("entry = ")
+
+    assert [ci_perf("list", *names).exit_code for names in (["good"], ["g*/*"], [], ["bad"], ["*"])] == [0, 0, 2, 2, 2]
+    done = ci_perf("run", "good", *BRIEF)
+    assert (done.exit_code, "kernels/bad" in done.stderr) == (0, False)
+
+
+def test_a_byte_order_mark_of_kernel_toml_and_of_the_settings_is_read(repository):
+    a_kernel(repository, "alpha")
+    for file in (repository / "kernels/alpha/kernel.toml", repository / "ci-perf.toml"):
+        file.write_bytes(b"\xef\xbb\xbf" + (file.read_bytes() if file.exists() else b'kernels-dir = "kernels"\n'))
+    assert ci_perf("list").exit_code == 0
+
+    (repository / "ci-perf.toml").write_text('kernels-dir = "kernels"\n', encoding="utf-16")
+    assert "hint: save the file as UTF-8" in ci_perf("list").stderr
+
+
 def test_a_missing_gpu_that_was_requested_is_exit_status_3(repository):
     a_kernel(repository)
     done = ci_perf("run", "--device", "cuda")

@@ -151,7 +151,9 @@ def test_the_samples_of_nvbench_are_those_of_the_replicate_and_are_kept(reposito
     assert case.methods == ("nvbench-json/samples",)
     assert (repository / "ci-perf-run/benchmarks/prog.a.json-bin/0.bin").stat().st_size == 12
     assert verdicts(done)["prog/b"] == ("FAILED", "wrong-format")
-    assert without.failure.message == "{output}: names the samples results.json-bin/1.bin, which are not beside it"
+    assert without.failure.message == (
+        "benchmarks/prog.b.json: names the samples results.json-bin/1.bin, which are not beside it"
+    )
     assert ci_perf("run", "--processes", "1").exit_code == done.exit_code  # what is there already may be a folder
     assert without.failure.detail == "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
 
@@ -200,6 +202,27 @@ def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(reposito
 
     planted = ci_perf("run", *SIX, "--plant-slowdown", "25%")
     assert json.loads(planted.stdout)["cases"][0]["head_byte_per_s"] == pytest.approx(3.2e11)
+
+
+TABLES = """
+import pathlib, sys
+for plot, rate in (("fp16", 2.0), ("fp8", 3.0)):
+    text = f"dtype,N,Triton (GB/s)\\ntorch.bfloat16,256,{rate}\\n"
+    pathlib.Path(sys.argv[1], f"{plot}.csv").write_text(text)
+"""
+
+
+def test_triton_saves_a_table_for_each_benchmark_into_a_folder_that_exists(repository):
+    toml = 'triton_csv = ["{python}", "{folder}/bench.py", "{output_folder}"]\nbetter = "higher"\n'
+    toml += 'benchmark = "{plot}/Triton"\n[defaults]\nN = 256\ndtype = "torch.bfloat16"\n'
+    a_program(repository, toml + '[cases]\na.plot = "fp8"\nb.plot = "*"\n', bench=TABLES)
+    done = ci_perf("run", "--processes", "1", "--json")
+    case, ambiguous = measured(repository)
+
+    assert [(r.seconds, r.unit) for r in case.replicates] == [((3e9,), "byte/s")]
+    assert (repository / "ci-perf-run/benchmarks/prog.a.fp8.csv").is_file()
+    assert verdicts(done)["prog/b"] == ("FAILED", "no-benchmark")
+    assert "2 benchmarks of the file fit, expected one: fp16/Triton [" in ambiguous.failure.message
 
 
 def git(*arguments):
@@ -271,7 +294,7 @@ PYTHON = '["{python}", "-c", "'
         (
             f"nvbench = {PYTHON}import sys; open(sys.argv[1], 'w').write('hello')\", \"{{output}}\"]",
             "wrong-format",
-            "{output}: not a benchmark's results: it looks like text",
+            "benchmarks/prog.a.json: not a benchmark's results: it looks like text",
         ),
         (
             'nvbench = ["{python}", "{folder}/bench.py", "BM", "7", "{output}"]',

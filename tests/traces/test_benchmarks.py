@@ -220,7 +220,26 @@ def test_a_file_of_aggregates_alone_gives_the_median_else_the_mean():
 
     assert main_of(google(*aggregates.values()))[0].values == (10e-6,)
     assert main_of(google(aggregates["mean"], aggregates["stddev"]))[0].values == (11e-6,)
-    assert main_of(google(aggregates["stddev"]))[0].skipped == "the file holds no value"
+
+
+def test_a_file_with_only_a_statistic_of_the_author_says_which():
+    own = entry("BM_max", 22.0, run_type="aggregate", run_name="BM", aggregate_name="max")
+
+    assert [(case.values, case.skipped) for case in parse(google(own), "b.json").cases] == [
+        ((), "the file holds only the statistic `max` of it: no repetition, no median and no mean")
+    ]
+
+
+def test_literals_of_google_benchmark_that_json_has_not_are_read():
+    text = google(entry(ratio="R", label="nan"), {"name": "BM_RMS", "rms": "P"})
+    found = parse(text.replace('"R"', "-inf").replace('"P"', "12%"), "b.json")
+
+    assert {case.metric: (case.values, case.skipped) for case in found.cases} == {
+        "real_time": ((1e-5,), ""),
+        "cpu_time": ((1e-5,), ""),
+        "ratio": ((), "the file says -inf"),
+    }
+    assert found.warnings == ("1 rows of a complexity fit hold no time and were left out",)
 
 
 def test_rates_are_better_higher_and_what_the_author_counts_is_for_kernel_toml_to_say():
@@ -355,6 +374,51 @@ def test_newer_triton_writes_the_unit_behind_the_provider():
     assert (case.name, case.params, case.unit, case.values) == ("Triton", {"N": 64}, "byte/s", (1.5e9,))
 
 
+def test_text_parameters_of_triton_select_a_case_as_others_do():
+    text = "model,M,top_k,Time_(ms),TFLOPS\nmixtral-7B,4096.000000,2.000000,3.214500,598.750000\n"
+    text += "mixtral-22B,4096.000000,2.000000,5.871200,561.200000\n"
+    first, second, rate, _ = parse(text, "t.csv").cases
+
+    assert first == BenchmarkCase(
+        "Time_", {"model": "mixtral-7B", "M": 4096, "top_k": 2}, "value", "s", None, (0.0032145,)
+    )
+    assert (second.params["model"], rate.name, rate.unit, rate.values) == ("mixtral-22B", "TFLOPS", "", (598.75,))
+
+
+def perf_report(folder, **benchmark):
+    """Let the installed Triton write its files."""
+    testing = pytest.importorskip("triton.testing")
+    line = {"line_arg": "provider", "line_vals": ["a", "b"], "line_names": ["Triton", "Torch"], "args": {}}
+    table = testing.Benchmark(**line, plot_name="", **benchmark)  # without a name it draws no plot
+    rate = {"a": 1.5, "b": 2.5}
+    testing.perf_report(table)(lambda provider, **_: (rate[provider], 1.0, 9.0)).run(save_path=str(folder))
+    return read(folder / ".csv")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("benchmark", "params", "unit", "value"),
+    [
+        ({"x_names": ["N"], "x_vals": [64, 128]}, {"N": 64}, "", 1.5),
+        ({"x_names": ["N", "share"], "x_vals": [(64, 0.5)], "ylabel": "ms"}, {"N": 64, "share": 0.5}, "s", 1.5e-3),
+        (
+            {"x_names": ["N", "kind", "causal"], "x_vals": [(64, "fp16", True), (64, "bf16", False)], "ylabel": "GB/s"},
+            {"N": 64, "kind": "fp16", "causal": "True"},
+            "byte/s",
+            1.5e9,
+        ),
+        ({"x_names": ["N"], "x_vals": [64], "ylabel": "Bandwidth (GB/s)"}, {"N": 64}, "byte/s", 1.5e9),
+    ],
+    ids=["no-label", "a-unit", "text", "a-label-with-a-unit"],
+)
+def test_what_the_installed_triton_writes_is_read(tmp_path, benchmark, params, unit, value):
+    found = perf_report(tmp_path, **benchmark).cases
+
+    assert found[0] == BenchmarkCase("Triton", params, "value", unit, None, (value,))
+    assert {case.name for case in found} == {"Triton", "Torch"}
+    assert len(select(found, {"causal": True, **params}, lambda name: name == "Torch", "value")) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "signed"),
     [
@@ -368,6 +432,10 @@ def test_newer_triton_writes_the_unit_behind_the_provider():
         pytest.param("Year,Revenue\n2020,100\n2021,200\n", False, id="whole-numbers-alone"),
         pytest.param("lat,lon\n52.1,13.4\n48.9,2.4\n", False, id="a-first-column-that-is-no-size"),
         pytest.param("t,U (V)\n1,1.5\n2,2.25\n", False, id="a-unit-that-no-benchmark-has"),
+        pytest.param("dtype,N,Triton\nfp16,64,1.5\n", True, id="its-name-beside-text"),
+        pytest.param("dtype,N,mine (GB/s),x\nfp16,64,1.50,2.50\nbf16,64,1.50,2.50\n", True, id="a-unit-beside-text"),
+        pytest.param("dtype,N,mine,x\nfp16,64,1.50,2.50\n", False, id="text-without-a-unit"),
+        pytest.param("city,rank,km (GB/s),x\nUlm,1.5,1.25,2.5\n", False, id="text-and-no-size"),
     ],
 )
 def test_a_table_of_numbers_is_tritons_where_it_shows_or_kernel_toml_says_so(text, signed):
@@ -391,6 +459,10 @@ def test_a_unit_of_time_that_is_not_known_is_said_and_not_taken_for_nanoseconds(
         ("", "the file is empty"),
         ("\ufeff \n", "the file is empty"),
         ('{"benchmarks": [', "not JSON"),
+        ('{"benchmarks": ' + "[" * 100_000, "nested too deeply"),
+        ('{"benchmarks": ' + "1" * 5_000 + "}", "not JSON that can be read"),
+        ("dtype,N,name\nfp16,64,x\n", "it looks like CSV with the columns dtype, N, name"),
+        ("dtype,N,name (ms)\nfp16,64,x\n", "it looks like CSV with the columns dtype, N, name (ms)"),
         ('{"a": 1, "b": 2}', "it looks like JSON with the keys a, b"),
         ('{"benchmarks": [1, 2]}', "it looks like JSON with the keys benchmarks"),
         ('{"benchmarks": {"a": {"stats": {}}}}', "it looks like JSON with the keys benchmarks"),
@@ -412,6 +484,23 @@ def test_what_is_no_benchmark_file_is_refused_in_one_sentence(text, message):
 
     assert str(error.value).startswith("x: ")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('{"benchmarks": [', "the file ends in the middle: run the benchmark to its end"),
+        ('{"benchmarks": ["BM_co', "the file ends in the middle: run the benchmark to its end"),
+        ('{"benchmarks": [1 2]}', "the text there: 2]}"),
+        ("N,Triton\n1,2\n3\n", "it is the last row: run the benchmark to its end"),
+        ("N,Triton\n1,2,5\n3,4\n", "a cell with a comma needs quotes"),
+    ],
+)
+def test_the_hint_says_what_is_seen_in_a_damaged_file(text, hint):
+    with pytest.raises(ProfileError) as error:
+        parse(text, "x")
+
+    assert error.value.hint == hint
 
 
 def test_a_file_that_is_not_there_or_is_binary_is_refused(tmp_path):

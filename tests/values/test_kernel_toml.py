@@ -81,6 +81,10 @@ def test_a_sweep_takes_what_it_does_not_sweep_from_the_defaults_or_else_from_the
     assert parse(first + "[defaults]\nheads = 16").cases["seq3"] == {"seq": 3, "heads": 16}
 
 
+def test_a_byte_order_mark_is_read():
+    assert parse("\ufeff" + MINIMAL) == parse(MINIMAL)
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
@@ -215,7 +219,7 @@ TRITON = 'triton_csv = ["./bench", "{output}"]\n[cases.a]\n'
         ('benchmark = "{m}"\n' + NVBENCH, "key `benchmark`: case `a` has no parameter `m`", "known here: {n}"),
         ('unit = "furlong"\n' + NVBENCH, "key `unit`: 'furlong' is not known", "GB/s"),
         ('better = "more"\n' + NVBENCH, "key `better`: 'more' is not one of ['lower', 'higher']", ""),
-        (TRITON, "`unit` is missing but required: a CSV of Triton does not say it", 'unit = "GB/s"'),
+        (TRITON, "`better` is missing but required: a CSV of Triton does not say it", 'unit = "GB/s"'),
         ('unit = "ms"\n' + TRITON, "`better` is missing but required: a CSV of Triton does not say it", "better"),
     ],
 )

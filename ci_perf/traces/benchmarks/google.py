@@ -28,6 +28,22 @@ def parse_json(document: Mapping[str, Any]) -> BenchmarkFile:
     return _parse("google-benchmark", entries)
 
 
+def as_json(text: str) -> str:
+    """Write as JSON the literals that google-benchmark writes and JSON has not: `inf`, `nan`, and `12%` of a fit.
+
+    >>> as_json('{"ratio": -inf, "rms": 12%, "label": "inf, 12%"}')
+    '{"ratio": -Infinity, "rms": 12, "label": "inf, 12%"}'
+    """
+    return _LITERALS.sub(lambda found: found[0] if found[0][0] == '"' else _literal(found[0]), text)
+
+
+_LITERALS = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:inf|nan)\b|\d%')
+
+
+def _literal(text: str) -> str:
+    return "NaN" if text.endswith("nan") else text.replace("inf", "Infinity").rstrip("%")
+
+
 def _named_aggregate(entry: Mapping[str, Any]) -> dict[str, str]:
     """Return what a newer file would say of an aggregate, which its name ends in; nothing for a repetition.
 
@@ -82,6 +98,11 @@ def _cases(name: str, group: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkC
             yield BenchmarkCase(name, params, "real_time", "s", "lower", (), "it ran for no iteration")
             return
     samples = [e for e in group if e.get("run_type", "iteration") == "iteration"] or _summary(group)
+    if not samples:
+        held = ", ".join(f"`{entry.get('aggregate_name', '?')}`" for entry in group)
+        reason = f"the file holds only the statistic {held} of it: no repetition, no median and no mean"
+        yield BenchmarkCase(name, params, "real_time", "s", "lower", (), reason)
+        return
     unknown = sorted({str(entry["time_unit"]) for entry in samples if _factor(entry) is None})
     for metric in _TIMES:
         if unknown:

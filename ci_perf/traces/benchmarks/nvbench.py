@@ -1,7 +1,8 @@
 """nvbench's JSON and CSV: a state is a benchmark with one value of each axis, its summaries are looked up by tag.
 
 With `--jsonbin` nvbench writes the samples of each state to a file of their own, `X.json-bin/0.bin` beside `X.json`:
-float32, little-endian, in seconds. They stand in place of the mean that the JSON has.
+float32, little-endian, in seconds. They stand in place of the mean that the JSON has. Where nvbench could not write the
+file, the summary has neither its name nor its size.
 """
 
 import struct
@@ -11,6 +12,7 @@ from typing import Any
 
 from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, Scalar, measured, number, scalar
 from ci_perf.values.errors import ProfileError
+from ci_perf.values.quantity import counted
 
 Beside = Callable[[str, str], bytes | None]
 """Returns the content of a file, named by its folder and its name, beside the JSON; None: it is not there."""
@@ -42,10 +44,19 @@ def parse_json(document: Mapping[str, Any], beside: Beside) -> BenchmarkFile:
     """
     cases: list[BenchmarkCase] = []
     missing: dict[str, None] = {}
+    unwritten = 0
     for benchmark in _listed(document["benchmarks"]):
         for state in _listed(benchmark.get("states")):
-            cases += _state(str(benchmark.get("name", "?")), state, _samples(state, beside, missing))
+            named = [entry for entry in _listed(state.get("summaries")) if _names_samples(entry)]
+            written = [entry for entry in named if _datum(entry, "filename") is not None]
+            unwritten += len(written) < len(named)
+            cases += _state(str(benchmark.get("name", "?")), state, _samples(written, beside, missing))
     warnings = list(_version_warnings(document))
+    if unwritten:
+        warnings.append(
+            f"nvbench could not write the samples of {counted(unwritten, 'state')}, so the means are used: "
+            "its own output says why"
+        )
     if missing:
         names = next(iter(missing)) + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
         warnings.append(
@@ -55,13 +66,16 @@ def parse_json(document: Mapping[str, Any], beside: Beside) -> BenchmarkFile:
     return BenchmarkFile("nvbench-json", tuple(cases), tuple(warnings))
 
 
-def _samples(state: Mapping[str, Any], beside: Beside, missing: dict[str, None]) -> dict[str, list[float]]:
+def _names_samples(summary: Mapping[str, Any]) -> bool:
+    return str(summary.get("tag", "")).startswith(_SAMPLES)
+
+
+def _samples(
+    summaries: Iterable[Mapping[str, Any]], beside: Beside, missing: dict[str, None]
+) -> dict[str, list[float]]:
     """Return the samples of a state by metric; the names of files that are not there go into `missing`."""
     found: dict[str, list[float]] = {}
-    for summary in _listed(state.get("summaries")):
-        tag = str(summary.get("tag", ""))
-        if not tag.startswith(_SAMPLES):
-            continue
+    for summary in summaries:
         place = PureWindowsPath(str(_datum(summary, "filename")))  # it splits at both kinds of slash
         name = f"{place.parent.name}/{place.name}"
         content = beside(place.parent.name, place.name)
@@ -76,7 +90,7 @@ def _samples(state: Mapping[str, Any], beside: Beside, missing: dict[str, None])
                 else f"{name}: {len(content)} bytes are not samples of 4 bytes each",
                 hint="the file was cut off, or belongs to another run: copy the JSON and its folder together",
             )
-        metric = next(metric for start, metric in _SAMPLED.items() if tag.startswith(_SAMPLES + start))
+        metric = next(metric for start, metric in _SAMPLED.items() if str(summary["tag"]).startswith(_SAMPLES + start))
         # Nine digits are all that a float32 has.
         found[metric] = [float(f"{value:.9g}") for (value,) in struct.iter_unpack("<f", content)]
     return found

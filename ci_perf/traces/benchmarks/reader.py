@@ -1,5 +1,6 @@
 """Reads any benchmark file; its kind follows from the content, not from the name."""
 
+import contextlib
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -70,16 +71,7 @@ def _refusal(name: str, look: str) -> ProfileError:
 
 
 def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
-            first = text.lstrip().splitlines()[0][:40]
-            raise _refusal(name, f"several JSON documents one after another: {first}") from None
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ProfileError(
-            f"{name}: not JSON: {reason}", hint="was the benchmark stopped while it wrote the file?"
-        ) from None
+    document = _loaded(text, name)
     if isinstance(document, list):
         is_objects = bool(document) and isinstance(document[0], dict)
         held = f"objects with the keys {_keys(document[0])}" if is_objects else "values"
@@ -93,6 +85,31 @@ def _parse_json(text: str, name: str, beside: Beside) -> BenchmarkFile:
             except ProfileError as error:
                 raise ProfileError(f"{name}: {error}", hint=error.hint) from None
     raise _refusal(name, f"JSON with the keys {_keys(document)}" if document else "JSON that holds nothing")
+
+
+def _loaded(text: str, name: str) -> Any:  # noqa: ANN401 - what json.loads returns
+    """Parse JSON, also with the literals of google-benchmark that JSON has not; ProfileError with what is seen."""
+    try:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            with contextlib.suppress(json.JSONDecodeError):
+                return json.loads(google.as_json(text))
+            raise _syntax_error(error, text, name) from None
+    except RecursionError:
+        raise ProfileError(f"{name}: not JSON that can be read: nested too deeply", hint=_HINT) from None
+    except ValueError as error:  # a number of too many digits
+        raise ProfileError(f"{name}: not JSON that can be read: {error}", hint=_HINT) from None
+
+
+def _syntax_error(error: json.JSONDecodeError, text: str, name: str) -> ProfileError:
+    if error.msg == "Extra data":
+        return _refusal(name, f"several JSON documents one after another: {text.lstrip().splitlines()[0][:40]}")
+    if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
+        hint = "the file ends in the middle: run the benchmark to its end"
+    else:
+        hint = f"the text there: {text[error.pos :].splitlines()[0][:40].strip()}"
+    return ProfileError(f"{name}: not JSON: {error}", hint=hint)
 
 
 def _json_kind(document: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], beside: Beside) -> _Parser | None:
@@ -132,9 +149,10 @@ def _parse_csv(text: str, name: str, declared: str) -> BenchmarkFile:
     rows = [row for row in table[1:] if len(row) == len(header)]
     if len(rows) < len(table) - 1:
         ragged = next(row for row in table[1:] if len(row) != len(header))
+        cut = ragged is table[-1] and len(ragged) < len(header)
         raise ProfileError(
             f"{name}: a row has {len(ragged)} cells under {len(header)} headings: {','.join(ragged)[:60]}",
-            hint="was the benchmark stopped while it wrote the file?",
+            hint="it is the last row: run the benchmark to its end" if cut else "a cell with a comma needs quotes",
         )
     if parse_csv is triton.parse_csv and declared != "triton_csv" and not triton.is_signed(header, rows):
         raise _refusal(name, f"a table of numbers without any sign that Triton wrote it: {', '.join(header[:6])}")
