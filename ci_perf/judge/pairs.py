@@ -63,7 +63,7 @@ def judge_pairs(
     if is_identical(measurement) and not doubt:
         outcome = _same_code(outcome, usable_ratios(pairs), run.policy)
     return replace(
-        say(outcome.verdict, outcome.code, outcome.sentence + _left_out(measurement)),
+        say(outcome.verdict, outcome.code, outcome.sentence + _capture(pairs[-1]) + _left_out(measurement)),
         base=statistics.median(statistics.median(pair.base) for pair in pairs),
         change=outcome.change,
         detectable=outcome.detectable,
@@ -109,6 +109,16 @@ def _same_code(outcome: Outcome, values: Sequence[float], policy: Policy) -> Out
     sentence = f"{Reason.SAME_MACHINE_CODE.meaning}; measured {mean_change(values)}"
     change = outcome.change or pair_interval(values, policy.confidence)
     return replace(outcome, verdict=Verdict.UNCHANGED, code=Reason.SAME_MACHINE_CODE, sentence=sentence, change=change)
+
+
+def _capture(pair: Pair) -> str:
+    """Say which side cannot be captured in a CUDA graph although the other one can, and what prevents it."""
+    if not pair.not_captured:
+        return ""
+    base, head = pair.not_captured
+    what = f"the head can no longer be captured in a CUDA graph: {head}" if head else ""
+    what = what or f"the head can be captured in a CUDA graph, the base could not: {base}"
+    return f"; {what}; so the wall clock timed both sides"
 
 
 def _left_out(measurement: Measurement) -> str:

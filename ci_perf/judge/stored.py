@@ -33,6 +33,8 @@ from ci_perf.values.run import Policy, Run
 
 STORED = 0.01
 """A stored time is off by so much a few minutes later: no smaller change is established or called detectable."""
+CAPTURED = "cuda-graph"
+"""The method id of a time from a CUDA graph."""
 FAR = 2
 """An interval that lies wholly beyond the threshold twice over needs no separation: one odd process cannot hide it."""
 
@@ -62,7 +64,10 @@ def judge_stored(
         )
     obstacle = comparable(base, measurement, baseline.device, device, (baseline.toolchain, run.toolchain))
     if obstacle:
-        return say(Verdict.NOT_COMPARABLE, *obstacle)
+        code, sentence = obstacle
+        lost = base.time.method == CAPTURED and next((r.not_captured for r in measurement.replicates), "")
+        why = f"; it can no longer be captured in a CUDA graph: {lost}" if lost else ""
+        return say(Verdict.NOT_COMPARABLE, code, sentence + why)
     disturbed = [replicate for replicate in measurement.replicates if replicate.disturbed]
     if disturbed:
         why = ", ".join(sorted({reason for replicate in disturbed for reason in replicate.disturbed}))

@@ -50,8 +50,8 @@ class Programs:
         self._base = _Side(replace(launcher, conditions=of_base, side="-base"), nsys_path, traces)
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
-        """Name the programs that are timed by the clock, which is far coarser than the trace."""
-        commands = [job for job in jobs if job.is_command]
+        """Name the programs that are timed by the clock unasked, which is far coarser than the trace."""
+        commands = [job for job in jobs if job.is_command and job.spec.time == "gpu"]
         by_clock = sorted({job.spec.name for job in commands if not self._head.under_nsys.can_trace(job)})
         if not by_clock:
             return ()
@@ -105,7 +105,7 @@ class Programs:
         """Run a `command` under nsys; return why no GPU kernel that counts was seen, empty where one was."""
         if not self._head.under_nsys.can_trace(job):
             return "there is no nsys to see"
-        replicate = self._head.time(job, 0)
+        replicate = self._head.time(replace(job, spec=replace(job.spec, time="gpu")), 0)
         return replicate.message if isinstance(replicate, Failure) else ""
 
     def _pair(self, job: Job, base: "_Side", head: "_Side", number: int) -> Pair | str | Failure:
@@ -180,7 +180,7 @@ class _Side:
                 message = f"the unit was {first[0]}, {first[1]} is better; now it is {taken.unit}"
                 raise ProgramFailed("wrong-format", message)
             return taken
-        if self.under_nsys.can_trace(job):
+        if job.spec.time == "gpu" and self.under_nsys.can_trace(job):
             return self.under_nsys.time(job, argv, scratch)
         started = time.perf_counter()
         self._launcher.run(job, argv)

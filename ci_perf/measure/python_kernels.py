@@ -69,10 +69,10 @@ class PythonKernels:
 
     def time(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a job once in a fresh process."""
-        request = {"op": "time", "samples": self._conditions.samples, "l2": job.spec.l2}
+        request = {"op": "time", "samples": self._conditions.samples, "l2": job.spec.l2, "time": job.spec.time}
         with self._conditions.watch(job) as watch:
             answer = self._ask(job, {**request, "planted": self._conditions.planted})
-        return answer if isinstance(answer, Failure) else _replicate(answer, batch, watch)
+        return answer if isinstance(answer, Failure) else _replicate(answer, batch, watch, self._conditions.root)
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Compared]]:
         """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
@@ -136,7 +136,7 @@ def _strides_request(job: Job) -> dict[str, Any]:
     return {} if job.strides == CONTIGUOUS else {"strides": job.strides, "may_refuse": job.spec.refuses_strides}
 
 
-def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate:
+def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch, root: Path) -> Replicate:
     """Join the samples with the states of the GPU that were read while they were taken."""
     states = watch.between(*answer["window"])
     return Replicate(
@@ -145,6 +145,7 @@ def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch) -> Replicate
         method=answer["method"],
         batch=batch,
         disturbed=watch.disturbances(states, frozenset({answer["pid"]})),
+        not_captured=str(answer["not_captured"]).replace(f"{root}/", ""),
         **facts(states),
     )
 

@@ -48,7 +48,7 @@ class Side:
     def request(self, job: Job, **more: object) -> dict[str, Any]:
         """Return a request for a case: this side's code, the head's parameters."""
         own = replace(job, spec=self.kernels[job.spec.name])
-        return {**job_request(own, self.root), "target": job.target, "l2": job.spec.l2, **more}
+        return {**job_request(own, self.root), "target": job.target, "l2": job.spec.l2, "time": job.spec.time, **more}
 
 
 class SideFailure(Exception):
@@ -83,6 +83,8 @@ class TurnTaking:
         """Cases of the same machine code that are timed all the same."""
         self._alone: set[str] = set()
         """Cases of which only one side at a time fits on the device."""
+        self._not_captured: dict[str, tuple[str, ...]] = {}
+        """Cases that the wall clock times, as only one side can be captured in a CUDA graph: why base and head not."""
 
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Pair | SameCode | SideFailure]]:
         """Measure a pair of each job, the jobs of one kernel in one fresh pair of processes.
@@ -120,9 +122,9 @@ class TurnTaking:
     def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode:
         """Make both sides alike and let them take turns; SideFailure."""
         ready = self._make_ready(job, number, fresh=fresh)
-        if _mixed_methods(ready):
+        if self._lost_capture(job, ready):
             fresh = True
-            ready = self._make_ready(job, number, fresh=fresh, timer="cupti")  # one side cannot be captured
+            ready = self._make_ready(job, number, fresh=fresh)
         if mixed := _mixed_methods(ready) or _same_code(self._sides, ready):
             raise SideFailure("base", mixed)
         if self._is_proven(job, ready):
@@ -137,7 +139,21 @@ class TurnTaking:
         with self._conditions.watch(job) as watch:
             rounds = self._take_turns(job, number, warm_up_s)
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
-        return _pair(rounds, facts, shape, watch)
+        return _pair(rounds, facts, shape, watch, self._not_captured.get(job.id, ()))
+
+    def _lost_capture(self, job: Job, answers: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether only one side was captured in a CUDA graph; from then on the wall clock times both.
+
+        CUPTI could time both, too, but would not see the synchronisation that most often prevents a capture.
+        """
+        reasons = tuple(
+            str(answer["not_captured"]).replace(f"{side.root}/", "")
+            for side, answer in zip(self._sides, answers, strict=True)
+        )
+        if job.spec.l2 == "cold" or all(reasons) or not any(reasons):
+            return False
+        self._not_captured[job.id] = reasons
+        return True
 
     def _is_proven(self, job: Job, ready: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether both sides run the same code, and the case is not one of those that are timed as controls."""
@@ -147,15 +163,19 @@ class TurnTaking:
             self._timed_same.add(job.id)
         return job.id not in self._timed_same
 
-    def _make_ready(self, job: Job, number: int, *, fresh: bool, **more: str) -> list[dict[str, Any]]:
-        """Let both sides make the inputs of a case and choose a timer; `more` goes into both requests."""
+    def _timer(self, job: Job) -> dict[str, str]:
+        """Return the part of a request that says how to time a case whose sides would choose differently."""
+        return {"time": "wall"} if job.id in self._not_captured else {}
+
+    def _make_ready(self, job: Job, number: int, *, fresh: bool) -> list[dict[str, Any]]:
+        """Let both sides make the inputs of a case and choose a timer."""
         wishes = {
             "op": "ready",
             "placements": ROUNDS,
             "least_s": SAMPLE_S[job.device],
             "identify": self._identify,
             **({} if fresh else {"same": True}),
-            **more,
+            **self._timer(job),
         }
         planted = zip(self._sides, (None, self._conditions.planted), strict=True)
         requests = [side.request(job, **wishes, planted=slowdown) for side, slowdown in planted]
@@ -163,20 +183,28 @@ class TurnTaking:
 
     def _alternate(self, job: Job, number: int) -> Pair:
         """Time the sides one after the other, each alone on the device; SideFailure."""
-        answers: dict[int, dict[str, Any]] = {}
         with self._conditions.watch(job) as watch:
-            for index in _order(number):
-                for side in self._sides:
-                    side.worker.rest()
-                planted = self._conditions.planted if index else None
-                request = self._sides[index].request(job, op="time", samples=ALONE_SAMPLES, planted=planted)
-                answers[index] = self._ask(job, index, request)
-        if mixed := _mixed_methods(list(answers.values())):
+            answers = self._each_alone(job, number)
+            if self._lost_capture(job, answers):
+                answers = self._each_alone(job, number)
+        if mixed := _mixed_methods(answers):
             raise SideFailure("base", mixed)
         method = f"{answers[0]['method']}/alternating"
-        found = {"launches": max(a["launches"] for a in answers.values()), "placements": 1}
-        ready = [{**answers[i], "method": method, "code": None, "inputs": None} for i in (0, 1)]
-        return _pair([(answers[0], answers[1])], ready, found, watch, at_once=1)
+        found = {"launches": max(a["launches"] for a in answers), "placements": 1}
+        ready = [{**answer, "method": method, "code": None, "inputs": None} for answer in answers]
+        not_captured = self._not_captured.get(job.id, ())
+        return _pair([(answers[0], answers[1])], ready, found, watch, not_captured, at_once=1)
+
+    def _each_alone(self, job: Job, number: int) -> list[dict[str, Any]]:
+        """Return the answers of base and head, each timed while the other is not on the device; SideFailure."""
+        answers: dict[int, dict[str, Any]] = {}
+        for index in _order(number):
+            for side in self._sides:
+                side.worker.rest()
+            planted = self._conditions.planted if index else None
+            more = {"samples": ALONE_SAMPLES, "planted": planted, **self._timer(job)}
+            answers[index] = self._ask(job, index, self._sides[index].request(job, op="time", **more))
+        return [answers[0], answers[1]]
 
     def _both(self, job: Job, requests: Sequence[Mapping[str, Any]], number: int) -> list[dict[str, Any]]:
         """Send both requests at once, to base or head first depending on `number`, and return both answers."""
@@ -272,6 +300,8 @@ def _pair(
     ready: Sequence[Mapping[str, Any]],
     shape: Mapping[str, int],
     watch: Watch,
+    not_captured: tuple[str, ...],
+    *,
     at_once: int | None = None,
 ) -> Pair:
     base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
@@ -290,6 +320,7 @@ def _pair(
         identical=_runs_same_code(ready),
         other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
         shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
+        not_captured=not_captured,
         disturbed=watch.disturbances(every, pids, at_once=at_once),
         **{**facts(every), "sm_clock_hz": facts(states[1])["sm_clock_hz"]},  # the head's clock
     )

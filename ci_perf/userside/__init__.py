@@ -1,6 +1,7 @@
 """The parts of the worker and of `ci_perf.cuda`; standard library and torch only, Python 3.9 and newer.
 
 answers       the operations of the worker: a request in, an answer out
+blame         the line of a kernel that raised an error
 case          a kernel.py with its inputs
 compilers     NVRTC or nvcc, and what their output depends on
 cupti         the times at which the GPU worked, from CUPTI's activity records

@@ -10,12 +10,13 @@ import time
 from fractions import Fraction
 from typing import Any
 
+from ci_perf.userside.blame import what_broke
 from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, release_memory
 from ci_perf.userside.cupti import CuptiError
 from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.stages import stage
-from ci_perf.userside.timers import LADDER, ColdTimer, CpuTimer, EventTimer, GraphTimer, warm_up
+from ci_perf.userside.timers import LADDER, ColdTimer, CpuTimer, EventTimer, GraphTimer, WallTimer, warm_up
 
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
 """A sample lasts at least this long, or 500 launches: the overhead at its ends, some us, is then negligible."""
@@ -61,7 +62,8 @@ class Stopwatch:
             warm_up(self.timers[0], ESTIMATE_S[self.device])
             self.per_launch = self.timers[0].seconds(1)
         least = request.get("least_s") or SAMPLE_S[self.device]
-        count = min(c for c in LADDER if c * self.per_launch >= least or c >= self.timers[0].most)
+        fitting = [c for c in LADDER if c >= self.timers[0].least]
+        count = min(c for c in fitting if c * self.per_launch >= least or c >= self.timers[0].most)
         step = self.planted.denominator
         self.count = math.ceil(count / step) * step
         if "placements" not in request:
@@ -148,6 +150,7 @@ class Stopwatch:
             "step": self.planted.denominator,
             "method": self.method,
             "planted": self.really / self.count - 1,
+            "not_captured": self.timers[0].not_captured,
         }
 
 
@@ -163,27 +166,29 @@ def exact_fraction(planted: float) -> Fraction:
 def choose_timer(case: Case) -> Any:
     """Choose how to time a case; its duration does not matter, so that both sides of a comparison choose alike.
 
-    On a CPU a loop. On a GPU a CUDA graph if the launch can be captured, else CUPTI. With a cold L2 cache CUPTI, as
-    events would time the launch gap of a small kernel. Events where CUPTI is not available.
+    On a CPU a loop. On a GPU the wall clock if the request says so, else a CUDA graph if the launch can be captured,
+    else CUPTI. With a cold L2 cache CUPTI, as events would time the launch gap of a small kernel. Events where CUPTI is
+    not available.
     """
     if case.device == "cpu":
         return CpuTimer(case)
+    if case.request.get("time") == "wall":
+        return WallTimer(case)
     if case.request.get("l2") == "cold":
         return cupti_or(ColdTimer, CuptiColdTimer, case)
-    if case.request.get("timer") == "cupti":
-        return cupti_or(EventTimer, CuptiTimer, case)
     timer = GraphTimer(case)
     try:
         timer.prepare(3)
     except Exception as error:
         if code_of(error) == "out-of-memory":
             raise
-        reason = str(error).split("\n")[0]
+        reason = what_broke(error)
         print(f"ci-perf: no CUDA graph of this kernel ({reason}); timed through CUPTI or events", file=sys.stderr)
         case.synchronize()
         instead = cupti_or(EventTimer, CuptiTimer, case)
         if isinstance(error, Wrong) and not isinstance(instead, CuptiTimer):
             raise  # events would miss the same work
+        instead.not_captured = reason
         return instead
     return timer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import statistics
 import time
 import warnings
@@ -14,6 +15,14 @@ STEADY = 0.005
 """Warming up ends when two groups of launches differ by less than this fraction, or after four times WARM_UP_S."""
 LADDER = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 """Launches per sample: few enough to be captured quickly, enough for a long sample."""
+BURST = 2
+"""Launches in a row before WallTimer waits for the GPU.
+
+With one, a synchronisation at the end of a launch would cost next to nothing, as the timer synchronises there anyway.
+With many, a short allocation would cost nothing where the GPU takes longer than the host. With two, the host's work
+before the first launch is always on the critical path, and a synchronisation keeps the second launch from overlapping
+the first.
+"""
 
 
 def warm_up(timer: Any, least_s: float, batches: bool = False) -> None:
@@ -36,12 +45,16 @@ class Timer:
     all launches of each sample; both in seconds.
     """
 
+    least = 1
+    """The smallest number of launches of one sample."""
     most = LADDER[-1]
     """The largest number of launches of one sample."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
         self.count = 1
+        self.not_captured = ""
+        """Why there is no CUDA graph of the launch; empty: there is one, or none was tried."""
 
     def prepare(self, count: int) -> None:
         """Set the number of launches of one sample."""
@@ -62,6 +75,40 @@ class CpuTimer(Timer):
 
     def samples(self, number: int) -> list[float]:
         return [self.seconds(self.count) * self.count for _ in range(number)]
+
+
+class WallTimer(Timer):
+    """perf_counter from the call of the first of BURST launches until the GPU has finished the last.
+
+    Python's garbage collector does not run meanwhile, as in `timeit`.
+    """
+
+    method = "wall-two-launches"
+    least = BURST
+
+    def seconds(self, launches: int) -> float:
+        launches = max(launches, BURST)
+        return self.wait_for(launches) / launches
+
+    def samples(self, number: int) -> list[float]:
+        return [self.wait_for(self.count) for _ in range(number)]
+
+    def wait_for(self, launches: int) -> float:
+        """Return the time of so many launches, BURST by BURST."""
+        launch, synchronize = self.case.launch, self.case.synchronize
+        synchronize()
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            started = time.perf_counter()
+            for number in range(1, launches + 1):
+                launch()
+                if number % BURST == 0 or number == launches:
+                    synchronize()
+            return time.perf_counter() - started
+        finally:
+            if collects:
+                gc.enable()
 
 
 class EventTimer(Timer):

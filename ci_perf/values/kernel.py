@@ -109,6 +109,8 @@ class KernelSpec(Extensible):
     """Whether the inputs may be in the L2 cache when a launch starts."""
     rng: Annotated[str, one_of("cpu", "device"), OMIT_DEFAULT] = "cpu"
     """Where `make_inputs` draws: `cpu` gives all devices the same inputs; `device` draws large inputs faster."""
+    time: Annotated[str, one_of("gpu", "wall"), OMIT_DEFAULT] = "gpu"
+    """`gpu`: the work on the GPU is timed; `wall`: the clock on the wall, the work of the host included."""
     cases: Mapping[str, Params] = field(default_factory=dict)
     cpu_cases: tuple[str, ...] | None = None
     """The cases that run on a CPU by default; None: all."""

@@ -67,9 +67,12 @@ def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
     cases = _cases(document)
     program = _program(document, cases)
     _check_selections(document, cases)
+    if (document.get("time"), document.get("l2")) == ("wall", "cold"):
+        raise _wrong("time", '"wall" cannot be combined with l2 = "cold"', "the wall clock would time the flush, too")
     policy, fuzz = document.get("policy", {}), document.get("fuzz", {})
     given: dict[str, Any] = {"devices": ("cpu", "cuda") if program else ("cuda",)}
-    given |= {key: document[key] for key in ("entry", "description", "l2", "rng", "tolerance") if key in document}
+    copied = ("entry", "description", "l2", "rng", "time", "tolerance")
+    given |= {key: document[key] for key in copied if key in document}
     listed = ("devices", "ranges", "kernels", "cpu_cases", "sanitize")
     given |= {key: tuple(document[key]) for key in listed if key in document}
     for key in ("regression", "speedup"):
@@ -118,7 +121,7 @@ _PROGRAM_KEYS = ("benchmark", "metric", "unit", "better")
 _BELONGS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     _PROGRAM_KEYS: BENCHMARKS,
     ("ranges",): ("command",),
-    ("kernels", "gates"): ("entry", "command"),
+    ("kernels", "gates", "time"): ("entry", "command"),
     ("l2", "rng", "tolerance", "fuzz"): ("entry",),
 }
 """For each group of keys, the kinds of entry or program that use them."""

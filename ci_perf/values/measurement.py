@@ -93,6 +93,9 @@ class Replicate(Extensible):
     """Which samples are better; default: lower."""
     disturbed: Annotated[tuple[str, ...], OMIT_DEFAULT] = ()
     """What disturbed it: other programs on the GPU, or why the hardware slowed down."""
+    not_captured: Annotated[str, OMIT_DEFAULT] = ""
+    """Why no CUDA graph of the launch could be captured: the error, and the line that raised it. Empty: none was
+    needed."""
 
 
 Rounds = Annotated[tuple[NonNegative, ...], NOT_EMPTY]
@@ -134,6 +137,11 @@ class Pair(Extensible):
     """The mean while samples were taken."""
     disturbed: tuple[str, ...] = ()
     """What disturbed it: other programs on the GPU, or why the hardware slowed down. The pair does not count."""
+    not_captured: Annotated[tuple[str, ...], Keyword("minItems", 2), Keyword("maxItems", 2), OMIT_DEFAULT] = ()
+    """Why no CUDA graph of a launch of base and of head could be captured, where that is so of one side only.
+
+    Of the other side the text is empty. Empty: both are alike.
+    """
 
 
 class SameCode:
@@ -225,6 +233,7 @@ class Measurement(Extensible):
                 unit=p.unit,
                 better=p.better,
                 disturbed=p.disturbed,
+                not_captured=p.not_captured[1] if p.not_captured else "",
             )
             for p in self.sound_pairs or self.pairs
         )

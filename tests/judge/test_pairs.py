@@ -478,3 +478,19 @@ def test_a_finding_has_the_numbers_of_both_sides():
     assert finding.detectable == pytest.approx(0.0024, abs=0.0015)
     assert against_base(*some(identical=True)).change.point == pytest.approx(1.0)
     assert against_base(*some(1.005, number=1, identical=True)).change.low == 0.0
+
+
+@pytest.mark.parametrize(
+    ("not_captured", "says"),
+    [
+        ((), ""),
+        (("", "E at k.py:7"), "; the head can no longer be captured in a CUDA graph: E at k.py:7"),
+        (("E at k.py:7", ""), "; the head can be captured in a CUDA graph, the base could not: E at k.py:7"),
+    ],
+)
+def test_a_row_says_what_prevents_a_cuda_graph_of_one_side_alone(not_captured, says):
+    plain = against_base(*some(1.05))
+    finding = against_base(*some(1.05, not_captured=not_captured))
+
+    assert (finding.verdict, finding.code) == ("REGRESSION", "slower")
+    assert finding.sentence == plain.sentence + says + ("; so the wall clock timed both sides" if says else "")

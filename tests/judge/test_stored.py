@@ -155,3 +155,18 @@ def test_the_unit_and_the_direction_of_a_measurement_are_those_of_its_finding():
 @pytest.mark.parametrize("checked", [{"fuzzed": (Fuzzed("sdpa", "cuda", "launch", 7, 1),)}, {"sanitized": (PASSED,)}])
 def test_in_a_run_of_checks_no_case_is_missing(checked):
     assert judge(replace(a_run(**checked, baselines=(a_baseline(),)), measurements=(), kernels=())) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ("cuda-graph", "cuda-graph, now cupti; it can no longer be captured in a CUDA graph: E at k.py:7"),
+        ("cuda-events", "cuda-events, now cupti"),
+    ],
+)
+def test_a_case_that_can_no_longer_be_captured_says_what_prevents_it(before, says):
+    taken = tuple(replace(r, not_captured="E at k.py:7") for r in replicates(STEADY, method="cupti"))
+    finding = found(with_time(method=before), replicates=taken)
+
+    assert (finding.verdict, finding.code) == ("NOT_COMPARABLE", "other-method")
+    assert finding.sentence == f"the timing method differs: baseline {says}"

@@ -684,11 +684,15 @@ def test_a_note_says_that_runs_ran_different_kernels(tmp_path):
     assert note.message.startswith("app/a: 1 of 2 runs ran other GPU kernels than the first: ")
 
 
-def test_a_program_on_a_cpu_or_without_nsys_is_timed_by_the_clock(tmp_path):
+def test_a_program_on_a_cpu_or_without_nsys_or_on_request_is_timed_by_the_clock(tmp_path):
     nsys = fake_nsys(tmp_path, H200)
 
     assert a_runner(tmp_path, nsys).time(a_job(device="cpu"), 0).method == "wall"
     assert a_runner(tmp_path, None).time(a_job(), 0).method == "wall"
+    asked = a_job()
+    asked = replace(asked, spec=replace(asked.spec, time="wall"))
+    assert a_runner(tmp_path, nsys).time(asked, 0).method == "wall"
+    assert a_runner(tmp_path, nsys).notes([asked]) == ()
 
 
 def a_gpu_without_torch(root, monkeypatch, capture):

@@ -12,7 +12,7 @@ from ci_perf.measure.turns import Side, SideFailure, TurnTaking
 from ci_perf.measure.watch import Watch
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.job import select_jobs
-from ci_perf.values.measurement import Pair
+from ci_perf.values.measurement import Failure, Pair
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.slow
@@ -140,8 +140,11 @@ def test_if_the_device_allows_one_process_the_sides_alternate_and_later_pairs_st
 class WorkerOnGpu:
     """A worker on a GPU; if `captured` is False, its kernel cannot be captured in a graph."""
 
-    def __init__(self, *, captured, code=None):
-        self.captured, self.code, self.asked = captured, code, []
+    error = "RuntimeError: not permitted, raised by `x.item()` at {root}/kernels/sdpa/kernel.py:7"
+
+    def __init__(self, *, captured, code=None, root="", at_once=True):
+        self.captured, self.code, self.at_once, self.asked = captured, code, at_once, []
+        self.error = self.error.replace("{root}", str(root))
 
     def send(self, request):
         self.asked.append(request)
@@ -149,13 +152,18 @@ class WorkerOnGpu:
     def receive(self, timeout_s):
         del timeout_s
         request = self.asked[-1]
+        if request["op"] == "ready" and not self.at_once:
+            return Failure("ready", "out-of-memory", "the other side fills the device")
         if request["op"] == "turn":
             return {"seconds": [1e-5], "window": [0.0, 0.0]}
         if request["op"] == "alike":
             return {}
-        graph = self.captured and request.get("timer") != "cupti"
         facts = {"launches": 100, "step": 1, "placements": 1, "pid": 7, "code": self.code, "inputs": None, "shapes": ""}
-        return {**facts, "planted": 0.0, "files": [], "installed": {}, "method": "cuda-graph" if graph else "cupti"}
+        facts |= {"planted": 0.0, "files": [], "installed": {}, "seconds": [1e-5], "window": [0.0, 0.0]}
+        if request["time"] == "wall":
+            return {**facts, "method": "wall-two-launches", "not_captured": ""}
+        method = "cuda-graph" if self.captured else "cupti"
+        return {**facts, "method": method, "not_captured": "" if self.captured else self.error}
 
     def ask(self, request, timeout_s):
         self.send(request)
@@ -165,15 +173,37 @@ class WorkerOnGpu:
         pass
 
 
-def test_if_one_side_cannot_be_captured_cupti_times_both(monkeypatch, tmp_path):
+REASON = "RuntimeError: not permitted, raised by `x.item()` at kernels/sdpa/kernel.py:7"
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["resident", "alternating"])
+@pytest.mark.parametrize(
+    ("captured", "method", "not_captured", "asked"),
+    [
+        pytest.param((True, True), "cuda-graph", (), ["gpu", "gpu"], id="both"),
+        pytest.param((True, False), "wall-two-launches", ("", REASON), ["gpu", "wall", "wall"], id="head-no-longer"),
+        pytest.param((False, True), "wall-two-launches", (REASON, ""), ["gpu", "wall", "wall"], id="head-now"),
+        pytest.param((False, False), "cupti", (), ["gpu", "gpu"], id="neither"),
+    ],
+)
+def test_if_only_one_side_can_be_captured_the_wall_clock_times_both(
+    monkeypatch, tmp_path, captured, method, not_captured, asked, at_once
+):
     monkeypatch.setattr(turns, "WARM_UP_S", {"cuda": 0.0})
     spec = a_spec("sdpa")
-    sides = [Side(name, tmp_path, {"sdpa": spec}, WorkerOnGpu(captured=name == "base")) for name in ("base", "head")]
+    sides = [
+        Side(name, tmp_path, {"sdpa": spec}, WorkerOnGpu(captured=can, root=tmp_path, at_once=at_once))
+        for name, can in zip(("base", "head"), captured, strict=True)
+    ]
     job = select_jobs((spec,), [], ["cuda"])[0]
-    ((_, pair),) = TurnTaking(tuple(sides), Conditions("python3", tmp_path, {}, 30, 60.0)).pairs([job], 0)
+    taking = TurnTaking(tuple(sides), Conditions("python3", tmp_path, {}, 30, 60.0))
+    first, second = (pair for number in (0, 1) for _, pair in taking.pairs([job], number))
 
-    assert pair.method == "cupti"
-    assert [request.get("timer") for request in sides[0].worker.asked if request["op"] == "ready"] == [None, "cupti"]
+    for pair in (first, second):
+        assert pair.method == (method if at_once else f"{method}/alternating")
+        assert pair.not_captured == not_captured
+    prepared = [r["time"] for r in sides[0].worker.asked if r["op"] == ("ready" if at_once else "time")]
+    assert prepared == asked
 
 
 @pytest.mark.parametrize(

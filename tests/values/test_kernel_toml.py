@@ -21,6 +21,8 @@ def test_a_minimal_file_leaves_the_rest_to_defaults():
     assert (spec.name, spec.folder, spec.entry) == ("sdpa", "kernels/sdpa", "kernel.py")
     assert spec.cases == {"small": {"seq": 128}}
     assert (spec.devices, spec.l2, spec.kernels, spec.cpu_cases) == (("cuda",), "warm", (), None)
+    assert spec.time == "gpu"
+    assert parse('time = "wall"' + MINIMAL).time == "wall"
     assert (spec.regression, spec.speedup, spec.timeout_s, spec.gates) == (None, None, None, ())
 
 
@@ -103,6 +105,7 @@ def test_a_byte_order_mark_is_read():
         ('entry = "kernel.py"\n[cases]', "key `cases`: {} should be non-empty", "table of parameters"),
         ('entry = "kernel.py"\n[cases.Big]', "key `cases`: 'Big' does not have the expected form", ""),
         ("kernels = 'flash'" + MINIMAL, "key `kernels`: 'flash' is not of type array", "fnmatch"),
+        ("l2 = 'cold'\ntime = 'wall'" + MINIMAL, 'key `time`: "wall" cannot be combined with l2', "flush"),
         ("l2 = 'hot'" + MINIMAL, "key `l2`: 'hot' is not one of ['warm', 'cold']", "L2 cache"),
         ("devices = ['gpu']" + MINIMAL, "key `devices[0]`: 'gpu' is not one of ['cpu', 'cuda']", ""),
         (MINIMAL + "dim = [1, 2]", "key `cases.small.dim`: [1, 2] is not of type string or integer", ""),
@@ -213,6 +216,7 @@ TRITON = 'triton_csv = ["./bench", "{output}"]\n[cases.a]\n'
         ('command = ["x"]\nunit = "s"\n[cases.a]', "key `unit`: cannot be combined with `command`", "`nvbench`"),
         ('command = ["x"]\nl2 = "cold"\n[cases.a]', "key `l2`: cannot be combined with `command`", "`entry`"),
         ("ranges = ['a']" + MINIMAL, "key `ranges`: cannot be combined with `entry`", "`command`"),
+        ('time = "wall"\n' + NVBENCH, "key `time`: cannot be combined with `nvbench`", "`entry`, `command`"),
         ('kernels = ["a"]\n' + NVBENCH, "key `kernels`: cannot be combined with `nvbench`", "`entry`, `command`"),
         (NVBENCH.replace("{output}", "out"), "key `nvbench`: no argument holds {output}", "the file that the program"),
         ('command = ["x"]\nranges = ["{m}"]\n[cases.a]', "key `ranges`: case `a` has no parameter `m`", "no parameter"),
