@@ -15,6 +15,7 @@ import pytest
 
 from ci_perf import store
 from tests.cli.test_run import SPIN
+from tests.project.test_project import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -197,3 +198,42 @@ def test_where_nsys_records_nothing_torch_traces_in_its_place(machine, tmp_path)
 
     assert [m.timeline.source for m in run.measurements] == ["torch", "torch"]
     assert "nsys-no-report" in {note.code for note in run.notes}
+
+
+# --- scripts/canary --------------------------------------------------------------------------------------------------
+
+
+def canary(program):
+    """Run scripts/canary with this ci-perf; return its exit status and its lines."""
+    command = [ROOT / "scripts/canary", "sdpa/b2-*", "--device", "cpu", "--processes", "1", "--samples", "5"]
+    environ = {**os.environ, "PYTHON": sys.executable, "CI_PERF": program}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+ITSELF = f"{sys.executable} -m ci_perf"
+
+
+def test_the_canary_passes_where_the_secrets_were_in_reach_and_none_leaked():
+    status, lines = canary(ITSELF)
+
+    assert status == 0, lines
+    assert "PASS control: the kernel gets every secret" in lines
+    assert "PASS kernel: the kernel gets no secret" in lines
+    assert "PASS run: run.json" in lines
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ("/bin/true", "FAIL control: ci-perf ended with status 0 and measured 0 cases"),
+        (f"{sys.executable} -m no_such_module", "FAIL control: ci-perf ended with status 1 and measured 0 cases"),
+        (f"env -u SSHKEY {ITSELF}", "FAIL control: the kernel gets every secret SSHKEY"),
+    ],
+    ids=["does nothing", "does not start", "a secret out of reach"],
+)
+def test_the_canary_fails_where_it_proves_nothing(program, line):
+    status, lines = canary(program)
+
+    assert status == 1
+    assert line in lines

@@ -436,7 +436,10 @@ def install(runner_temp, program):
     path = runner_temp / "ci-perf-venv/bin/ci-perf"
     path.parent.mkdir(parents=True)
     path.write_text(f"#!/bin/sh\n{program}\n")
-    path.chmod(0o755)
+    python = path.with_name("python")
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    for file in (path, python):
+        file.chmod(0o755)
 
 
 @pytest.fixture
@@ -479,6 +482,21 @@ def test_a_cancelled_job_ends_the_measurement(installed):
     process.communicate(timeout=300)
 
     assert out.read_text() == "status=143\n"
+
+
+def test_no_process_above_ci_perf_holds_the_secrets_of_the_job(tmp_path):
+    """Only root can read them at all: the memory of these processes is closed to others."""
+    parents = (
+        'pid=$$; while [ "$pid" != 1 ] && [ "$pid" != "$TEST" ]; do echo "$pid"; tr "\\0" "\\n" </proc/$pid/environ; '
+    )
+    parents += "pid=$(awk '/^PPid/ { print $2 }' /proc/$pid/status); done"
+    install(tmp_path, f'pid=$PPID; echo "own: $DB_CREDS"; {parents.removeprefix("pid=$$; ")}')
+    ran, outputs = script(tmp_path, "measure", DB_CREDS="hunter2hunter2", TEST=str(os.getpid()))
+
+    assert "own: hunter2hunter2\n" in ran.stdout
+    assert ran.stdout.count("hunter2hunter2") == 1
+    assert os.getuid() != 0 or "DB_CREDS=****" in ran.stdout
+    assert outputs["status"]
 
 
 @pytest.mark.parametrize(("upload", "flags"), [("true", ""), ("false", "<--no-artifact>")])
