@@ -7,7 +7,7 @@ from typing import Protocol
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Cost, Failure, Pair, Part, Replicate, SameCode, Verification
 from ci_perf.values.run import Note
-from ci_perf.values.trace import CaseTimeline, Reading
+from ci_perf.values.trace import CaseTimeline, Reading, SideProfile
 
 Verified = tuple[Verification, Cost | None]
 Compared = Pair | SameCode | str | Failure
@@ -25,6 +25,10 @@ class Profiled:
     notes: tuple[Note, ...] = ()
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     base_parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    base_profiles: Mapping[str, SideProfile] = field(default_factory=dict)
+    """What the same profiler saw of the base."""
+    head_profiles: Mapping[str, SideProfile] = field(default_factory=dict)
+    """The counters of the head beside those of the base."""
 
 
 class Backend(Protocol):
@@ -46,7 +50,10 @@ class Backend(Protocol):
         """Time the base in turns with itself."""
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Profile the jobs with each profiler that is wanted and works; those that `changed` for every counter."""
+        """Profile the jobs with each profiler that is wanted and works.
+
+        Those that `changed` are profiled for what explains the change, on both sides where there is a base.
+        """
 
     def close(self) -> None:
         """End every process that may hold memory on the GPU; the next request starts another."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from ci_perf import store
 from ci_perf.measure import git, proc
 from ci_perf.measure.built import built_tree, steering_variables, toolchain_hash
+from ci_perf.measure.profile import ProfiledBase
 from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import CiPerfError, ConfigError, MachineError
@@ -20,6 +21,7 @@ from ci_perf.values.kernel_toml import parse_kernel
 from ci_perf.values.run import Against
 
 SETUP_TIMEOUT_S = 3600.0
+_LARGE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,16 @@ class Base:
     control: Side
     cases: Mapping[str, Collection[str]] = field(default_factory=dict)
     """The names of the cases that the base's own kernel.toml has, by the head's names of kernels."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Of its workers."""
+    touched: Collection[str] = ()
+    """Kernels whose own files differ from the head's, by the head's names."""
+
+    @property
+    def profiled(self) -> ProfiledBase:
+        """The base as profilers see it."""
+        side = self.side
+        return ProfiledBase(side.root, side.worker.python, self.env, side.worker, side.kernels, self.touched)
 
 
 def find_base(root: Path, ref: str, setup: str, environ: Mapping[str, str], *, shared: bool) -> str:
@@ -93,7 +105,7 @@ def prepared(
                 started.begin()
             side = Side("base", tree, kernels, worker)
             cases = {name: frozenset(_own(tree, spec).cases) for name, spec in kernels.items()}
-            yield Base(against, side, replace(side, worker=control), cases)
+            yield Base(against, side, replace(side, worker=control), cases, own, _touched(root, tree, head, kernels))
 
 
 _INSTALLS = re.compile(r"\binstall\b.*\s(-e|--editable|\.\S*|/\S+)(\s|\[|$)|\bsetup\.py\s+(develop|install)\b")
@@ -199,3 +211,15 @@ def _parsed(file: Path, name: str, folder: str) -> KernelSpec | None:
         return parse_kernel(file.read_text(encoding="utf-8"), name=name, folder=folder)
     except (OSError, UnicodeDecodeError, CiPerfError):
         return None
+
+
+def _touched(root: Path, tree: Path, head: Sequence[KernelSpec], base: Mapping[str, KernelSpec]) -> frozenset[str]:
+    """Return the kernels of the head whose folder holds other files than the base's, or files of other content."""
+    pairs = {spec.name: (root / spec.folder, tree / base[spec.name].folder) for spec in head if spec.name in base}
+    return frozenset(name for name, (mine, theirs) in pairs.items() if _files(mine) != _files(theirs))
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    """Return the small files of a folder by their place in it; those of 1 MB or more are built, not written."""
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder): path.read_bytes() for path in found if path.stat().st_size < _LARGE}

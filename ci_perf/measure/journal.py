@@ -9,6 +9,7 @@ from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Measurement, Pair, SameCode
 from ci_perf.values.run import Note, Run
+from ci_perf.values.trace import SideProfile
 
 
 class Journal:
@@ -63,7 +64,10 @@ class Journal:
             timeline = found.timelines.get(job.label, old.timeline)
             counters = found.counters.get(job.label, old.counters)
             parts, base_parts = found.parts.get(job.label, old.parts), found.base_parts.get(job.label, old.base_parts)
-            self._put(job, replace(old, timeline=timeline, counters=counters, parts=parts, base_parts=base_parts))
+            new = replace(old, timeline=timeline, counters=counters, parts=parts, base_parts=base_parts)
+            base, head = (of.get(job.label) for of in (found.base_profiles, found.head_profiles))
+            base, head = _joined(old.base_profile, base), _joined(old.head_profile, head)
+            self._put(job, replace(new, base_profile=base, head_profile=head))
         self.set(notes=(*self.run.notes, *found.notes), trace=found.trace or self.run.trace)
 
     def note(self, *notes: Note) -> None:
@@ -80,3 +84,10 @@ class Journal:
         index = self._index[job.spec.name, job.case, job.device]
         measurements = (*self.run.measurements[:index], measurement, *self.run.measurements[index + 1 :])
         self.run = replace(self.run, measurements=measurements, gpu_seconds=round(self._machine.seconds_used(), 1))
+
+
+def _joined(known: SideProfile | None, more: SideProfile | None) -> SideProfile | None:
+    """Join what two profilers saw of one side."""
+    if known is None or more is None:
+        return known or more
+    return replace(more, counters=more.counters or known.counters, timeline=more.timeline or known.timeline)

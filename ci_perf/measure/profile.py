@@ -4,16 +4,16 @@ import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.measure.worker_process import command as worker_command
-from ci_perf.measure.worker_process import job_request
 from ci_perf.store import write_text
 from ci_perf.traces import ncu, nsys
 from ci_perf.traces.attribution import case_counters, case_timeline, launch_counters
@@ -23,9 +23,10 @@ from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.traces.selection import listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
-from ci_perf.values.metrics import wanted
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.metrics import Metric, wanted
 from ci_perf.values.run import Note
-from ci_perf.values.trace import CaseTimeline, Reading
+from ci_perf.values.trace import CaseTimeline, Reading, SideProfile
 
 NSYS_LAUNCHES = 10
 NCU_LAUNCHES = 2
@@ -41,6 +42,31 @@ _Counters = Mapping[str, tuple[Mapping[str, Reading], ...]]
 """The counters of each launch, by label of the case."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProfiledBase:
+    """The base as profilers see it."""
+
+    root: Path
+    """Of its tree."""
+    python: str
+    env: Mapping[str, str]
+    worker: Worker
+    kernels: Mapping[str, KernelSpec]
+    """As its own files describe them, by the head's names."""
+    touched: Collection[str] = ()
+    """Kernels whose own files differ, by the head's names."""
+
+    def jobs(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return the same cases with the base's own code, without those that it does not have."""
+        return [replace(job, spec=self.kernels[job.spec.name]) for job in jobs if job.spec.name in self.kernels]
+
+    def conditions(self, of_head: Conditions) -> Conditions:
+        """Return the conditions of a profiler on the base; its environment has the same variables as for the head."""
+        kept = {*of_head.env, "TORCH_EXTENSIONS_DIR"}
+        env = {name: value for name, value in self.env.items() if name in kept}
+        return replace(of_head, root=self.root, python=self.python, env=env)
+
+
 class Profiler(ABC):
     """Profiles Python kernels; what cannot be had is a note, never an exception."""
 
@@ -48,10 +74,18 @@ class Profiler(ABC):
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Profile all jobs once."""
 
-    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Profile all jobs, those that `changed` in more detail where the profiler can."""
-        del changed
+    @abstractmethod
+    def of_base(self, base: ProfiledBase) -> Self:
+        """Return the same profiler for the base's code."""
+
+    def profile(
+        self, jobs: Sequence[Job], changed: Sequence[Job], base: ProfiledBase | None = None
+    ) -> Iterator[Profiled]:
+        """Profile all jobs; on the base, too, those that `changed` and those whose kernel's own files differ."""
         yield self.run(jobs)
+        mine = [job for job in jobs if base and (job in changed or job.spec.name in base.touched)]
+        if base and (theirs := base.jobs(mine)):
+            yield as_base(self.of_base(base).run(theirs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +99,8 @@ class NvidiaProfiler(Profiler):
     """Their environment is the one for profilers, which record it."""
     guard: Guard
     """The tool writes outside of the run's folder; a file that holds a secret stays there."""
+    side: str = field(default="", kw_only=True)
+    """Ends the names of its files: `-base`, or empty."""
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Profile all jobs in one run of the tool."""
@@ -88,7 +124,11 @@ class NvidiaProfiler(Profiler):
     @property
     def _stem(self) -> str:
         """The beginning of the names of its logs."""
-        return self.tool
+        return f"{self.tool}{self.side}"
+
+    def of_base(self, base: ProfiledBase) -> Self:
+        """Return the same profiler for the base's code, with files of its own."""
+        return replace(self, conditions=base.conditions(self.conditions), side="-base")
 
     def _target(self, jobs: Sequence[Job], launches: int) -> tuple[str, ...]:
         """Write the requests to a file and return the command of the worker that answers them."""
@@ -102,7 +142,7 @@ class NvidiaProfiler(Profiler):
 
     def _start(self, argv: Sequence[str], cases: int) -> proc.Completed:
         limit_s = self.conditions.timeout_s * (1 + cases)
-        completed = proc.run(argv, timeout_s=limit_s, env=self.conditions.env)
+        completed = proc.run(argv, timeout_s=limit_s, env=self.conditions.env, cwd=self.conditions.root)
         self._log(self._stem, completed)
         return completed
 
@@ -175,17 +215,18 @@ class NsysProfiler(NvidiaProfiler):
 
     @property
     def _files(self) -> tuple[Path, ...]:
-        return self.guard.outside / "timeline.sqlite", self.guard.outside / "timeline.nsys-rep"
+        stem = self.guard.outside / f"timeline{self.side}"
+        return stem.with_suffix(".sqlite"), stem.with_suffix(".nsys-rep")
 
     def _run(self, jobs: Sequence[Job]) -> Profiled:
         sqlite, report = self._files
-        raw = self.guard.outside / "timeline.exported"
+        raw = sqlite.with_suffix(".exported")
         completed = self._start(nsys.command(self.path, self._target(jobs, NSYS_LAUNCHES), report=report), len(jobs))
         if not report.is_file():
             return self._nothing(completed, nsys.diagnose(completed.output))
         command = nsys.export_command(self.path, report, raw)
         exported = proc.run(command, timeout_s=_EXPORT_TIMEOUT_S, env=self.conditions.env)
-        self._log("nsys-export", exported)
+        self._log(f"{self._stem}-export", exported)
         if not raw.is_file():
             return self._nothing(exported, nsys.diagnose(exported.output))
         nsys_scrub.clean(raw, sqlite)
@@ -210,30 +251,47 @@ class NcuProfiler(NvidiaProfiler):
     tool = "ncu"
     full: bool = False
     """Whether ncu collects every counter, not only those that are compared and gated."""
+    explain: bool = False
+    """Whether ncu also collects what finds the cause of a change."""
     report: str = "kernels"
     """What its report is called."""
 
-    def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Count all jobs; then, in a separate report, every counter of those that `changed`."""
+    def profile(
+        self, jobs: Sequence[Job], changed: Sequence[Job], base: ProfiledBase | None = None
+    ) -> Iterator[Profiled]:
+        """Count all jobs; then, in separate reports, what explains those that `changed`.
+
+        With a base that is a discriminating set of counters on both sides, without one every counter there is.
+        """
         found = self.run(jobs)
         yield found
         known = [job for job in jobs if job in changed and job.label in found.counters]
-        if known and not self.full:
+        theirs = base.jobs(known) if base else []
+        if base and theirs:
+            both = replace(self, full=False, explain=True, report="explain")
+            yield _as_sides(both.of_base(base).run(theirs), both.run(known))
+        elif known and not self.full:
             explained = replace(self, full=True, report="explain").run(known)
             yield replace(explained, counters=_with_more(found.counters, explained.counters))
 
     @property
     def _files(self) -> tuple[Path, ...]:
-        return (self.guard.outside / f"{self.report}.ncu-rep",)
+        return (self.guard.outside / f"{self.report}{self.side}.ncu-rep",)
 
     @property
     def _stem(self) -> str:
-        return self.tool if self.report == "kernels" else f"{self.tool}-{self.report}"
+        name = self.tool if self.report == "kernels" else f"{self.tool}-{self.report}"
+        return f"{name}{self.side}"
+
+    @property
+    def _launches(self) -> int:
+        """A cause needs no exact counter that repeats."""
+        return 1 if self.explain else NCU_LAUNCHES
 
     def _run(self, jobs: Sequence[Job]) -> Profiled:
         (report,) = self._files
-        metrics = wanted((gate.metric for job in jobs for gate in job.spec.gates), full=self.full)
-        target = self._target(jobs, NCU_LAUNCHES)
+        metrics = self._wanted(jobs)
+        target = self._target(jobs, self._launches)
         names = sorted({metric.ncu for metric in metrics})
         completed = self._start(ncu.command(self.path, target, metrics=names, report=report, full=self.full), len(jobs))
         trouble = ncu.diagnose(completed.output)
@@ -246,14 +304,35 @@ class NcuProfiler(NvidiaProfiler):
             notes.append(self._note(trouble.code, trouble.message, trouble.hint))
         found = {}
         for job in ended:  # of its own metrics: a gate of another kernel may have brought in more
-            metrics = wanted((gate.metric for gate in job.spec.gates), full=self.full)
-            found[job.label] = case_counters(counters, job.label, job.spec.kernels, NCU_LAUNCHES, metrics)
+            metrics = self._wanted([job])
+            found[job.label] = case_counters(counters, job.label, job.spec.kernels, self._launches, metrics)
         ran: dict[str, list[str]] = defaultdict(list)
         for launch in counters.launches:
             for name in launch.ranges:
                 ran[name].append(launch.name)
         notes += self._unseen(ended, {label for label, counters in found.items() if counters}, ran)
         return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes))
+
+    def _wanted(self, jobs: Sequence[Job]) -> tuple[Metric, ...]:
+        gated = () if self.explain else [gate.metric for job in jobs for gate in job.spec.gates]
+        return wanted(gated, full=self.full, explain=self.explain)
+
+
+def as_base(found: Profiled) -> Profiled:
+    """Return what a profiler saw of the base as that."""
+    labels = dict.fromkeys((*found.timelines, *found.counters))
+    profiles = {label: SideProfile(found.counters.get(label, ()), found.timelines.get(label)) for label in labels}
+    return Profiled(base_profiles=profiles, notes=_of_base(found.notes))
+
+
+def _as_sides(base: Profiled, head: Profiled) -> Profiled:
+    """Return the counters of both sides; those of the head are not judged again."""
+    heads = {label: SideProfile(counters) for label, counters in head.counters.items()}
+    return replace(as_base(base), head_profiles=heads, notes=(*_of_base(base.notes), *head.notes))
+
+
+def _of_base(notes: Iterable[Note]) -> tuple[Note, ...]:
+    return tuple(replace(note, message=f"base: {note.message}") for note in notes)
 
 
 def _named(cases: Sequence[str]) -> str:

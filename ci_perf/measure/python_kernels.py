@@ -93,9 +93,9 @@ class PythonKernels:
         return found.failure.message if isinstance(found, SideFailure) else found
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Run all jobs under each profiler, in one process of it."""
+        """Run all jobs under each profiler, in one process of it; on the base, too, those that may differ."""
         for profiler in self._profilers if jobs else ():
-            yield from profiler.profile(jobs, changed)
+            yield from profiler.profile(jobs, changed, self._base.profiled if self._base else None)
 
     def close(self) -> None:
         """End the workers of both sides."""

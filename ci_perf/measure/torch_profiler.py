@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.profile import NSYS_LAUNCHES, NsysProfiler, Profiler, timelines_found
+from ci_perf.measure.profile import NSYS_LAUNCHES, NsysProfiler, ProfiledBase, Profiler, timelines_found
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.traces import activity, chrome
 from ci_perf.traces.attribution import case_timeline
@@ -19,7 +19,7 @@ from ci_perf.values.measurement import Failure
 from ci_perf.values.run import Note
 from ci_perf.values.trace import CaseTimeline
 
-_NAME = "timeline.trace.json"
+_NAME = "timeline{}.trace.json"
 _HINT = "install Nsight Systems for API calls of other threads and local memory; https://ui.perfetto.dev opens the file"
 
 
@@ -30,6 +30,13 @@ class TorchProfiler(Profiler):
     worker: Worker
     conditions: Conditions
     guard: Guard
+    side: str = ""
+    """Ends the name of its file: `-base`, or empty."""
+
+    def of_base(self, base: ProfiledBase) -> Self:
+        """Return torch's profiler in the worker of the base."""
+        conditions = replace(self.conditions, root=base.root)
+        return replace(self, worker=base.worker, conditions=conditions, side="-base")
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Trace each job in a separate process; what cannot be had becomes a note."""
@@ -45,7 +52,7 @@ class TorchProfiler(Profiler):
                 notes.append(Note("torch-trace-failed", f"torch's profiler: {job.id}: {error}", error.hint))
             file.unlink(missing_ok=True)
         if documents:
-            merged = self.guard.outside / _NAME
+            merged = self.guard.outside / _NAME.format(self.side)
             merged.write_text(json.dumps(chrome.merge(documents)), encoding="utf-8")
             notes += self.guard.admit(merged)
             notes.append(Note("torch-trace", "the timeline is that of torch's profiler, not of nsys", _HINT))
@@ -80,6 +87,10 @@ class NsysOrTorch(Profiler):
 
     nsys: NsysProfiler
     torch: TorchProfiler
+
+    def of_base(self, base: ProfiledBase) -> Self:
+        """Return both for the base's code."""
+        return replace(self, nsys=self.nsys.of_base(base), torch=self.torch.of_base(base))
 
     def run(self, jobs: Sequence[Job]) -> Profiled:
         """Trace with nsys, or else with torch; the notes say what nsys lacked."""

@@ -22,7 +22,7 @@ from ci_perf.values.extensible import (
     one_of,
 )
 from ci_perf.values.kernel import Params
-from ci_perf.values.trace import CaseTimeline, Reading
+from ci_perf.values.trace import CaseTimeline, Reading, SideProfile
 
 FAILURE_CODES = (
     *("wrong-output", "raised", "exited", "crashed", "timeout", "out-of-memory", "device-taken", "printed"),
@@ -181,6 +181,10 @@ class Measurement(Extensible):
     timeline: CaseTimeline | None = None
     counters: tuple[Mapping[str, Reading], ...] = ()
     """One mapping from metric to reading for each profiled launch."""
+    base_profile: Annotated[SideProfile | None, OMIT_DEFAULT] = None
+    """What profilers saw of the base, where the case changed; its timeline also where only the kernel's files did."""
+    head_profile: Annotated[SideProfile | None, OMIT_DEFAULT] = None
+    """The counters of the head beside those of the base, in the same session. Its timeline is `timeline`."""
     parts: Annotated[tuple[Part, ...], OMIT_DEFAULT] = ()
     """The parts of a program that was timed through its GPU kernels."""
     base_parts: Annotated[tuple[Part, ...], OMIT_DEFAULT] = ()

@@ -46,3 +46,12 @@ class CaseTimeline(Extensible):
     """The profiler: `torch` where there was no nsys."""
     metrics: Mapping[str, Reading] = field(default_factory=dict)
     """By the names of the metrics of a timeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideProfile(Extensible):
+    """What profilers saw of one side of a case, to be compared with the other side."""
+
+    counters: tuple[Mapping[str, Reading], ...] = ()
+    """One mapping from metric to reading for each profiled launch."""
+    timeline: CaseTimeline | None = None

@@ -6,6 +6,7 @@ launch       rules of occupancy, waves of blocks, split and fused kernels
 compute      rules of instructions, pipes, divergence and stalls
 memory       rules of traffic for each level of memory
 host         rules of the timeline
+of_readings  the sides, from readings of ncu and from timelines
 explanation  asks all rules and ranks the causes
 
 A unit that is busy for u1 of t1 cycles in place of u0 of t0 accounts for u1 t1 - u0 t0 of the added t1 - t0. Where no
