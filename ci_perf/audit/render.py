@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ci_perf.audit.rates import ALL, CONFIDENCE, AuditReport, Counts, Point, Spread
-from ci_perf.render.sections import table
+from ci_perf.render.tables import table
 from ci_perf.values.escape import clean, code, prose
 from ci_perf.values.quantity import counted, duration, percent
 

@@ -4,6 +4,7 @@ baseline       baselines made from a run, checked, compared
 causes/        why a case takes another time
 checks         the verdict on random cases and on what a sanitizer found
 control        whether a session can be believed: the base against itself
+explained      why one case of a run changed
 finding        the verdict on one case, with its reason and numbers
 gates          limits on counters and timelines, and differences
 outcome        the verdict on a number alone, thresholds

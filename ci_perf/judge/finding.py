@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from ci_perf.judge.causes import Explanation
 from ci_perf.judge.gates import CounterChange, GateFinding
 from ci_perf.judge.parts import PartChange
 from ci_perf.judge.stats import Interval
@@ -37,6 +38,9 @@ class Finding:
     """How the names of the GPU kernels differ from those of the baseline, where both are known."""
     parts: tuple[PartChange, ...] = ()
     """The parts of a program's time, with those of the base where the two may be compared."""
+
+    explanation: Explanation | None = None
+    """Why the case changed, where both sides were profiled; `sentence` ends with its first cause."""
 
     def say(self, verdict: Verdict, code: Reason, sentence: str) -> Self:
         """Return the finding with another verdict."""

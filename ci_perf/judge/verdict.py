@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ci_perf.judge.checks import judge_checks, memory_errors
 from ci_perf.judge.control import Doubt, control_doubt
+from ci_perf.judge.explained import with_explanation
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.gates import judge_gate
 from ci_perf.judge.pairs import is_paired, judge_pairs
@@ -77,7 +78,7 @@ def _judge_case(
         return blank.say(Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
     if device.kind == "cuda":
         found = replace(found, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
-    return _with_parts(found, base_parts, measurement.parts)
+    return _with_parts(with_explanation(found, measurement), base_parts, measurement.parts)
 
 
 def _with_parts(finding: Finding, base: Sequence[Part], head: Sequence[Part]) -> Finding:

@@ -33,6 +33,7 @@ program_counters  programs under ncu
 
 Base commit
 base              its tree, build, kernels and workers
+both_sides        the base under the profilers
 built             its tree as the setup command left it, kept from run to run
 git               commits, checkouts, renamed files
 """

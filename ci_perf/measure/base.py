@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ci_perf import store
 from ci_perf.measure import git, proc
+from ci_perf.measure.both_sides import ProfiledBase
 from ci_perf.measure.built import built_tree, steering_variables, toolchain_hash
-from ci_perf.measure.profile import ProfiledBase
 from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import CiPerfError, ConfigError, MachineError

@@ -11,9 +11,10 @@ from typing import ClassVar, Self
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
+from ci_perf.measure.both_sides import ProfiledBase, as_base, as_sides
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.measure.worker_process import command as worker_command
+from ci_perf.measure.worker_process import job_request
 from ci_perf.store import write_text
 from ci_perf.traces import ncu, nsys
 from ci_perf.traces.attribution import case_counters, case_timeline, launch_counters
@@ -23,10 +24,9 @@ from ci_perf.traces.nsys import scrub as nsys_scrub
 from ci_perf.traces.selection import listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
-from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.metrics import Metric, wanted
 from ci_perf.values.run import Note
-from ci_perf.values.trace import CaseTimeline, Reading, SideProfile
+from ci_perf.values.trace import CaseTimeline, Reading
 
 NSYS_LAUNCHES = 10
 NCU_LAUNCHES = 2
@@ -40,31 +40,6 @@ _EXPORT_TIMEOUT_S = 300.0
 
 _Counters = Mapping[str, tuple[Mapping[str, Reading], ...]]
 """The counters of each launch, by label of the case."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProfiledBase:
-    """The base as profilers see it."""
-
-    root: Path
-    """Of its tree."""
-    python: str
-    env: Mapping[str, str]
-    worker: Worker
-    kernels: Mapping[str, KernelSpec]
-    """As its own files describe them, by the head's names."""
-    touched: Collection[str] = ()
-    """Kernels whose own files differ, by the head's names."""
-
-    def jobs(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return the same cases with the base's own code, without those that it does not have."""
-        return [replace(job, spec=self.kernels[job.spec.name]) for job in jobs if job.spec.name in self.kernels]
-
-    def conditions(self, of_head: Conditions) -> Conditions:
-        """Return the conditions of a profiler on the base; its environment has the same variables as for the head."""
-        kept = {*of_head.env, "TORCH_EXTENSIONS_DIR"}
-        env = {name: value for name, value in self.env.items() if name in kept}
-        return replace(of_head, root=self.root, python=self.python, env=env)
 
 
 class Profiler(ABC):
@@ -269,7 +244,7 @@ class NcuProfiler(NvidiaProfiler):
         theirs = base.jobs(known) if base else []
         if base and theirs:
             both = replace(self, full=False, explain=True, report="explain")
-            yield _as_sides(both.of_base(base).run(theirs), both.run(known))
+            yield as_sides(both.of_base(base).run(theirs), both.run(known))
         elif known and not self.full:
             explained = replace(self, full=True, report="explain").run(known)
             yield replace(explained, counters=_with_more(found.counters, explained.counters))
@@ -316,23 +291,6 @@ class NcuProfiler(NvidiaProfiler):
     def _wanted(self, jobs: Sequence[Job]) -> tuple[Metric, ...]:
         gated = () if self.explain else [gate.metric for job in jobs for gate in job.spec.gates]
         return wanted(gated, full=self.full, explain=self.explain)
-
-
-def as_base(found: Profiled) -> Profiled:
-    """Return what a profiler saw of the base as that."""
-    labels = dict.fromkeys((*found.timelines, *found.counters))
-    profiles = {label: SideProfile(found.counters.get(label, ()), found.timelines.get(label)) for label in labels}
-    return Profiled(base_profiles=profiles, notes=_of_base(found.notes))
-
-
-def _as_sides(base: Profiled, head: Profiled) -> Profiled:
-    """Return the counters of both sides; those of the head are not judged again."""
-    heads = {label: SideProfile(counters) for label, counters in head.counters.items()}
-    return replace(as_base(base), head_profiles=heads, notes=(*_of_base(base.notes), *head.notes))
-
-
-def _of_base(notes: Iterable[Note]) -> tuple[Note, ...]:
-    return tuple(replace(note, message=f"base: {note.message}") for note in notes)
 
 
 def _named(cases: Sequence[str]) -> str:

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
+from ci_perf.measure.both_sides import ProfiledBase
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.profile import NSYS_LAUNCHES, NsysProfiler, ProfiledBase, Profiler, timelines_found
+from ci_perf.measure.profile import NSYS_LAUNCHES, NsysProfiler, Profiler, timelines_found
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.traces import activity, chrome
 from ci_perf.traces.attribution import case_timeline

@@ -1,12 +1,14 @@
 """A report as text: terminal, Markdown, HTML, CSV, JSON, JUnit. Pure: a value in, text out.
 
 cells      the cells and numbers of a row, shared by all formats
+explanations  why a case changed
 folder     the small files of the artifact folder
 html       the comment as an HTML page
 json_text  JSON for programs
 junit      JUnit XML
 markdown   the pull request comment
 sections   the sections of the comment: its tables and lists
+tables     Markdown tables, and what GitHub folds
 tabular    CSV
 terminal   tables for people
 """

@@ -5,13 +5,17 @@ The key of a number ends in its base unit: `head_s` for times, `head_byte_per_s`
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from ci_perf.judge.gates import CounterChange
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
 from ci_perf.render import cells
+from ci_perf.values.metrics import typical
 from ci_perf.values.quantity import suffix
 from ci_perf.values.reasons import Reason
+from ci_perf.values.trace import Reading
 
 
 def render_json(report: Report) -> str:
@@ -52,19 +56,56 @@ def _case(row: Row, *, in_turns: bool) -> dict[str, object]:
             {"gate": str(g.gate), "value": g.reading.value, "state": g.state, "reason": g.reading.reason}
             for g in finding.gates
         ],
-        "counters_changed": [
-            {"metric": c.metric, "unit": c.unit, "base": c.base, "head": c.head} for c in finding.counters
-        ],
+        "counters_changed": _counters(finding.counters),
         "kernels_changed": asdict(finding.kernels),
         "parts": [
             {"kind": p.kind, "names": p.names, "base_names": p.before, "base_s": p.base, "head_s": p.head}
             for p in finding.parts
         ],
+        "explanation": finding.explanation.sentence if finding.explanation else None,
+        "causes": [
+            {
+                "mechanism": cause.mechanism,
+                "share": cause.share,
+                "sentence": cause.sentence,
+                "look": cause.look,
+                "source": cause.source,
+                "counters": _counters(cause.counters),
+            }
+            for cause in (finding.explanation.causes if finding.explanation else ())
+        ],
+        "compared": _counters(finding.explanation.compared if finding.explanation else ()),
+        "counters": _counters_by_side(row),
+        "timeline": _timeline_by_side(row),
         **numbers,
         "n": numbers["n"] or 0,
         "processes": numbers["processes"] or 0,
         "warnings": list(row.warnings),
     }
+
+
+def _counters(changes: Sequence[CounterChange]) -> list[dict[str, object]]:
+    return [{"metric": c.metric, "unit": c.unit, "base": c.base, "head": c.head} for c in changes]
+
+
+def _counters_by_side(row: Row) -> dict[str, dict[str, float | None]]:
+    """Return the counters of both sides; the base has none where it was not profiled."""
+    measured = row.measurement
+    if measured is None:
+        return {"base": {}, "head": {}}
+    base, more = (profile.counters if profile else () for profile in (measured.base_profile, measured.head_profile))
+    return {"base": _values(typical(base)), "head": _values({**typical(more), **typical(measured.counters)})}
+
+
+def _timeline_by_side(row: Row) -> dict[str, dict[str, float | None]]:
+    measured = row.measurement
+    base = measured.base_profile.timeline if measured and measured.base_profile else None
+    head = measured.timeline if measured else None
+    return {name: _values(found.metrics) if found else {} for name, found in (("base", base), ("head", head))}
+
+
+def _values(readings: Mapping[str, Reading]) -> dict[str, float | None]:
+    return {name: reading.value for name, reading in readings.items()}
 
 
 def _interval(interval: Interval | None) -> dict[str, float | None] | None:

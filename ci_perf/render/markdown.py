@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ci_perf.judge.report import Report, next_state
 from ci_perf.render import cells
-from ci_perf.render.sections import Section, report_sections, table
+from ci_perf.render.sections import Section, report_sections
+from ci_perf.render.tables import table
 from ci_perf.values.comment import State, marker
 from ci_perf.values.escape import code, prose
 from ci_perf.values.quantity import percent
@@ -66,7 +67,7 @@ _NUMBERS = (
     "Timeline",
     "All counters",
 )
-_LEFT_OUT = (("Unchanged",), _NUMBERS, ("Inconclusive and not comparable", "New cases"))
+_LEFT_OUT = (("Unchanged",), _NUMBERS, ("Explanations",), ("Inconclusive and not comparable", "New cases"))
 _MOST_ROWS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
 
 

@@ -1,12 +1,12 @@
 """The sections of a comment: the tables and lists of a report in Markdown."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from tabulate import tabulate
 
 from ci_perf.judge.report import Report, Row
 from ci_perf.render import cells
+from ci_perf.render.explanations import explained
+from ci_perf.render.tables import FOLDED, table
 from ci_perf.values.escape import block, code, prose
 from ci_perf.values.metrics import BY_NAME as METRICS
 from ci_perf.values.metrics import typical
@@ -19,9 +19,6 @@ MOST_CASES = 5
 """The number of cases that are named for a gate that was not measured."""
 PLAIN = "{body}"
 TITLED = "#### {title}\n\n{body}"
-FOLDED = "<details><summary>{title}</summary>\n\n{body}\n\n</details>"
-"""GitHub needs empty lines around Markdown inside HTML."""
-_NO_BREAK = "\u00a0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +49,13 @@ class Section:
         return self.form.format(title=self.title, body=body)
 
 
-def table(header: Sequence[str], lines: Iterable[Sequence[str]], numbers: Collection[str] = ()) -> str:
-    """Return a GitHub table; the columns named in `numbers` are aligned to the right and not wrapped."""
-    right = [name in numbers for name in header]
-    kept = [[c.replace(" ", _NO_BREAK) if of else c for c, of in zip(line, right, strict=True)] for line in lines]
-    align = ["right" if of else "left" for of in right]
-    return tabulate(kept, headers=header, tablefmt="pipe", colalign=align, disable_numparse=True)
-
-
 def report_sections(report: Report) -> list[Section]:
     """Return the sections that show the findings and numbers of a report, in their order."""
     undecided = [row for row in report.of(Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE) if not row.flagged]
     unchanged = [row for row in report.of(Verdict.UNCHANGED) if not row.flagged]
     return [
         *_flagged(report),
+        Section("Explanations", [[text] for row in report.rows if (text := explained(row))], form=PLAIN),
         _failures(report),
         _gates(report),
         _counters(report),
@@ -216,7 +206,12 @@ def _timeline(report: Report) -> Section:
 
 
 def _all_counters(report: Report) -> Section:
-    """Return the counters of each case, with a column for each counter that any case has."""
+    """Return the counters of each case, with a column for each counter that any case has.
+
+    Where both sides were compared, the explanations show the counters that matter.
+    """
+    if any(row.finding.explanation for row in report.rows):
+        return Section("All counters", [])
     readings = [(code(row.finding.id), typical(row.measurement.counters)) for row in report.rows if row.measurement]
     found = [
         (case, {name: "-" if r.value is None else number(r.value) for name, r in of.items()})

@@ -2,7 +2,7 @@
 
 from ci_perf.audit.rates import AuditReport
 from ci_perf.audit.render import NOTHING, step_name
-from ci_perf.render.sections import table
+from ci_perf.render.tables import table
 from ci_perf.values.quantity import percent
 from rule_comparison.shares import RuleShares
 

@@ -10,6 +10,7 @@ import pytest
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
+from ci_perf.measure.both_sides import ProfiledBase
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import NcuProfiler, NsysProfiler
 from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
@@ -154,6 +155,62 @@ def test_cases_that_changed_are_explained_only_if_counters_can_be_read():
         "what the first session found stays"
     )
     assert asked == [("kernels", ["k/same", "k/slower", "k/denied"]), ("explain", ["k/slower"])]
+
+
+def a_base(root, **changes):
+    base = root / "base"
+    base.mkdir()
+    kernels = {"k": a_spec("k", folder="old/k", cases={"same": {}, "slower": {}})}
+    return ProfiledBase(base, "/base/python", {"SECRET": "x", "PATH": "/base/bin"}, None, kernels, **changes)
+
+
+class Side(Counting):
+    """Counts what it is asked for, with the tree that it runs in."""
+
+    def run(self, jobs):
+        self.guard.append((self.report + self.side, self.conditions.root.name, [job.spec.folder for job in jobs]))
+        return Profiled(counters={job.label: ({"cycles": Reading(float(len(self.guard)))},) for job in jobs})
+
+
+def test_with_a_base_a_changed_case_is_counted_on_both_sides_for_what_explains_it(tmp_path):
+    jobs, asked = [job("k", "same"), job("k", "slower"), job("new", "a")], []
+    conditions = Conditions("python", tmp_path / "head", {"PATH": "/bin"}, 30, 20.0)
+    _, found = Side("ncu", "2025.3", conditions, asked).profile(jobs, jobs[1:], a_base(tmp_path))
+
+    assert [folder for _, _, folder in asked[1:]] == [["old/k"], ["kernels/k", "kernels/new"]]
+    assert [(report, tree) for report, tree, _ in asked] == [
+        ("kernels", "head"),
+        ("explain-base", "base"),
+        ("explain", "head"),
+    ]
+    assert found.base_profiles["ci-perf:k/slower"].counters == ({"cycles": Reading(2.0)},)
+    assert found.head_profiles["ci-perf:k/slower"].counters == ({"cycles": Reading(3.0)},)
+    assert found.counters == {}, "what is judged stays as it was measured"
+
+
+def test_the_base_is_traced_where_a_case_changed_or_the_files_of_its_kernel_differ(tmp_path):
+    jobs = [job("k", "same"), job("k", "slower")]
+    conditions = Conditions("python", tmp_path / "head", {"PATH": "/bin"}, 30, 20.0)
+    for touched, changed, expected in (((), jobs[1:], ["slower"]), (("k",), [], ["same", "slower"]), ((), [], [])):
+        asked = []
+        nsys = Traced("nsys", "2025.3", conditions, asked)
+        folder = tmp_path / str(len(touched) + len(changed) * 2)
+        folder.mkdir()
+        list(nsys.profile(jobs, changed, a_base(folder, touched=touched)))
+        assert asked == [("", ["same", "slower"]), *([("-base", expected)] if expected else [])]
+
+
+class Traced(NsysProfiler):
+    def run(self, jobs):
+        self.guard.append((self.side, [job.case for job in jobs]))
+        return Profiled()
+
+
+def test_the_base_runs_with_its_own_interpreter_and_no_further_variables(tmp_path):
+    of_head = Conditions("python", tmp_path / "head", {"PATH": "/bin"}, 30, 20.0)
+    found = a_base(tmp_path).conditions(of_head)
+
+    assert (found.python, found.root, found.env) == ("/base/python", tmp_path / "base", {"PATH": "/base/bin"})
 
 
 def test_error_messages_contain_no_folder_of_the_machine(tmp_path):

@@ -1,0 +1,71 @@
+"""Why one case of a run changed: the profiles of both sides, given to the rules of `causes`."""
+
+from dataclasses import replace
+
+from ci_perf.judge.causes import Explanation, Side, Sides, explain, explain_host
+from ci_perf.judge.causes.of_readings import side_of, sides_of
+from ci_perf.judge.finding import Finding
+from ci_perf.judge.pairs import clock_ratio
+from ci_perf.values.measurement import Measurement
+from ci_perf.values.trace import CaseTimeline
+
+_CLOCK = "sm_clock_hz"
+
+
+def with_explanation(finding: Finding, measurement: Measurement) -> Finding:
+    """Add why a case became slower or faster, or what changed on the host, where both sides were profiled.
+
+    A case that did not change is explained by nothing on the GPU.
+    """
+    ratio = finding.change.point if finding.change else None
+    sides = sides_of_case(measurement, ratio)
+    if sides is None:
+        return finding
+    found = _explanation(sides) if finding.verdict.is_change else explain_host(sides)
+    if found is None:
+        return finding
+    return replace(finding, explanation=found, sentence=f"{finding.sentence}; {found.sentence}")
+
+
+def _explanation(sides: Sides) -> Explanation | None:
+    return explain(sides) if sides.base.values.keys() & sides.head.values.keys() else None
+
+
+def sides_of_case(measurement: Measurement, ratio: float | None = None) -> Sides | None:
+    """Return both sides of a case, `ratio` being head over base of the time; None where the base was not profiled."""
+    profile = measurement.base_profile
+    if profile is None:
+        return None
+    head = measurement.head_profile
+    timelines = _comparable(profile.timeline, measurement.timeline)
+    sides = (
+        side_of(profile.counters, timelines[0]),
+        side_of(head.counters if head and head.counters else measurement.counters, timelines[1]),
+    )
+    base, now = (_with_clock(side, clock) for side, clock in zip(sides, _clocks(measurement), strict=True))
+    return sides_of(base, now, ratio)
+
+
+def _comparable(
+    base: CaseTimeline | None, head: CaseTimeline | None
+) -> tuple[CaseTimeline, CaseTimeline] | tuple[None, None]:
+    """Return two timelines of one profiler and of as many launches, or nothing."""
+    if base is None or head is None or (base.source, base.launches) != (head.source, head.launches):
+        return None, None
+    return base, head
+
+
+def _clocks(measurement: Measurement) -> tuple[float | None, float | None]:
+    """Return the SM clock of both sides while they were timed: that under ncu is another."""
+    pairs = measurement.sound_pairs
+    ratio = clock_ratio([pair.clocks for pair in pairs], len(pairs))
+    known = [pair.sm_clock_hz for pair in pairs if pair.sm_clock_hz]
+    if ratio is None or not known:
+        return None, None
+    head = sorted(known)[len(known) // 2]
+    return head / ratio, head
+
+
+def _with_clock(side: Side, clock: float | None) -> Side:
+    values = {name: value for name, value in side.values.items() if name != _CLOCK}
+    return replace(side, values=values if clock is None else {**values, _CLOCK: clock})

@@ -1,0 +1,57 @@
+"""Why a case changed: its causes, and the counters of both sides that matter for it."""
+
+from ci_perf.judge.causes import Explanation
+from ci_perf.judge.causes.sides import arrow
+from ci_perf.judge.gates import CounterChange
+from ci_perf.judge.report import Row
+from ci_perf.render.tables import FOLDED, table
+from ci_perf.values.escape import prose
+from ci_perf.values.quantity import percent
+
+COMPARED = ("counter", "base", "head", "change")
+"""Titles of the counters of both sides of a case."""
+
+
+def explained(row: Row) -> str:
+    """Return the causes of a row and its comparison as Markdown, folded; empty without an explanation."""
+    found = row.finding.explanation
+    if found is None:
+        return ""
+    parts = ["\n".join(cause_lines(found))]
+    if found.compared:
+        parts.append(table(COMPARED, compared(found), COMPARED[1:]))
+    what = "What changed on the host in" if found.host_only else "Why the time changed of"
+    return FOLDED.format(title=f"{what} {prose(row.finding.id)}", body="\n\n".join(parts))
+
+
+def cause_lines(explanation: Explanation) -> list[str]:
+    """Return a line of a numbered list for each cause; without one the sentence that says so."""
+    return [
+        f"{place}. {prose(cause.sentence)}; this can account for {percent(cause.share, digits=0)} of the change."
+        f" {prose(cause.look)}"
+        for place, cause in enumerate(explanation.causes, start=1)
+    ] or [prose(explanation.sentence)]
+
+
+def compared(explanation: Explanation) -> list[tuple[str, str, str, str]]:
+    """Return the cells of COMPARED for each counter that matters for a case.
+
+    >>> from ci_perf.judge.gates import CounterChange
+    >>> compared(Explanation((), (), (CounterChange("registers_per_thread", "register", 16.0, 76.0),)))
+    [('registers_per_thread', '16', '76', '+375.0 %')]
+    """
+    return [(c.metric, *sides_of(c), _counter_change(c)) for c in explanation.compared]
+
+
+def sides_of(change: CounterChange) -> tuple[str, str]:
+    """Write a counter of both sides with one prefix; the unit follows the head's."""
+    base, _, head = arrow(change.base, change.head, change.unit).partition(" -> ")
+    return base, head
+
+
+def _counter_change(change: CounterChange) -> str:
+    if change.unit == "%":
+        return f"{change.head - change.base:+.1f} points"
+    if not change.base:
+        return "-" if change.head == change.base else "new"
+    return percent(change.head / change.base - 1, sign=True)
