@@ -1,5 +1,6 @@
 """Finds the reader for a file of a profiler or a benchmark, or says what the file looks like."""
 
+import mmap
 import re
 import tempfile
 from collections.abc import Mapping
@@ -64,7 +65,7 @@ def read(path: Path, environ: Mapping[str, str]) -> Found:
         return _report(path, environ)
     if head.startswith(filetype.NCU_MAGIC):
         return _counters(path)
-    if path.name.endswith(".json.gz"):
+    if path.name.endswith(".json.gz") or _is_chrome_trace(path, head):
         return _chrome_trace(path)
     return _text(path, head)
 
@@ -79,8 +80,18 @@ def _trace(path: Path) -> Found:
     return timeline
 
 
+def _is_chrome_trace(path: Path, head: bytes) -> bool:
+    """Look for the key of the events; the text of a large trace is not loaded for that."""
+    encoding = filetype.text_encoding(head)
+    if encoding is None or head.decode(encoding, errors="replace").lstrip()[:1] != "{":
+        return False
+    key = '"traceEvents"'.encode(encoding.removesuffix("-sig"))[2 * (encoding == "utf-16") :]
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(key) >= 0
+
+
 def _chrome_trace(path: Path) -> Found:
-    timeline = chrome.read(path)[0].timeline
+    timeline = chrome.read_trace(path).timeline
     if not timeline.uses_gpu:
         raise ProfileError(
             f"{path}: it looks like a Chrome trace, but holds no kernel and no CUDA call",
@@ -120,8 +131,6 @@ def _text(path: Path, head: bytes) -> Found:
     is_object = text.lstrip()[:1] == "{"
     if filetype.text_encoding(head) is None or (filetype.find_look(head) and not is_object):
         raise filetype.refusal(path, "a file of a profiler or a benchmark", head)
-    if is_object and '"traceEvents"' in text:
-        return _chrome_trace(path)
     try:
         return _benchmark(path)
     except ProfileError:

@@ -3,7 +3,10 @@
 nsys/          Nsight Systems
 ncu/           Nsight Compute
 benchmarks/    files that benchmark programs write
+guards         what every reader checks, and counts where it leaves something out
 chrome         reads the trace of torch's profiler
+chrome_events  what its events say
+chrome_json    its JSON, event by event
 timeline       what a trace holds
 activity       what a program did with the GPU in a range, summed up
 attribution    which kernels and counters belong to which case

@@ -1,0 +1,145 @@
+"""What the readers leave out, refuse and tell of files that are damaged or strange."""
+
+import gzip
+import json
+
+import pytest
+
+from ci_perf.traces import chrome
+from ci_perf.values.errors import ProfileError
+
+EPOCH_US = 1_790_857_026_123_456
+
+
+def kernel(ts=10, dur=40, name="gemm", stream=7, correlation=1, **args):
+    args = {"device": 0, "context": 1, "stream": stream, "correlation": correlation, **args}
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": stream, "ts": ts, "dur": dur, "args": args}
+
+
+def call(ts=1, dur=4, correlation=1, tid=77, name="cudaLaunchKernel"):
+    args = {"correlation": correlation}
+    return {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 5, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def written(tmp_path, *events, **keys):
+    file = tmp_path / "a.trace.json"
+    file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events, **keys}))
+    return file
+
+
+def chrome_timeline(tmp_path, *events):
+    return chrome.read_trace(written(tmp_path, *events)).timeline
+
+
+# --- torch -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("second", "count", "total_ns", "warning"),
+    [
+        (kernel(60, 0.001), 2, 40_001, None),
+        (kernel(60, 0), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
+        (kernel(0, 0), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
+        (kernel(60, -1070), 1, 40_000, "1 of 2 kernels have no end in the trace and were left out"),
+        (kernel(60, float("inf")), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
+        (kernel(10**400, 1), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
+        (kernel("60", 1), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
+        (kernel(50, 5), 2, 45_000, None),
+        (kernel(45, 5), 1, 40_000, "1 of 2 kernels lie inside another kernel of their stream and were left out"),
+        (kernel(10, 40), 1, 40_000, "1 of 2 kernels lie inside another kernel of their stream and were left out"),
+        (kernel(45, 6), 2, 46_000, "1 of 2 kernels begin before the kernel in front of them in their stream ends"),
+        (kernel(45, 5, stream=8), 2, 45_000, None),
+        (kernel(45, 5, **{"graph node id": 3}), 2, 45_000, None),
+        (kernel(45, 5, correlation=9), 2, 45_000, None),  # of a graph, whose branches run side by side
+    ],
+)
+def test_a_kernel_of_torch_without_a_sound_time_is_left_out_and_counted(tmp_path, second, count, total_ns, warning):
+    graph = call(correlation=9, name="cudaGraphLaunch")
+    found = chrome_timeline(tmp_path, kernel(), second, graph)
+
+    assert (found.kernel_count, found.kernel_total_ns) == (count, total_ns)
+    assert [text[: len(warning or "")] for text in found.warnings] == ([warning] if warning else [])
+
+
+def test_times_since_1970_keep_their_nanoseconds(tmp_path):
+    file = tmp_path / "a.json"
+    event = json.dumps(kernel()).replace('"ts": 10', f'"ts": {EPOCH_US}.789').replace('"dur": 40', '"dur": 0.001')
+    later = json.dumps(kernel()).replace('"ts": 10', f'"ts": {EPOCH_US}.791').replace('"dur": 40', '"dur": 0.002')
+    file.write_text(f'{{"traceEvents": [{event}, {later}]}}')
+    found = chrome.read_trace(file)
+
+    assert (found.timeline.kernel_total_ns, found.whole["longest_gap_ns"].value) == (3, 1.0)
+
+
+def test_kernels_that_another_thread_launched_are_told(tmp_path):
+    place = {"ph": "X", "cat": "user_annotation", "name": "step", "pid": 5, "tid": 77, "ts": 0, "dur": 50}
+    found = chrome_timeline(
+        tmp_path, place, call(), kernel(), call(2, correlation=2, tid=78), kernel(60, correlation=2)
+    )
+
+    assert sum(k.count for k in found.inside(["step"])) == 2
+    assert found.warnings == (
+        "1 of 2 kernels were launched by another thread than that of the range that they are counted in",
+    )
+
+
+def test_a_trace_of_torch_1_8_is_read(tmp_path):
+    old = {"kernel": "Kernel", "cuda_runtime": "Runtime"}
+    events = [{**event, "cat": old[event["cat"]], "tid": "stream 7"} for event in (call(), kernel())]
+    found = chrome_timeline(tmp_path, *events)
+
+    assert (found.kernel_count, found.kernel_total_ns, found.call_count) == (1, 40_000, 1)
+
+
+NAME = "<string>(1): a"
+
+
+@pytest.mark.parametrize(
+    ("raw", "hint"),
+    [
+        (b"\t", None),
+        (b"\xff\xfe", None),
+        (b"\\", "names are not escaped"),
+        (b'"b"', "names are not escaped"),
+    ],
+)
+def test_a_name_that_is_not_escaped_is_not_taken_for_a_file_that_was_cut_off(tmp_path, raw, hint):
+    file = tmp_path / "a.json"
+    text = json.dumps({"traceEvents": [kernel(name=NAME), kernel(60, name="gemm")]}).encode()
+    file.write_bytes(text.replace(NAME.encode(), NAME.encode() + raw + b"c"))
+
+    if hint is None:
+        assert chrome.read_trace(file).timeline.kernel_count == 2
+    else:
+        with pytest.raises(ProfileError) as caught:
+            chrome.read_trace(file)
+        assert hint in caught.value.hint
+
+
+def test_a_trace_that_was_cut_off_anywhere_is_refused(tmp_path):
+    file = tmp_path / "a.json"
+    text = json.dumps({"schemaVersion": 1, "traceEvents": [call(), kernel()], "traceName": "a"})
+    for end in range(1, len(text)):
+        file.write_text(text[:end])
+        with pytest.raises(ProfileError, match="no Chrome trace") as caught:
+            chrome.read_trace(file)
+        assert caught.value.hint == "was the program that wrote it cut off?"
+
+
+@pytest.mark.parametrize("keep", [20, 0.5, -8])
+def test_a_packed_trace_that_is_damaged_is_refused(tmp_path, keep):
+    packed = gzip.compress(json.dumps({"traceEvents": [kernel(n * 100) for n in range(1, 500)]}).encode())
+    end = int(len(packed) * keep) if keep == 0.5 else keep
+    file = tmp_path / "a.json.gz"
+    file.write_bytes(packed[:end] + b"\xff" * 4)
+
+    with pytest.raises(ProfileError, match="no Chrome trace"):
+        chrome.read_trace(file)
+
+
+def test_a_trace_is_read_the_same_in_pieces_of_any_size(tmp_path, monkeypatch):
+    file = written(tmp_path, *(event for n in range(1, 50) for event in (call(n * 50), kernel(n * 50))), traceName="x")
+    whole = chrome.read_trace(file).timeline
+    for size in (1, 7, 100):
+        monkeypatch.setattr("ci_perf.traces.chrome_json._CHUNK", size)
+        assert chrome.read_trace(file).timeline == whole
