@@ -64,8 +64,14 @@ def judge_foreign(
 
 def _by_own_rules(brought: KernelSpec, own: KernelSpec | None) -> KernelSpec:
     if own is None:
-        return replace(brought, regression=None, speedup=None)
-    return replace(brought, regression=own.regression, speedup=own.speedup, gates=own.gates)
+        return replace(brought, regression=None, speedup=None, expected_failures={})
+    return replace(
+        brought,
+        regression=own.regression,
+        speedup=own.speedup,
+        gates=own.gates,
+        expected_failures=own.expected_failures,
+    )
 
 
 def _check_sizes(run: Run, source: str) -> None:

@@ -28,6 +28,7 @@ ORDER = (
     Verdict.NOT_COMPARABLE,
     Verdict.INCONCLUSIVE,
     Verdict.NEW,
+    Verdict.EXPECTED_FAILURE,
     Verdict.UNCHANGED,
 )
 """The order of rows: the most urgent first."""
@@ -38,6 +39,7 @@ _NOUNS = {
     Verdict.MISSING: "missing case",
     Verdict.SPEEDUP: "speedup",
     Verdict.NEW: "new case",
+    Verdict.EXPECTED_FAILURE: "expected failure",
 }
 """Of the other verdicts the headline has the word itself: "3 unchanged"."""
 _BROKEN_GATE = "A counter broke its limit: fix the kernel, or change `[gates]` in its kernel.toml."
@@ -240,7 +242,7 @@ def next_state(report: Report, before: State | None) -> State:
         return State.FLAGGED
     if before in (None, State.CLEAN):
         return State.CLEAN
-    fine = (Verdict.UNCHANGED, Verdict.NEW)
+    fine = (Verdict.UNCHANGED, Verdict.NEW, Verdict.EXPECTED_FAILURE)
     known = all(row.finding.verdict in fine and not row.finding.unmeasured_gates for row in report.rows)
     decided = report.finished and report.compared and known
     return State.RESOLVED if decided else State.PENDING

@@ -16,7 +16,7 @@ from ci_perf.judge.stored import judge_stored
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.device import Device
 from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.measurement import Measurement, Part
+from ci_perf.values.measurement import Failure, Measurement, Part
 from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Run, sessions_of
 
@@ -55,8 +55,9 @@ def _judge_case(
 ) -> Finding:
     not_timed = (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "the run ended before it was timed")
     blank = Finding(measurement.kernel, measurement.case, device.slug, *not_timed, unit=measurement.unit)
+    expected = spec.expected_failure(measurement.case) if measurement.target == "launch" else ""
     if failure := measurement.failure:
-        return blank.say(Verdict.FAILED, Reason.of(failure.code), f"{failure.stage}: {failure.message}")
+        return _failed(failure, expected, blank)
     broken = memory_errors(run, device.kind)
     if not (measurement.timed or measurement.unpaired or measurement.same_code):
         if broken:
@@ -78,7 +79,22 @@ def _judge_case(
         return blank.say(Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
     if device.kind == "cuda":
         found = replace(found, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
-    return _with_parts(with_explanation(found, measurement), base_parts, measurement.parts)
+    found = _with_parts(with_explanation(found, measurement), base_parts, measurement.parts)
+    return _passed(found, expected) if expected else found
+
+
+def _passed(found: Finding, expected: str) -> Finding:
+    """Return the finding of a case that was expected to fail, for this reason, and passed."""
+    sentence = f"{Reason.UNEXPECTED_PASS.meaning} ({expected}); {found.sentence}"
+    return found.say(Verdict.FAILED, Reason.UNEXPECTED_PASS, sentence)
+
+
+def _failed(failure: Failure, expected: str, blank: Finding) -> Finding:
+    """Return the finding of a failed case; only a fault of the kernel itself can be expected."""
+    code, sentence = Reason.of(failure.code), f"{failure.stage}: {failure.message}"
+    if expected and code.steps == Reason.RAISED.steps:
+        return blank.say(Verdict.EXPECTED_FAILURE, Reason.EXPECTED_FAILURE, f"{expected}; {sentence}")
+    return blank.say(Verdict.FAILED, code, sentence)
 
 
 def _with_parts(finding: Finding, base: Sequence[Part], head: Sequence[Part]) -> Finding:

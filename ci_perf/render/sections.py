@@ -64,6 +64,7 @@ def report_sections(report: Report) -> list[Section]:
         _notes(report),
         _verdicts("Inconclusive and not comparable", undecided, report),
         _verdicts("New cases", report.of(Verdict.NEW), report),
+        _verdicts("Expected failures", report.of(Verdict.EXPECTED_FAILURE), report),
         _verdicts("Unchanged", unchanged, report),
         _side_by_side(report),
         _statistics(report),

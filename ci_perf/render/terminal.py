@@ -21,6 +21,7 @@ _STYLE = {
     Verdict.NOT_COMPARABLE: "yellow",
     Verdict.INCONCLUSIVE: "yellow",
     Verdict.NEW: "cyan",
+    Verdict.EXPECTED_FAILURE: "yellow",
     Verdict.UNCHANGED: "green",
 }
 

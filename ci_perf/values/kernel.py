@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from posixpath import normpath
 from typing import Annotated
 
 from ci_perf.values.extensible import (
@@ -89,6 +92,16 @@ USUAL_STRIDES = FuzzRange(values=(CONTIGUOUS,) * (len(STRIDE_KINDS) - 1) + STRID
 
 
 @dataclass(frozen=True, slots=True)
+class Package(Extensible):
+    """Which package a kernel uses, and from where: each side takes it from its own tree."""
+
+    path: tuple[Text, ...] = ()
+    """Folders that come first on the path of modules, relative to the kernel's folder."""
+    imports: tuple[Text, ...] = ()
+    """Names of packages whose files must lie in the tree of the commit that is measured."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec(Extensible):
     """A `kernel.toml`, checked."""
 
@@ -132,6 +145,28 @@ class KernelSpec(Extensible):
     """The ranges of random cases, by parameter; empty: `--fuzz` leaves the kernel out."""
     refuses_strides: Annotated[bool, OMIT_DEFAULT] = False
     """Whether a random case passes if `launch` raises a ValueError because its inputs are not contiguous."""
+    package: Annotated[Package, OMIT_DEFAULT] = field(default_factory=Package)
+    env: Annotated[Mapping[str, str], OMIT_DEFAULT] = field(default_factory=dict)
+    """Environment variables of the processes that run it, with `{folder}` for the kernel's folder."""
+    expected_failures: Annotated[Mapping[str, Text], OMIT_DEFAULT] = field(default_factory=dict)
+    """Why cases are known to fail, by a pattern of their names."""
+
+    def expected_failure(self, case: str) -> str:
+        """Return why a case is known to fail; empty where it is not.
+
+        >>> spec = KernelSpec("sdpa", "kernels/sdpa", expected_failures={"s8192-*": "overflows in float16: #12"})
+        >>> spec.expected_failure("s8192-h8"), spec.expected_failure("s512-h8")
+        ('overflows in float16: #12', '')
+        """
+        return next((why for name, why in self.expected_failures.items() if fnmatchcase(case, name)), "")
+
+    def path_in(self, root: Path) -> tuple[str, ...]:
+        """Return the folders of `package.path` in a tree."""
+        return tuple(normpath(f"{root}/{self.folder}/{place}") for place in self.package.path)
+
+    def env_in(self, root: Path) -> dict[str, str]:
+        """Return the variables of `env`, filled for a tree."""
+        return {name: fill(value, {"folder": str(root / self.folder)}) for name, value in self.env.items()}
 
 
 BENCHMARKS = ("nvbench", "google_benchmark", "pytest_benchmark", "triton_csv")

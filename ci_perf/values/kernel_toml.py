@@ -18,6 +18,7 @@ from ci_perf.values.kernel import (
     FuzzRange,
     Gate,
     KernelSpec,
+    Package,
     Params,
     Program,
     Scalar,
@@ -67,11 +68,12 @@ def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
     cases = _cases(document)
     program = _program(document, cases)
     _check_selections(document, cases)
+    _check_package(document)
     if (document.get("time"), document.get("l2")) == ("wall", "cold"):
         raise _wrong("time", '"wall" cannot be combined with l2 = "cold"', "the wall clock would time the flush, too")
     policy, fuzz = document.get("policy", {}), document.get("fuzz", {})
     given: dict[str, Any] = {"devices": ("cpu", "cuda") if program else ("cuda",)}
-    copied = ("entry", "description", "l2", "rng", "time", "tolerance")
+    copied = ("entry", "description", "l2", "rng", "time", "tolerance", "env", "expected_failures")
     given |= {key: document[key] for key in copied if key in document}
     listed = ("devices", "ranges", "kernels", "cpu_cases", "sanitize")
     given |= {key: tuple(document[key]) for key in listed if key in document}
@@ -82,6 +84,7 @@ def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
         name=name,
         folder=folder,
         program=program,
+        package=Package(**{key: tuple(names) for key, names in document.get("package", {}).items()}),
         cases=cases,
         timeout_s=policy.get("timeout"),
         gates=tuple(_gate(metric, limit) for metric, limit in document.get("gates", {}).items()),
@@ -221,6 +224,23 @@ def _check_selections(document: Mapping[str, Any], cases: Mapping[str, Params]) 
         _, slash, pattern = entry.partition("/")
         if slash and not any(fnmatchcase(name, pattern) for name in cases):
             raise _wrong("sanitize", f"`{entry}`: no case matches `{pattern}`", _similar(pattern, cases))
+    for pattern in document.get("expected_failures", ()):
+        if not any(fnmatchcase(name, pattern) for name in cases):
+            raise _wrong("expected_failures", f"no case matches `{pattern}`", _similar(pattern, cases))
+
+
+def _check_package(document: Mapping[str, Any]) -> None:
+    """Check that the folders of `package.path` are relative, and what stands in braces in the values of `env`."""
+    for folder in document.get("package", {}).get("path", ()):
+        if folder.startswith(("/", "~")):
+            hint = "write it relative to the folder of kernel.toml, so that each commit has its own: ../../src"
+            raise _wrong("package.path", f"`{folder}` is one folder for all commits", hint)
+    if "entry" not in document and "imports" in document.get("package", {}):
+        raise _wrong("package.imports", "only the imports of an `entry` are known", "leave it out")
+    for name, value in document.get("env", {}).items():
+        if lacking := unfilled([value], {}, ["folder"]):
+            hint = "known here: {folder}; double braces stay braces"
+            raise _wrong(f"env.{name}", f"`{{{lacking[0]}}}` is not known", hint)
 
 
 def _fuzz(table: Mapping[str, object], cases: Mapping[str, Params]) -> dict[str, FuzzRange]:

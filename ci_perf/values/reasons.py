@@ -18,6 +18,7 @@ class Verdict(StrEnum):
     MISSING = "MISSING"
     FAILED = "FAILED"
     NOT_COMPARABLE = "NOT_COMPARABLE"
+    EXPECTED_FAILURE = "EXPECTED_FAILURE"
 
     @property
     def is_change(self) -> bool:
@@ -178,6 +179,13 @@ class Reason(StrEnum):
     SANITIZER_NOT_CHECKED = (
         *("sanitizer-not-checked", "compute-sanitizer could not check the case"),
         "The sanitizer could not check some cases, which is no pass: their rows say why.",
+    )
+
+    # Findings: failures that kernel.toml names.
+    EXPECTED_FAILURE = "expected-failure", "the case failed, as `expected_failures` in kernel.toml says"
+    UNEXPECTED_PASS = (
+        *("unexpected-pass", "the case passed, although `expected_failures` in kernel.toml says that it fails"),
+        "A case that was known to fail passes: remove it from `expected_failures` in its kernel.toml.",
     )
 
     # Failures.

@@ -602,3 +602,36 @@ def test_a_broken_gate_is_red_and_an_unmeasured_one_only_where_asked():
     assert not is_red(unmeasured, Policy().fail_on)
     assert is_red(unmeasured, ["gate-not-measured"])
     assert not is_red(broken, ["gate-not-measured"])
+
+
+LISTED = {"s1*": "overflows: issue 12"}
+WRONG, TAKEN = (Failure("verify", code, "error 0.5") for code in ("wrong-output", "device-taken"))
+
+
+@pytest.mark.parametrize(
+    ("expected", "changes", "verdict", "code", "red"),
+    [
+        (LISTED, {"failure": WRONG}, Verdict.EXPECTED_FAILURE, "expected-failure", False),
+        ({"s2*": "another case"}, {"failure": WRONG}, Verdict.FAILED, "wrong-output", True),
+        (LISTED, {"failure": TAKEN}, Verdict.FAILED, "device-taken", True),
+        (LISTED, {}, Verdict.FAILED, "unexpected-pass", True),
+        (LISTED, {"target": "reference"}, Verdict.NEW, "no-baseline", False),
+        (LISTED, {"replicates": ()}, Verdict.INCONCLUSIVE, "not-measured", False),
+    ],
+    ids=["fails", "not listed", "no fault of the kernel", "passes", "launch does not run here", "not timed yet"],
+)
+def test_a_listed_failure_is_expected_and_a_listed_case_that_passes_is_red(expected, changes, verdict, code, red):
+    run = a_run(a_measurement(**changes), kernels=(a_spec(expected_failures=expected),))
+    (finding,) = judge(run)
+
+    assert (finding.verdict, finding.code) == (verdict, code)
+    assert is_red(finding, run.policy.fail_on) == red
+    if code in ("expected-failure", "unexpected-pass"):
+        assert "overflows: issue 12" in finding.sentence
+
+
+def test_an_expected_failure_is_counted_and_fails_nothing():
+    kernels = (a_spec(expected_failures=LISTED),)
+    report = build_report(a_run(a_measurement(failure=WRONG), kernels=kernels))
+
+    assert (report.headline, report.exit_status) == ("1 expected failure", 0)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from ci_perf.values.errors import ConfigError
@@ -252,3 +254,48 @@ def test_a_threshold_is_a_percentage_or_a_fraction(text, fraction):
 def test_what_could_be_read_in_two_ways_or_none_is_no_threshold(text):
     with pytest.raises(ConfigError, match=r"^regression: "):
         parse_fraction(text, "regression")
+
+
+def test_a_kernel_names_its_package_its_variables_and_the_failures_that_are_known(tmp_path):
+    spec = parse(
+        """
+        entry = "kernel.py"
+        [package]
+        path = ["../../src"]
+        imports = ["my_package"]
+        [env]
+        TRITON_CACHE_DIR = "{folder}/.triton"
+        [expected_failures]
+        "sm*" = "overflows: issue 12"
+        [cases.small]
+        seq = 128
+        """
+    )
+
+    assert spec.path_in(tmp_path) == (f"{tmp_path}/src",)
+    assert spec.package.imports == ("my_package",)
+    assert spec.env_in(tmp_path) == {"TRITON_CACHE_DIR": f"{tmp_path}/kernels/sdpa/.triton"}
+    assert (spec.expected_failure("small"), spec.expected_failure("large")) == ("overflows: issue 12", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[package]\npath = ["/opt/src"]', "`package.path`: `/opt/src` is one folder for all commits"),
+        ('[package]\nimports = ["../src"]', "package.imports"),
+        ('[package]\nfolder = "src"', "package"),
+        ('[env]\nA = "{here}"', "`env.A`: `{here}` is not known"),
+        ('[env]\n"A B" = "1"', "env"),
+        ("[env]\nA = 1", "env.A"),
+        ('[expected_failures]\nlarge = "why"', "`expected_failures`: no case matches `large`"),
+        ('[expected_failures]\nsmall = ""', "expected_failures.small"),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error_that_names_the_key(text, problem):
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        parse(MINIMAL + text)
+
+
+def test_the_imports_of_a_program_are_not_known():
+    with pytest.raises(ConfigError, match=r"`package.imports`: only the imports of an `entry` are known"):
+        parse('command = ["./a"]\n[package]\nimports = ["b"]\n[cases.a]\n')
