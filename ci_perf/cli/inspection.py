@@ -159,8 +159,8 @@ def _benchmark(path: Path) -> Found:
     if all(case.skipped for case in found.cases):
         first = found.cases[0]
         raise ProfileError(
-            f"{path}: it looks like a file of {found.kind}, but none of its {len(found.cases)} results has a value; "
-            f"{first}: {first.skipped}",
-            hint="did the benchmarks run? their own output says why they failed or were skipped",
+            f"{path}: it looks like a file of {found.kind}, but no result in it has a value; "
+            f"the first, {first}: {first.skipped}",
+            hint="the output of the benchmark may say more",
         )
     return found

@@ -45,7 +45,9 @@ def read_head(path: Path, size: int = 4096) -> bytes:
     except OSError as error:
         raise ProfileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     if not head:
-        raise ProfileError(f"{path}: the file is empty", hint="the profiler or the upload was cut off; record it again")
+        raise ProfileError(
+            f"{path}: the file is empty", hint="the output of the program that made it may say why; record it again"
+        )
     return head
 
 

@@ -239,7 +239,7 @@ def test_literals_of_google_benchmark_that_json_has_not_are_read():
         "cpu_time": ((1e-5,), ""),
         "ratio": ((), "the file says -inf"),
     }
-    assert found.warnings == ("1 rows of a complexity fit hold no time and were left out",)
+    assert found.warnings == ("left out, as a complexity fit has no time: 1 row",)
 
 
 def test_rates_are_better_higher_and_what_the_author_counts_is_for_kernel_toml_to_say():
@@ -365,7 +365,7 @@ def test_a_damaged_row_of_triton_is_left_out_and_counted():
     found = parse("N,Triton\n64.0,1.5\n128.0,NaNbad\n256.0,2.5\n", "t.csv")
 
     assert [case.params["N"] for case in found.cases] == [64, 256]
-    assert found.warnings == ("1 rows hold a cell that is no number and were left out: 128.0,NaNbad",)
+    assert found.warnings == ("left out, as a cell is no number: 1 row, first 128.0,NaNbad",)
 
 
 def test_newer_triton_writes_the_unit_behind_the_provider():

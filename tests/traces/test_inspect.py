@@ -123,9 +123,9 @@ def test_the_median_of_an_even_number_of_samples_lies_in_the_middle(tmp_path):
         ("t.txt", b"========= COMPUTE-SANITIZER\n", "what compute-sanitizer prints"),
         ("t.csv", b"==7== NVPROF is profiling process 7\n", "what nvprof prints"),
         ("sales.csv", b"Year,Revenue\n2020,100.5\n", "a table of numbers without any sign that Triton wrote it"),
-        ("t.csv", b"N,Triton\n256.0,nan\n", "none of its 1 results has a value; Triton [N=256] value: the file"),
+        ("t.csv", b"N,Triton\n256.0,nan\n", "no result in it has a value; the first, Triton [N=256] value: the file"),
         ("n.csv", NOTHING_COUNTED, "none of its 2 launches has a value: n/a"),
-        ("g.json", NOTHING_RAN, "none of its 1 results has a value; BM_a real_time: no device"),
+        ("g.json", NOTHING_RAN, "no result in it has a value; the first, BM_a real_time: no device"),
         ("x" * 300, None, "file name too long"),
     ],
 )

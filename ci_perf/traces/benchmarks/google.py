@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, Scalar, measured, number, scaled
-from ci_perf.values.quantity import base_unit
+from ci_perf.values.quantity import base_unit, counted
 
 _RATES = {"bytes_per_second": "byte/s", "items_per_second": "item/s"}
 _TIMES = ("real_time", "cpu_time")
@@ -78,7 +78,7 @@ def _parse(kind: str, entries: Sequence[Mapping[str, Any]]) -> BenchmarkFile:
             fits += 1
         else:
             groups.setdefault(str(entry.get("run_name") or entry.get("name", "?")), []).append(entry)
-    warnings = [f"{fits} rows of a complexity fit hold no time and were left out"] if fits else []
+    warnings = [f"left out, as a complexity fit has no time: {counted(fits, 'row')}"] if fits else []
     cases = [case for name, group in groups.items() for case in _cases(name, group)]
     return BenchmarkFile(kind, tuple(cases), tuple(warnings))
 

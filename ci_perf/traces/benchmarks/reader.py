@@ -55,7 +55,7 @@ def parse(text: str, name: str, *, declared: str = "", beside: Beside = lambda *
     text = text.removeprefix("\ufeff")
     start = text.lstrip()[:40]
     if not start:
-        raise ProfileError(f"{name}: the file is empty", hint="did the benchmark run, and to its end?")
+        raise ProfileError(f"{name}: the file is empty", hint="the output of the benchmark may say why")
     if start[0] != "{" and filetype.find_look(start.encode()):
         raise filetype.refusal(Path(name), _WANTED, start.encode())
     found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name, declared)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, measured, number, scalar, scaled
-from ci_perf.values.quantity import base_unit
+from ci_perf.values.quantity import base_unit, counted
 
 _VARIABLE = re.compile(r"(?!(?:triton|torch|pytorch|cublas|cudnn|naive|compiled)$)(?:[A-Z][A-Z0-9_]*|[a-z][a-z0-9_]*)")
 
@@ -121,8 +121,8 @@ def parse_csv(header: Sequence[str], rows: _Rows) -> BenchmarkFile:
     further = ", ".join(h for p, h in enumerate(header) if table.first < p < table.end and p not in table.texts)
     warnings = [f"these columns are taken for parameters, not for measurements: {further}"] if further else []
     if table.damaged:
-        first_of_them = ",".join(table.damaged[0])[:60]
-        warnings.append(f"{len(table.damaged)} rows hold a cell that is no number and were left out: {first_of_them}")
+        rows_of_them = counted(len(table.damaged), "row")
+        warnings.append(f"left out, as a cell is no number: {rows_of_them}, first {','.join(table.damaged[0])[:60]}")
     return BenchmarkFile("triton-csv", tuple(cases), tuple(warnings))
 
 
