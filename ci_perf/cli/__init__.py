@@ -6,6 +6,7 @@ baseline    `baseline accept`, `check`, `diff`
 blank       a run before anything is measured
 checks      `run --fuzz` and `run --sanitize`
 doctor      `doctor`
+explain     `explain`
 inspect     `inspect`
 inspection  reads any file of a profiler or a benchmark
 listing     `list`
@@ -18,6 +19,7 @@ publish     `publish`: a run's comment, summary, annotations and outputs
 report      `report` and `replay`: print a recorded run
 run         `run`: the main job
 scrub       `scrub`
+two_files   both sides of a change from two files of a profiler
 """
 
 from ci_perf.cli.program import main, program

@@ -3,7 +3,8 @@
 import mmap
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ci_perf.measure import proc, tools
@@ -102,6 +103,13 @@ def _chrome_trace(path: Path) -> Found:
 
 def _report(path: Path, environ: Mapping[str, str]) -> Found:
     """Export the report to a temporary folder, where there is an nsys, and read the export."""
+    with exported(path, environ) as database:
+        return _trace(database)
+
+
+@contextmanager
+def exported(path: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Export an nsys report to a temporary database, where there is an nsys; ProfileError."""
     found = [tool for tool in tools.find("nsys", environ) if tool.version]
     if not found:
         raise ProfileError(
@@ -109,15 +117,15 @@ def _report(path: Path, environ: Mapping[str, str]) -> Found:
             hint=f"where nsys is: `nsys export --type sqlite {path.name}`, then inspect the .sqlite",
         )
     with tempfile.TemporaryDirectory(prefix="ci-perf-") as folder:
-        exported = Path(folder) / "trace.sqlite"
-        done = proc.run(nsys.export_command(found[0].path, path, exported), timeout_s=_EXPORT_TIMEOUT_S, env=environ)
-        if done.status or not exported.is_file():
+        database = Path(folder) / "trace.sqlite"
+        done = proc.run(nsys.export_command(found[0].path, path, database), timeout_s=_EXPORT_TIMEOUT_S, env=environ)
+        if done.status or not database.is_file():
             said = done.output.strip().splitlines()
             raise ProfileError(
                 f"{path}: nsys {found[0].version} cannot export this report: {said[-1] if said else 'it said nothing'}",
                 hint="a report needs an nsys at least as new as the one that wrote it",
             )
-        return _trace(exported)
+        yield database
 
 
 def _text(path: Path, head: bytes) -> Found:

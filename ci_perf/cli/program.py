@@ -20,6 +20,7 @@ COMMANDS = {
     "audit": ("ci_perf.cli.audit:audit", "Measure the error rate of `run --against`."),
     "baseline": ("ci_perf.cli.baseline:baseline", "Accept, check and compare baselines."),
     "doctor": ("ci_perf.cli.doctor:doctor", "Diagnose this machine; print a fix for each problem."),
+    "explain": ("ci_perf.cli.explain:explain", "Explain what changed between two sides on disk."),
     "inspect": ("ci_perf.cli.inspect:inspect", "Show what a profiler's or a benchmark's file holds."),
     "list": ("ci_perf.cli.listing:list_cases", "List the kernels and their cases."),
     "merge": ("ci_perf.cli.merge:merge", "Merge the runs of several jobs into one."),

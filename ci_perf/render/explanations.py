@@ -1,11 +1,15 @@
 """Why a case changed: its causes, and the counters of both sides that matter for it."""
 
-from ci_perf.judge.causes import Explanation
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from ci_perf.judge.causes import Cause, Explanation
 from ci_perf.judge.causes.sides import arrow
 from ci_perf.judge.gates import CounterChange
 from ci_perf.judge.report import Row
 from ci_perf.render.tables import FOLDED, table
-from ci_perf.values.escape import prose
+from ci_perf.values.escape import clean, prose
 from ci_perf.values.quantity import percent
 
 COMPARED = ("counter", "base", "head", "change")
@@ -24,11 +28,48 @@ def explained(row: Row) -> str:
     return FOLDED.format(title=f"{what} {prose(row.finding.id)}", body="\n\n".join(parts))
 
 
+def explanation_lines(explanation: Explanation) -> list[str]:
+    """Return the lines for a terminal: each cause, where to look, and the counters of both sides."""
+    lines = []
+    for place, cause in enumerate(explanation.causes, start=1):
+        lines += [
+            f"{place}. {clean(cause.sentence, 600)}; {_part(cause)}",
+            f"   {cause.look}",
+            f"   source: {cause.source}",
+        ]
+    rows = tabulate(compared(explanation), headers=COMPARED, tablefmt="simple", disable_numparse=True)
+    return [*(lines or [clean(explanation.sentence, 600)]), *(rows.split("\n") if explanation.compared else [])]
+
+
+def explanation_document(explanation: Explanation | None) -> dict[str, object]:
+    """Return an explanation as JSON has it; of no explanation the same keys without content."""
+    causes = explanation.causes if explanation else ()
+    return {
+        "explanation": explanation.sentence if explanation else None,
+        "causes": [
+            {
+                "mechanism": cause.mechanism,
+                "share": cause.share,
+                "sentence": cause.sentence,
+                "look": cause.look,
+                "source": cause.source,
+                "counters": counters_document(cause.counters),
+            }
+            for cause in causes
+        ],
+        "compared": counters_document(explanation.compared if explanation else ()),
+    }
+
+
+def counters_document(changes: Sequence[CounterChange]) -> list[dict[str, object]]:
+    """Return counters of both sides as JSON has them."""
+    return [{"metric": c.metric, "unit": c.unit, "base": c.base, "head": c.head} for c in changes]
+
+
 def cause_lines(explanation: Explanation) -> list[str]:
     """Return a line of a numbered list for each cause; without one the sentence that says so."""
     return [
-        f"{place}. {prose(cause.sentence)}; this can account for {percent(cause.share, digits=0)} of the change."
-        f" {prose(cause.look)}"
+        f"{place}. {prose(cause.sentence)}; {_part(cause)}. {prose(cause.look)}"
         for place, cause in enumerate(explanation.causes, start=1)
     ] or [prose(explanation.sentence)]
 
@@ -55,3 +96,7 @@ def _counter_change(change: CounterChange) -> str:
     if not change.base:
         return "-" if change.head == change.base else "new"
     return percent(change.head / change.base - 1, sign=True)
+
+
+def _part(cause: Cause) -> str:
+    return f"this can account for {percent(cause.share, digits=0)} of the change"

@@ -5,13 +5,13 @@ The key of a number ends in its base unit: `head_s` for times, `head_byte_per_s`
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 
-from ci_perf.judge.gates import CounterChange
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
 from ci_perf.render import cells
+from ci_perf.render.explanations import counters_document, explanation_document
 from ci_perf.values.metrics import typical
 from ci_perf.values.quantity import suffix
 from ci_perf.values.reasons import Reason
@@ -56,25 +56,13 @@ def _case(row: Row, *, in_turns: bool) -> dict[str, object]:
             {"gate": str(g.gate), "value": g.reading.value, "state": g.state, "reason": g.reading.reason}
             for g in finding.gates
         ],
-        "counters_changed": _counters(finding.counters),
+        "counters_changed": counters_document(finding.counters),
         "kernels_changed": asdict(finding.kernels),
         "parts": [
             {"kind": p.kind, "names": p.names, "base_names": p.before, "base_s": p.base, "head_s": p.head}
             for p in finding.parts
         ],
-        "explanation": finding.explanation.sentence if finding.explanation else None,
-        "causes": [
-            {
-                "mechanism": cause.mechanism,
-                "share": cause.share,
-                "sentence": cause.sentence,
-                "look": cause.look,
-                "source": cause.source,
-                "counters": _counters(cause.counters),
-            }
-            for cause in (finding.explanation.causes if finding.explanation else ())
-        ],
-        "compared": _counters(finding.explanation.compared if finding.explanation else ()),
+        **explanation_document(finding.explanation),
         "counters": _counters_by_side(row),
         "timeline": _timeline_by_side(row),
         **numbers,
@@ -82,10 +70,6 @@ def _case(row: Row, *, in_turns: bool) -> dict[str, object]:
         "processes": numbers["processes"] or 0,
         "warnings": list(row.warnings),
     }
-
-
-def _counters(changes: Sequence[CounterChange]) -> list[dict[str, object]]:
-    return [{"metric": c.metric, "unit": c.unit, "base": c.base, "head": c.head} for c in changes]
 
 
 def _counters_by_side(row: Row) -> dict[str, dict[str, float | None]]:

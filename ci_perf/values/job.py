@@ -9,6 +9,9 @@ from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.extensible import NOT_EMPTY, DeviceKind, Extensible, NonNegative, Text, pattern
 from ci_perf.values.kernel import CONTIGUOUS, KernelSpec, Params
 
+LABEL = "ci-perf:"
+"""Begins the name of the NVTX range of a case."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -47,7 +50,7 @@ class Job:
     @property
     def label(self) -> str:
         """The name of the case's NVTX range."""
-        return f"ci-perf:{self.id}"
+        return f"{LABEL}{self.id}"
 
 
 def select_jobs(

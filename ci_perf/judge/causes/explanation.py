@@ -84,6 +84,11 @@ def explain_host(sides: Sides) -> Explanation | None:
     return Explanation(causes, (), tuple(_changes(timeline, shown)[:_MOST_SHOWN]), host_only=True)
 
 
+def explain_sides(sides: Sides) -> Explanation | None:
+    """Explain two sides of which nothing but their profiles is known; None: nothing changed that is to be explained."""
+    return explain(sides) if sides.times >= SMALLEST else explain_host(sides)
+
+
 def _ranked(sides: Sides, rules: Iterable[Rule]) -> tuple[Cause, ...]:
     found = [(rule, rule.share(sides)) for rule in rules]
     named = [(rule, share) for rule, share in found if share >= LEAST]

@@ -179,6 +179,8 @@ def arrow(base: float, head: float, unit: str = "") -> str:
     """
     if unit == "%":
         return f"{_percentage(base)} -> {_percentage(head)} %"
+    if unit == "ns":
+        return arrow(base / 1e9, head / 1e9, "s")
     largest = max(abs(base), abs(head))
     if unit not in {"byte", "byte/s", "s", "hz"}:
         if largest < 10_000:
