@@ -105,7 +105,7 @@ class Events:
         places = [p for p, s in enumerate(self.stream) if s >= 0 and self.work[p].correlation not in of_graphs]
         if not places:
             return 0
-        rows = ((self.stream[place], self.work[place].start, self.work[place].end) for place in places)
+        rows = ((self.work[place].start, self.work[place].end, self.stream[place]) for place in places)
         within, across = guards.overlaps(*np.array(list(rows), dtype=np.int64).T)
         dropped = {places[place] for place in np.flatnonzero(within).tolist()}
         if dropped:

@@ -42,7 +42,7 @@ def fault(start: int | None, end: int | None) -> str | None:
     >>> fault(10, 50), fault(10, 10), fault(0, 0) == NO_TIME, fault(10, 5) == NO_END
     (None, 'have no time in the trace and were left out', True, True)
     """
-    if start is None or end is None or start < 0 or end == start:
+    if start is None or end is None or end == start:
         return NO_TIME
     return NO_END if end < start else None
 
@@ -63,33 +63,37 @@ class LeftOut:
         """Yield a sentence for each kind and reason; `totals` are the numbers of each kind in the file.
 
         >>> left_out = LeftOut()
-        >>> left_out.add("kernels", NO_END), list(left_out.warnings({"kernels": 2}))
-        (True, ['1 of 2 kernels have no end in the trace and were left out'])
+        >>> left_out.add("kernels", NO_TIME), list(left_out.warnings({"kernels": 2}))
+        (True, ['1 of 2 kernels have no time in the trace and were left out'])
         """
         for (what, why), count in sorted(self.counts.items()):
-            of_all = f" of {totals[what]}" if what in totals else ""
+            of_all = f" of {totals[what]}" if what in totals and why != NO_END else ""  # as older versions say it
             yield f"{count}{of_all} {what} {why}"
 
 
 def overlaps(
-    streams: "NDArray[np.int64]", starts: "NDArray[np.int64]", ends: "NDArray[np.int64]"
+    starts: "NDArray[np.int64]", ends: "NDArray[np.int64]", *streams: "NDArray[np.int64]"
 ) -> tuple["NDArray[np.bool_]", int]:
     """Return which spans lie inside an earlier one of their stream, and how many others begin before its end.
+
+    Spans are of one stream if all columns of `streams` agree.
 
     A stream runs its kernels in order. One inside another is a record that was written twice, or damaged. One that
     begins a little early may be true: programmatic dependent launch lets a kernel begin while the last one ends.
 
     >>> import numpy as np
-    >>> within, across = overlaps(*(np.array(a) for a in ([7, 7, 7, 8], [0, 10, 90, 50], [100, 20, 110, 60])))
+    >>> within, across = overlaps(*(np.array(a) for a in ([0, 10, 90, 50], [100, 20, 110, 60], [7, 7, 7, 8])))
     >>> within.tolist(), across
     ([False, True, False, False], 1)
     """
     import numpy as np  # it takes a tenth of a second, and not every reader needs it
 
-    order = np.lexsort((-ends, starts, streams))
-    stream, start, end = streams[order], starts[order], ends[order]
+    if not len(starts):
+        return np.zeros(0, dtype=np.bool_), 0
+    order = np.lexsort((-ends, starts, *streams))
+    start, end = starts[order], ends[order]
     first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = stream[1:] != stream[:-1]
+    first[1:] = np.logical_or.reduce([(s := stream[order])[1:] != s[:-1] for stream in streams])
     # The streams one after another on one axis, so that the latest end so far is that of the stream.
     number = np.cumsum(first) - 1
     ranks = np.unique(end, return_inverse=True)[1] + number * (len(order) + 1)

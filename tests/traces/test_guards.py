@@ -40,7 +40,7 @@ def chrome_timeline(tmp_path, *events):
         (kernel(60, 0.001), 2, 40_001, None),
         (kernel(60, 0), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
         (kernel(0, 0), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
-        (kernel(60, -1070), 1, 40_000, "1 of 2 kernels have no end in the trace and were left out"),
+        (kernel(60, -1070), 1, 40_000, "1 kernels have no end in the trace and were left out"),
         (kernel(60, float("inf")), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
         (kernel(10**400, 1), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),
         (kernel("60", 1), 1, 40_000, "1 of 2 kernels have no time in the trace and were left out"),

@@ -246,6 +246,69 @@ def test_a_trace_without_kernels_says_why(read, rows, reason):
 
 
 @pytest.mark.parametrize(
+    ("row", "count", "total_ns", "warning"),
+    [
+        ({}, 2, 45, None),
+        ({"start": 60, "end": 60}, 1, 40, "1 of 2 kernels have no time"),
+        ({"start": 0, "end": 0}, 1, 40, "1 of 2 kernels have no time"),
+        ({"start": 1.79e18, "end": 1.79e18 + 512}, 1, 40, "1 of 2 kernels have no time"),
+        ({"start": "a"}, 1, 40, "1 of 2 kernels have no time"),
+        ({"start": 60, "end": 55}, 1, 40, "1 kernels have no end"),
+        ({"start": 45, "end": 50}, 1, 40, "1 of 2 kernels lie inside another kernel of their stream"),
+        ({"start": 45, "end": 51}, 2, 46, "1 of 2 kernels begin before the kernel in front of them"),
+        ({"start": 45, "end": 50, "streamId": 8}, 2, 45, None),
+        ({"start": 45, "end": 50, "graphNodeId": 3}, 2, 45, None),
+    ],
+)
+def test_a_kernel_without_a_sound_time_is_left_out_and_counted(read, row, count, total_ns, warning):
+    first = kernel(10, 50, deviceId=0, contextId=1, streamId=7, graphNodeId=None)
+    timeline = read(kernels=[first, {**first, "start": 100, "end": 105, **row}])
+
+    assert (timeline.kernel_count, timeline.kernel_total_ns) == (count, total_ns)
+    assert [text[: len(warning or "")] for text in timeline.warnings] == ([warning] if warning else [])
+
+
+def test_the_branches_of_a_graph_may_run_side_by_side_in_a_stream(read):
+    rows = [kernel(20, 40, 1, streamId=7), kernel(25, 30, 1, streamId=7)]
+    timeline = read(kernels=rows, calls=[call(10, 1, "cudaGraphLaunch_v10000")])
+
+    assert (timeline.kernel_count, timeline.warnings) == (2, ())
+
+
+def test_kernels_that_another_thread_launched_are_told(read):
+    timeline = read(
+        kernels=[kernel(20, 30, 1), kernel(30, 36, 2), kernel(40, 46, 3)],
+        calls=[call(10, 1), call(11, 2, thread=PROCESS + 2), call(100, 3, thread=PROCESS + 2)],
+        ranges=[nvtx("case", 0, 15)],
+    )
+    assert counts(timeline) == {"case": 1}
+    assert timeline.warnings == (
+        "1 of 3 kernels were launched by another thread while an NVTX range was open, and are in no range",
+    )
+
+
+def test_a_kernel_whose_name_is_not_in_the_trace_is_told(read):
+    timeline = read(kernels=[kernel(0, 9, demangledName=34)], StringIds=[{"id": 1, "value": "fwd"}])
+
+    assert timeline.warnings == ("1 of 1 kernels have no name in the trace, only the number of one",)
+
+
+@pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
+def test_a_database_with_damaged_pages_is_refused(tmp_path, damage):
+    raw = bytearray((corpus.CAPTURES / "h200-nsys-2025.3.2-torch.sqlite").read_bytes())
+    half = len(raw) // 8192 * 4096
+    if damage == "cut":
+        del raw[half:]
+    else:
+        raw[half:] = bytes(len(raw) - half) if damage == "zeros" else random.Random(3).randbytes(len(raw) - half)
+    file = tmp_path / "a.sqlite"
+    file.write_bytes(raw)
+
+    with pytest.raises(ProfileError, match="a damaged file: "):
+        nsys.read_timeline(file)
+
+
+@pytest.mark.parametrize(
     ("rows", "warning"),
     [
         ({"calls": [call(0, 1), call(0, 2)]}, "1 of 2 kernel launches have no kernel"),
@@ -476,7 +539,7 @@ def test_a_trace_in_any_order_is_read_like_one_row_at_a_time(read, seed):
         calls.append(call(start, launch, thread=process + draw.choice([1, 1, 1, 2])))
         begin = start + draw.choice([3, 3, 3, 60])
         sizes = {"deviceId": draw.choice([0, 0, 1]), "gridX": draw.choice([1, 2, 3]), "gridY": 1, "gridZ": 1}
-        kernels.append(kernel(begin, begin + draw.randrange(30), launch, globalPid=process, **sizes))
+        kernels.append(kernel(begin, begin + draw.randrange(1, 30), launch, globalPid=process, **sizes))
     if seed % 3:  # as nsys writes them: in order of their start
         kernels.sort(key=lambda row: row["start"])
     else:

@@ -30,7 +30,8 @@ _CALLS = """
 _WORK = """
     SELECT 'kernel', start, end, pid, correlationId, 0, NULL, NULL FROM kernel
     UNION ALL SELECT copyKind, start, end, pid, correlationId, bytes, srcKind, dstKind FROM copy
-    UNION ALL SELECT 'memset', start, end, pid, correlationId, 0, NULL, NULL FROM memset WHERE end >= start
+    UNION ALL SELECT 'memset', start, end, pid, correlationId, 0, NULL, NULL FROM memset
+        WHERE end > start AND typeof(start) = 'integer' AND typeof(end) = 'integer'
 """
 
 

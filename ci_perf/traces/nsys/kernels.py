@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ci_perf.traces.guards import LONGEST_NS, overlaps
+
 Ints = NDArray[np.int64]
 
 VARIANT = (
@@ -37,10 +39,12 @@ _CALLS = f"""
     FROM api WHERE correlationId IS NOT NULL
 """  # noqa: S608
 _KERNELS = f"""
-    SELECT COALESCE(pid, {_ABSENT}), COALESCE(correlationId, {_ABSENT}), start, end, variant({", ".join(VARIANT)})
+    SELECT COALESCE(pid, {_ABSENT}), COALESCE(correlationId, {_ABSENT}), start, end,
+        CASE WHEN graphNodeId THEN {_ABSENT}
+            ELSE COALESCE((deviceId << 48) + (contextId << 32) + streamId, {_ABSENT}) END,
+        variant({", ".join(VARIANT)})
     FROM kernel
 """  # noqa: S608
-_LONGEST_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,10 @@ class Kernels:
     durations: Ints
     calls: Ints
     """The place of the call that launched each kernel, -1 where the trace has none."""
+    within: int = 0
+    """How many were left out because they lie inside another one of their stream."""
+    across: int = 0
+    """How many begin before the one in front of them in their stream ends."""
 
     def by_process(self) -> dict[int, int]:
         """Count the kernels of each process that is known."""
@@ -134,13 +142,24 @@ def read_kernels(database: sqlite3.Connection, calls: Calls) -> Kernels:
     number_of: dict[tuple[Any, ...], int] = defaultdict(count().__next__)
     # SQLite calls this for each row, which costs less than to fetch all these columns.
     database.create_function("variant", len(VARIANT), lambda *values: number_of[values])
-    processes, correlations, starts, ends, variant = _columns(database, _KERNELS, 5)
+    columns = _columns(database, _KERNELS, 6)
     if odd := next((value for values in number_of for value in values if not isinstance(value, int)), None):
         raise ValueError(f"{odd!r} in the table of kernels")
+    processes, correlations, starts, ends, stream, _ = columns
     durations = ends - starts
-    if durations.sum(dtype=np.float64) > _LONGEST_NS:
-        raise ValueError(f"a kernel of {durations.max()} ns")
-    return Kernels(list(number_of), variant, processes, starts, durations, calls.find(processes, correlations))
+    if len(durations) and (durations.min() < 0 or durations.sum(dtype=np.float64) > LONGEST_NS):
+        raise ValueError(f"a kernel of {max(durations.max(), ends.max())} ns")
+    launched_by = calls.find(processes, correlations)
+    alone = stream != _ABSENT
+    alone[launched_by >= 0] &= calls.launches[launched_by[launched_by >= 0]]  # the branches of a graph run side by side
+    in_order = np.flatnonzero(alone)
+    within, across = overlaps(*(column[in_order] for column in (starts, ends, stream, processes)))
+    kept = np.setdiff1d(np.arange(len(starts)), in_order[within], assume_unique=True)
+    variants = list(number_of)
+    variant, processes, starts, durations, launched_by = (
+        column[kept] for column in (columns[-1], processes, starts, durations, launched_by)
+    )
+    return Kernels(variants, variant, processes, starts, durations, launched_by, int(within.sum()), across)
 
 
 def _columns(database: sqlite3.Connection, query: str, width: int) -> list[Ints]:

@@ -3,7 +3,7 @@
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -89,3 +89,10 @@ class Launches:
         spans = zip(*disjoint(np.concatenate(begins), np.concatenate(ends)), strict=True)
         places = np.concatenate([begins[0], *(np.arange(*span) for span in spans)])
         return np.take(self.kernels, places)
+
+    def of_other_threads(self, ranges: Sequence[Range]) -> int:
+        """Count the kernels in no range that were launched while a thread of their process had one open."""
+        if all(len(threads) < 2 for threads in self.threads_of.values()):
+            return 0
+        open_anywhere = self.inside(replace(found, any_thread=True) for found in ranges)
+        return len(open_anywhere) - len(self.inside(ranges))

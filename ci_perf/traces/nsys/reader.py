@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ci_perf.traces import guards
 from ci_perf.traces.nsys.kernels import Ints, Kernels, read_calls, read_kernels
 from ci_perf.traces.nsys.ranges import Launches, Range, read_ranges
 from ci_perf.traces.nsys.views import opened
@@ -28,7 +29,8 @@ def _read(database: sqlite3.Connection) -> Timeline:
     by_name: dict[str, list[Range]] = {}
     for found in read_ranges(database):
         by_name.setdefault(found.name, []).append(found)
-    listing = _Listing(kernels, tuple(_variants(database, kernels)), Launches.of(calls, kernels), by_name)
+    launched = Launches.of(calls, kernels)
+    listing = _Listing(kernels, tuple(_variants(database, kernels)), launched, by_name)
     timeline = Timeline(
         tool_version=metadata.get("EXPORT_PRODUCT_VERSION"),
         schema_version=metadata.get("EXPORT_SCHEMA_VERSION"),
@@ -48,7 +50,10 @@ def _read(database: sqlite3.Connection) -> Timeline:
         launches=sum(launches.values()),
         processes=tuple(_processes(launches, kernels.by_process())),
     )
-    return replace(timeline, warnings=tuple(warnings_of(database, timeline, calls, kernels)))
+    warnings = [*warnings_of(database, timeline, calls, kernels)]
+    if foreign := launched.of_other_threads([found for ranges in by_name.values() for found in ranges]):
+        warnings.append(f"{foreign} of {timeline.kernel_count} kernels {guards.OTHER_THREAD}")
+    return replace(timeline, warnings=tuple(warnings))
 
 
 def _count(database: sqlite3.Connection, view: str) -> int:

@@ -27,23 +27,25 @@ class _View:
     where: str = "1"
 
 
-_SPAN = '"end" >= start'
+# SQLite keeps any value in a column of integers; a binary64 would have lost the nanoseconds.
+_SPAN = """"end" > start AND typeof(start) = 'integer' AND typeof("end") = 'integer'"""
 _VIEWS = {
     "kernel": _View(
         "CUPTI_ACTIVITY_KIND_KERNEL",
-        "start end deviceId=0 correlationId=NULL demangledName=-1 shortName=-1 mangledName=-1 "
+        "start end deviceId=0 contextId=0 streamId=NULL graphNodeId=NULL correlationId=NULL "
+        "demangledName=-1 shortName=-1 mangledName=-1 "
         "gridX=-1 gridY=-1 gridZ=-1 blockX=-1 blockY=-1 blockZ=-1 "
         "registersPerThread=-1 staticSharedMemory=-1 dynamicSharedMemory=-1 localMemoryPerThread=-1",
         _SPAN,
     ),
-    "any_kernel": _View("CUPTI_ACTIVITY_KIND_KERNEL", "start end"),
+    "any_kernel": _View("CUPTI_ACTIVITY_KIND_KERNEL", "start end=NULL"),
     "graph": _View("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "start end", _SPAN),
     "copy": _View(
         "CUPTI_ACTIVITY_KIND_MEMCPY",
         "start end bytes=0 copyKind=0 srcKind=NULL dstKind=NULL correlationId=NULL",
         _SPAN,
     ),
-    "any_copy": _View("CUPTI_ACTIVITY_KIND_MEMCPY", "start end"),
+    "any_copy": _View("CUPTI_ACTIVITY_KIND_MEMCPY", "start end=NULL"),
     "memset": _View("CUPTI_ACTIVITY_KIND_MEMSET", "start end=NULL correlationId=NULL"),
     "api": _View(
         "CUPTI_ACTIVITY_KIND_RUNTIME",
@@ -74,16 +76,24 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(filetype.database_uri(path), uri=True)) as database:
             # NOTE: nsys <= 2022 stores binary messages in text columns
             database.text_factory = lambda raw: raw.decode(errors="replace")
+            _check_whole(database)
             _create_views(database, path)
             yield database
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: the schema of a damaged file
         if str(error).startswith(("no such", "ambiguous", "near ")):
             raise  # a mistake in a query, not in the file
-        raise ProfileError(f"{path}: {error}", hint="the export is damaged or cut off; export it again") from None
+        raise ProfileError(f"{path}: a damaged file: {error}", hint="was it cut off? export the trace again") from None
     except (AttributeError, TypeError, ValueError, OverflowError) as error:  # SQLite keeps text in a column of numbers
         raise ProfileError(
             f"{path}: a table holds values that nsys does not write ({error})", hint="export the trace again"
         ) from error
+
+
+def _check_whole(database: sqlite3.Connection) -> None:
+    """Refuse a database with damaged pages: the rest of it would be read without an error."""
+    (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise sqlite3.DatabaseError(" ".join(str(found).replace("*** in database main ***", "").split()))
 
 
 def _create_views(database: sqlite3.Connection, path: Path) -> None:

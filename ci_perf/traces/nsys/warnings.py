@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ci_perf.traces import guards
+from ci_perf.traces.guards import LeftOut
 from ci_perf.traces.nsys.kernels import Calls, Kernels
 from ci_perf.traces.timeline import DIAGNOSTIC, Timeline
 
@@ -20,6 +22,12 @@ _COMPLAINTS = """
         AND NOT (text GLOB 'No NVTX events*' AND EXISTS (SELECT 1 FROM nvtx))
     ORDER BY severity DESC, text
 """
+_TIMES = """
+    SELECT COUNT(*), COUNT(*) FILTER (
+        WHERE start = "end" OR typeof(start) != 'integer' OR typeof("end") NOT IN ('integer', 'null')
+    ), (SELECT COUNT(*) FROM {0}) FROM any_{0}
+"""
+"""How many rows there are, how many of them have no time at all, and how many have a sound one."""
 _NOT_STARTED = "CUDA profiling might have not been started"
 """Said of each process without CUDA beside those that use it: shells, data loaders, parents that only fork.
 
@@ -34,7 +42,9 @@ def warnings_of(database: sqlite3.Connection, timeline: Timeline, calls: Calls, 
     if major and int(major[0]) > NEWEST_SCHEMA:
         yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
     yield from _untraced(timeline, calls, kernels)
-    yield from _unfinished(database, timeline)
+    yield from _unsound(database, kernels)
+    if nameless := sum(kernel.count for kernel in timeline.kernels if kernel.name.isdecimal()):
+        yield f"{nameless} of {timeline.kernel_count} kernels have no name in the trace, only the number of one"
     if timeline.graph_count:
         yield (
             f"{timeline.graph_count} CUDA graph launches were traced as a whole ({timeline.graph_total_ns} ns): their "
@@ -64,12 +74,16 @@ def _untraced(timeline: Timeline, calls: Calls, kernels: Kernels) -> Iterator[st
             yield f"none of the {process.launches} kernels that process {process.pid} launched is in the trace"
 
 
-def _unfinished(database: sqlite3.Connection, timeline: Timeline) -> Iterator[str]:
-    finished = {"kernels": timeline.kernel_count, "memory copies": timeline.memcpy_count}
-    for (what, count), view in zip(finished.items(), ("any_kernel", "any_copy"), strict=True):
-        ((rows,),) = database.execute(f"SELECT COUNT(*) FROM {view}")  # noqa: S608
-        if rows > count:
-            yield f"{rows - count} {what} have no end in the trace and were left out"
+def _unsound(database: sqlite3.Connection, kernels: Kernels) -> Iterator[str]:
+    left_out, totals = LeftOut(), {}
+    for what, view in (("kernels", "kernel"), ("memory copies", "copy")):
+        ((rows, no_time, sound),) = database.execute(_TIMES.format(view))
+        left_out.add(what, guards.NO_TIME, no_time)
+        left_out.add(what, guards.NO_END, rows - no_time - sound)
+        totals[what] = rows
+    left_out.add("kernels", guards.WITHIN, kernels.within)
+    left_out.add("kernels", guards.ACROSS, kernels.across)
+    yield from left_out.warnings(totals)
 
 
 def _why_empty(timeline: Timeline) -> str:
