@@ -38,9 +38,14 @@ class Change:
 
 
 SLOWER, WRONG, EXITED = ("REGRESSION", "slower"), ("FAILED", "wrong-output"), ("FAILED", "exited")
-CHANGES = {
-    "triton_package": Change("src/row_ops/softmax.py", 'float("-inf")', "0.0", *WRONG, needs=("torch", "triton")),
-    "torch_extension": Change(
+CHANGES = {  # by example and kernel
+    "triton_package/softmax": Change(
+        "src/row_ops/softmax.py", 'float("-inf")', "0.0", *WRONG, needs=("torch", "triton")
+    ),
+    "triton_package/softmax_rate": Change(
+        "src/row_ops/softmax.py", 'float("-inf")', "0.0", *EXITED, needs=("torch", "triton", "pandas", "matplotlib")
+    ),
+    "torch_extension/row_norm": Change(
         "csrc/row_norm.cpp",
         "double squares = 0;",
         "double squares = 0;\n"
@@ -48,9 +53,11 @@ CHANGES = {
         *SLOWER,
         needs=("torch", "setuptools"),
     ),
-    "cupy": Change("kernels/row_norm/program.py", "(x * x).mean(", "(x * x).sum(", *EXITED, needs=("numpy",)),
-    "jax": Change("kernels/row_norm/program.py", "lax.rsqrt", "lax.sqrt", *EXITED, needs=("jax",)),
-    "torchrun": Change("kernels/all_reduce/program.py", "float(rank + 1)", "float(rank)", *EXITED, needs=("torch",)),
+    "cupy/row_norm": Change("kernels/row_norm/program.py", "(x * x).mean(", "(x * x).sum(", *EXITED, needs=("numpy",)),
+    "jax/row_norm": Change("kernels/row_norm/program.py", "lax.rsqrt", "lax.sqrt", *EXITED, needs=("jax",)),
+    "torchrun/all_reduce": Change(
+        "kernels/all_reduce/program.py", "float(rank + 1)", "float(rank)", *EXITED, needs=("torch",)
+    ),
 }
 
 
@@ -90,7 +97,7 @@ def ci_perf(folder, *arguments, device="cpu"):
     return ran.returncode, json.loads(ran.stdout)["cases"], ran.stderr
 
 
-ON_GPU = ("triton_package", "cupy", "jax", "torchrun")
+ON_GPU = [name for name in CHANGES if not name.startswith("torch_extension")]
 """The examples of CHANGES that use a GPU."""
 
 
@@ -102,19 +109,20 @@ def test_an_example_is_measured_and_a_change_of_it_is_found(example, name, devic
     change = CHANGES[name]
     if lacking := [module for module in change.needs if importlib.util.find_spec(module) is None]:
         pytest.skip(f"needs {', '.join(lacking)}")
-    if (name, device) == ("torchrun", "cuda") and importlib.import_module("torch").cuda.device_count() < 2:
+    if (name, device) == ("torchrun/all_reduce", "cuda") and importlib.import_module("torch").cuda.device_count() < 2:
         pytest.skip("needs two GPUs: NCCL gives each process its own")
-    folder = example(name)
+    project, kernel = name.split("/")
+    folder = example(project)
 
     if not (folder / "ci-perf.toml").is_file():  # `setup` in it builds the head of a comparison
-        status, cases, messages = ci_perf(folder, "--processes", "1", device=device)
+        status, cases, messages = ci_perf(folder, kernel, "--processes", "1", device=device)
         assert (status, {case["code"] for case in cases}) == (0, {"no-baseline"}), messages
 
     source = folder / change.file
     assert source.read_text().count(change.old) == 1
     source.write_text(source.read_text().replace(change.old, change.new))
     commit(folder, "head")
-    status, cases, messages = ci_perf(folder, "--against", "HEAD~1", device=device)
+    status, cases, messages = ci_perf(folder, kernel, "--against", "HEAD~1", device=device)
     assert (status, {(case["verdict"], case["code"]) for case in cases}) == (1, {(change.verdict, change.code)}), (
         messages
     )

@@ -18,13 +18,13 @@ ON_GPU = cupy is not None and cupy.is_available()
 xp = cupy if ON_GPU else numpy
 EPS = 1e-6
 
-
-def scaled(x, squares):
-    return x / xp.sqrt(squares + xp.float32(EPS))
-
-
 if ON_GPU:
-    scaled = cupy.fuse(scaled)
+    arguments = ("float32 x, float32 squares", "float32 out")
+    scaled = cupy.ElementwiseKernel(*arguments, f"out = x * rsqrtf(squares + {EPS}f)", "scale_rows")
+else:
+
+    def scaled(x, squares):
+        return x / numpy.sqrt(squares + numpy.float32(EPS))
 
 
 def row_norm(x):

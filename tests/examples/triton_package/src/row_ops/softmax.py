@@ -11,7 +11,7 @@ def softmax_kernel(out, x, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
     inside = offsets < columns
-    values = tl.load(x + row * columns + offsets, mask=inside, other=float("-inf"))
+    values = tl.load(x + row * columns + offsets, mask=inside, other=float("-inf")).to(tl.float32)
     exponentials = tl.exp(values - tl.max(values, axis=0))
     tl.store(out + row * columns + offsets, exponentials / tl.sum(exponentials, axis=0), mask=inside)
 
