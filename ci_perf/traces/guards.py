@@ -3,6 +3,7 @@
 Times are integer nanoseconds from the text of the file on: a binary64 has no nanoseconds left beside those since 1970.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,17 @@ def fault(start: int | None, end: int | None) -> str | None:
     if start is None or end is None or end == start:
         return NO_TIME
     return NO_END if end < start else None
+
+
+def impossible(value: float, unit: str) -> str | None:
+    """Say why a counter in a base unit is no measurement; None: it is one.
+
+    >>> impossible(float("nan"), "inst"), impossible(-1.0, "ns"), impossible(0.0, "ns")
+    ('nan', 'a time below zero', None)
+    """
+    if not math.isfinite(value):
+        return str(value)
+    return "a time below zero" if unit == "ns" and value < 0 else None
 
 
 @dataclass(slots=True)

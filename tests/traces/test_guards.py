@@ -5,9 +5,11 @@ import json
 
 import pytest
 
-from ci_perf.traces import chrome
+from ci_perf.traces import chrome, ncu
 from ci_perf.values.errors import ProfileError
+from tests.corpus import CAPTURES
 
+REPORT = CAPTURES / "h200-ncu-2025.3.1-min.ncu-rep"
 EPOCH_US = 1_790_857_026_123_456
 
 
@@ -29,6 +31,28 @@ def written(tmp_path, *events, **keys):
 
 def chrome_timeline(tmp_path, *events):
     return chrome.read_trace(written(tmp_path, *events)).timeline
+
+
+def test_a_report_of_ncu_with_an_emptied_or_lost_part_is_refused_or_read_the_same(tmp_path):
+    whole, file = REPORT.read_bytes(), tmp_path / "a.ncu-rep"
+    expected = ncu.read(REPORT)
+    refused = 0
+    for place in range(0, len(whole), len(whole) // 15):
+        for damaged in (
+            whole[:place],
+            whole[:place] + bytes(len(whole) - place),
+            whole[:place] + bytes(2000) + whole[place + 2000 :],
+            whole[:place] + whole[place + 100 :],
+            whole + whole[: place + 1],
+        ):
+            file.write_bytes(damaged)
+            try:
+                found = ncu.read(file)
+            except ProfileError:
+                refused += 1
+            else:  # what was emptied is machine code or a text, not one of the numbers
+                assert found == expected
+    assert refused > 50
 
 
 # --- torch -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Nsight Compute: the commands that profile, and the readers of what it wrote.
 
+blocks       checks that a .ncu-rep file is whole
 counters     what a report holds
 csv_table    reads its CSV pages and logs
 printed      numbers of any locale

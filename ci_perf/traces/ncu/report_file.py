@@ -1,11 +1,11 @@
 """Reads .ncu-rep files with NVIDIA's `ncu_report` package; needs neither ncu nor a GPU."""
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ci_perf.traces.ncu import units
+from ci_perf.traces import guards
+from ci_perf.traces.ncu import blocks, units
 from ci_perf.traces.ncu.counters import Counters, Launch, failed_launches, range_name
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
@@ -14,7 +14,7 @@ from ci_perf.values.trace import Reading
 def read(path: Path) -> Counters:
     """Read a report that begins with ncu's magic bytes; one that is cut off or holds no launch is an error."""
     # NOTE: ncu_report 2026.3 opens truncated and empty files without an error.
-    _check_whole(path)
+    held = blocks.check(path)
     try:
         # Imported only here: the package is large, and exists for x86-64 Linux alone.
         import ncu_report
@@ -32,6 +32,11 @@ def read(path: Path) -> Counters:
         ) from error
     if not launches:
         raise ProfileError(f"{path}: the report holds no launch", hint="ncu profiled no kernel; its output says why")
+    if len(launches) < held.launches:
+        raise ProfileError(
+            f"{path}: {len(launches)} of {held.launches} launches can be read: the report is damaged",
+            hint="the disk or the upload may have filled up; profile again",
+        )
     return Counters(launches, tuple(failed_launches(launches)))
 
 
@@ -59,8 +64,8 @@ def _reading(metric: Any) -> Reading:  # noqa: ANN401
     if metric.kind() in {metric.ValueKind_STRING, metric.ValueKind_ANY, metric.ValueKind_UNKNOWN}:
         return Reading(None, unit.base, f"text: {metric.as_string()}")
     value = float(metric.as_double())
-    if not math.isfinite(value):
-        return Reading(None, unit.base, "nan" if math.isnan(value) else "inf")
+    if reason := guards.impossible(value, unit.base):
+        return Reading(None, unit.base, reason)
     return Reading(unit.scaled(value), unit.base)
 
 
@@ -69,53 +74,3 @@ def _ranges(state: Any) -> Iterator[str]:  # noqa: ANN401
         domain = state.domain_by_id(domain_id)
         for name in (*domain.push_pop_ranges(), *domain.start_end_ranges()):
             yield range_name(domain.name(), name)
-
-
-def _check_whole(path: Path) -> None:
-    """Refuse a file that ends inside a block.
-
-    Each block is the length of its header, the header, and as many bytes as the header says. The layout is that of
-    ProfilerReport.proto, which ships with ncu; a header that is built otherwise ends the check.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        file.seek(4)
-        place = 8 + int.from_bytes(file.read(4), "little")
-        while place < size:
-            file.seek(place)
-            header_size = int.from_bytes(file.read(4), "little")
-            header = file.read(header_size)
-            payload_size = _payload_size(header) if len(header) == header_size else 0
-            if payload_size is None:
-                return
-            place += 4 + header_size + payload_size
-    if place > size:
-        raise ProfileError(
-            f"{path}: the report is cut off or damaged", hint="the disk or the upload may have filled up; profile again"
-        )
-
-
-def _payload_size(header: bytes) -> int | None:
-    """Return field 5 of a block header, which is a protobuf message; None if it is not built like one."""
-    place = 0
-    while place < len(header):
-        key, place = _varint(header, place)
-        if key & 7 not in {0, 2}:
-            return None
-        value, place = _varint(header, place)
-        if key == 5 << 3:
-            return value
-        if key & 7 == 2:  # a nested message
-            place += value
-    return 0
-
-
-def _varint(raw: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    for byte in raw[place : place + 10]:
-        place += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return value, place

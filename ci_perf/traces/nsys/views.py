@@ -82,7 +82,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: the schema of a damaged file
         if str(error).startswith(("no such", "ambiguous", "near ")):
             raise  # a mistake in a query, not in the file
-        raise ProfileError(f"{path}: a damaged file: {error}", hint="was it cut off? export the trace again") from None
+        raise ProfileError(f"{path}: a damaged file: {error}", hint="was it cut off? export it again") from None
     except (AttributeError, TypeError, ValueError, OverflowError) as error:  # SQLite keeps text in a column of numbers
         raise ProfileError(
             f"{path}: a table holds values that nsys does not write ({error})", hint="export the trace again"
