@@ -27,6 +27,7 @@ from ci_perf.measure.session import (
     Session,
     open_session,
 )
+from ci_perf.measure.setup import setup_of
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.terminal import render_timings
@@ -154,10 +155,11 @@ def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, 
 
 def _base_commit(root: Path, settings: Settings) -> str:
     """Return the commit of the base, or an empty text without one."""
+    setup = setup_of(settings, os.environ)
     if not settings["against"]:
+        setup.check(shared=False)
         return ""
-    shared = not settings["base-python"]
-    return find_base(root, settings["against"], settings["setup"], os.environ, shared=shared)
+    return find_base(root, settings["against"], setup, os.environ, shared=not settings["base-python"])
 
 
 def _base(
@@ -171,7 +173,7 @@ def _base(
         commit,
         kernels_dir=settings["kernels-dir"],
         head=specs,
-        setup=settings["setup"],
+        setup=setup_of(settings, os.environ),
         python=settings["base-python"] or session.conditions.python,
         env=session.conditions.env,
         logs=session.folder / "logs",

@@ -34,6 +34,7 @@ program_counters  programs under ncu
 Base commit
 base              its tree, build, kernels and workers
 both_sides        the base under the profilers
+setup             the setup command
 built             its tree as the setup command left it, kept from run to run
 git               commits, checkouts, renamed files
 """

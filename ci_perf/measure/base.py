@@ -1,26 +1,23 @@
 """The base commit: its own tree, built like the head, with its kernels and its workers."""
 
 import os
-import re
-import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ci_perf import store
-from ci_perf.measure import git, proc
+from ci_perf.measure import git
 from ci_perf.measure.both_sides import ProfiledBase
-from ci_perf.measure.built import built_tree, steering_variables, toolchain_hash
+from ci_perf.measure.built import built_tree, toolchain_hash
+from ci_perf.measure.setup import Setup
 from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
-from ci_perf.values.errors import CiPerfError, ConfigError, MachineError
+from ci_perf.values.errors import CiPerfError, ConfigError
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_toml import parse_kernel
 from ci_perf.values.run import Against
 
-SETUP_TIMEOUT_S = 3600.0
 _LARGE = 1_000_000
 
 
@@ -45,12 +42,12 @@ class Base:
         return ProfiledBase(side.root, side.worker.python, self.env, side.worker, side.kernels, self.touched)
 
 
-def find_base(root: Path, ref: str, setup: str, environ: Mapping[str, str], *, shared: bool) -> str:
+def find_base(root: Path, ref: str, setup: Setup, environ: Mapping[str, str], *, shared: bool) -> str:
     """Return the commit of the base that `ref` names; ConfigError, MachineError for a wrong reference or setup command.
 
     `environ` is the job's own environment, which names the pull request.
     """
-    _check_setup(setup.strip(), shared=shared)  # an error in it is reported before anything is fetched
+    setup.check(shared=shared)  # an error in it is reported before anything is fetched
     return git.resolve_base(root, ref, environ)
 
 
@@ -62,36 +59,38 @@ def prepared(
     *,
     kernels_dir: str,
     head: Sequence[KernelSpec],
-    setup: str,
+    setup: Setup,
     python: str,
     env: Mapping[str, str],
     logs: Path,
     environ: Mapping[str, str],
     shared: bool = True,
 ) -> Iterator[Base]:
-    """Check out the base, run the setup command in both trees, and start the base's workers.
+    """Check out the base, run the setup command in its tree, and start the base's workers.
 
     `commit` is that of `ref` (`find_base`). `environ` is the job's own environment; `env` is that of the workers.
     `shared` means that both sides run under one interpreter. ConfigError, MachineError.
     """
-    setup = setup.strip()
     toolchain = partial(toolchain_hash, python, env)
 
-    def build(folder: Path) -> None:
-        if not folder.is_dir():  # the base does not have the folder: everything in the head is new
-            folder.mkdir(parents=True)
+    def build(folder: Path, why: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not any(folder.iterdir()):  # the base does not have the folder: everything in the head is new
             return
         before = toolchain() if shared else ""
-        _set_up(setup, folder, env=_env_of(env, root, folder, python), log=logs / "setup-base.log")
+        own = _env_of(setup.env or env, root, folder, python)
+        setup.run(folder, logs / "setup-base.log", env=own, heading=f"# built again: {why}\n" if why else "")
         if shared and toolchain() != before:
             raise ConfigError(
-                f"--setup `{setup}`: for the base it changed what is installed for both sides; the head would run so",
-                hint="give the base its own environment with --base-python",
+                f"--setup `{setup.command}`: for the base it changed what is installed for both sides",
+                hint="the head would run with it: give the base its own environment with --base-python",
             )
 
-    _set_up(setup, root, env=env, log=logs / "setup-head.log")
-    depends_on = (setup, python, *steering_variables(env))
-    built = built_tree(root, commit, depends_on, environ, build, toolchain) if setup else git.checked_out(root, commit)
+    if setup.command and setup.keeps_base:
+        depends_on = (setup.command, python, *(f"{name}={value}" for name, value in sorted((setup.env or {}).items())))
+        built = built_tree(root, commit, depends_on, environ, build, toolchain)
+    else:
+        built = _built_once(root, commit, build if setup.command else None)
     with built as tree:
         renamed = git.renamed_from(root, commit)
         kernels = _kernels_of(tree, head, renamed)
@@ -108,35 +107,13 @@ def prepared(
             yield Base(against, side, replace(side, worker=control), cases, own, _touched(root, tree, head, kernels))
 
 
-_INSTALLS = re.compile(r"\binstall\b.*\s(-e|--editable|\.\S*|/\S+)(\s|\[|$)|\bsetup\.py\s+(develop|install)\b")
-"""A command that installs a tree: editable, or by its path."""
-_ELSEWHERE = re.compile(r"\s(-t|--target|--prefix|--root)\b")
-
-
-def _check_setup(command: str, *, shared: bool) -> None:
-    """Raise ConfigError for a setup command that is no command, or that installs one tree for both sides."""
-    try:
-        shlex.split(command)
-    except ValueError as error:
-        hint = "quote as for a shell; there is none unless the command starts one: sh -c '...'"
-        raise ConfigError(f"--setup `{command}`: {error}", hint=hint) from None
-    if shared and _INSTALLS.search(command) and not _ELSEWHERE.search(command):
-        raise ConfigError(
-            f"--setup `{command}`: an install into the interpreter of both sides serves one tree only",
-            hint="give the base its own environment with --base-python, or put the tree on PYTHONPATH instead",
-        )
-
-
-def _set_up(command: str, folder: Path, *, env: Mapping[str, str], log: Path) -> None:
-    """Run the setup command, which builds what the kernels import; its output is kept."""
-    if not command:
-        return
-    completed = proc.run(shlex.split(command), timeout_s=SETUP_TIMEOUT_S, env=env, cwd=folder)
-    store.write_text(log, completed.output)
-    if completed.timed_out:
-        raise MachineError(f"setup `{command}` took longer than {SETUP_TIMEOUT_S:g} s in {folder}", hint=f"see {log}")
-    if completed.status != 0:
-        raise MachineError(f"setup `{command}` {completed.end} in {folder}{completed.said}", hint=f"see {log}")
+@contextmanager
+def _built_once(root: Path, commit: str, build: Callable[[Path, str], None] | None) -> Iterator[Path]:
+    """Check the base out and build it for this run alone."""
+    with git.checked_out(root, commit) as tree:
+        if build:
+            build(tree, "")
+        yield tree
 
 
 def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict[str, str]:

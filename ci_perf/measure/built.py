@@ -1,16 +1,17 @@
 """The base commit's tree as the setup command left it, kept from run to run: a pull request's base rarely changes.
 
 A tree lies in the cache under a hash of what determines the build: the content of the commit, the command, the
-interpreter, the variables that steer builds, the tree's own path. It is used again as long as the toolchain is as it
-was after the build: torch may have been upgraded since, or another base installed into the same interpreter. The head
-is built in place, every time, by tools that know what is up to date.
+interpreter, the environment of the command. It is used again as long as the toolchain is as it was after the build
+(torch may have been upgraded since, or another base installed into the same interpreter) and its tracked files are
+those of the commit. Whoever can write into the cache can still replace what was built, which nothing can check: in a
+workflow nothing is kept unless `--keep-base` asks for it. The head is built in place, every time, by tools that know
+what is up to date.
 """
 
 import fcntl
 import hashlib
 import os
 import platform
-import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -22,13 +23,7 @@ from ci_perf.values.errors import MachineError
 
 KEPT = 5
 """How many built trees are kept: those used last."""
-
-STEERING = re.compile(
-    r"CC|CXX|CPP|LD|AR|NVCC|CUDACXX|CUDAHOSTCXX|CUDA_(HOME|PATH|ROOT|INC_PATH)|CUDAToolkit_ROOT|NVCC_.*|.*FLAGS"
-    r"|TORCH_(CUDA_ARCH_LIST|DONT_.*|NVCC_.*)|(FORCE|USE|WITH|NO)_.*|CMAKE_.*|CPATH|LIBRARY_PATH|\w*_INCLUDE_PATH"
-    r"|PKG_CONFIG_PATH|PYTHONPATH|SETUPTOOLS_.*|TRITON_.*|(HIP|ROCM)_(HOME|PATH)"
-)
-"""Environment variables that commonly steer builds of extensions."""
+_MOST_SHOWN = 10
 
 # The RECORD of a package lists its files with their hashes; direct_url.json says which tree an editable one lies in.
 _INSTALLED_PROBE = """
@@ -60,13 +55,14 @@ def built_tree(
     commit: str,
     depends_on: tuple[str, ...],
     environ: Mapping[str, str],
-    build: Callable[[Path], None],
+    build: Callable[[Path, str], None],
     toolchain: Callable[[], str],
 ) -> Iterator[Path]:
     """Yield the folder of `root` in a commit's tree in which `build` was run once for these `depends_on`.
 
-    It is built again where `toolchain`, which returns a hash, has changed since the build. A build that fails or is
-    killed does not count as built. One run at a time builds a tree, and a tree in use is not removed.
+    It is built again, and `build` is told why, where `toolchain`, which returns a hash, or a tracked file has changed
+    since the build. A build that fails or is killed does not count as built. One run at a time builds a tree, and a
+    tree in use is not removed.
     """
     cache = _cache_folder(environ)
     parts = (git.query_tree(root, commit), git.query_prefix(root), *git.query_submodules(root), *depends_on)
@@ -81,11 +77,12 @@ def built_tree(
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         tree, complete = folder / "tree", folder / "complete"
-        if not complete.is_file() or complete.read_text(encoding="utf-8").strip() != toolchain():
+        why = _why_not_usable(root, commit, tree, complete, toolchain)
+        if why is not None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
             with git.worktree(root, commit, tree, kept=True):
-                build(tree / git.query_prefix(root))
+                build(tree / git.query_prefix(root), why)
             complete.write_text(f"{toolchain()}\n", encoding="utf-8")
         os.utime(folder)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -93,6 +90,16 @@ def built_tree(
         yield tree / git.query_prefix(root)
     finally:
         os.close(descriptor)
+
+
+def _why_not_usable(root: Path, commit: str, tree: Path, complete: Path, toolchain: Callable[[], str]) -> str | None:
+    """Return why a tree must be built, an empty text where it never was; None where it can be used."""
+    if not complete.is_file():
+        return ""
+    if complete.read_text(encoding="utf-8").strip() != toolchain():
+        return "interpreter, installed packages, compilers or GPUs have changed"
+    changed = git.query_changed(root, commit, tree)
+    return f"tracked files are not those of the commit: {', '.join(changed[:_MOST_SHOWN])}" if changed else None
 
 
 def _forget_old(cache: Path, current: Path) -> None:
@@ -106,15 +113,6 @@ def _forget_old(cache: Path, current: Path) -> None:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
             lock.unlink()
-
-
-def steering_variables(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the variables that steer builds, as `NAME=value`, in order.
-
-    >>> steering_variables({"TORCH_CUDA_ARCH_LIST": "9.0", "CXXFLAGS": "-O3", "HOME": "/root"})
-    ('CXXFLAGS=-O3', 'TORCH_CUDA_ARCH_LIST=9.0')
-    """
-    return tuple(f"{name}={env[name]}" for name in sorted(env) if STEERING.fullmatch(name))
 
 
 def toolchain_hash(python: str, env: Mapping[str, str]) -> str:

@@ -15,7 +15,8 @@ from ci_perf.values.errors import ConfigError, MachineError
 
 _TIMEOUT_S = 20.0
 _FETCH_TIMEOUT_S = 300.0
-_PREFIX, _LOCK = "ci-perf-base-", "used"
+_PREFIX, _LOCK, _SCRATCH = "ci-perf-base-", "used", "ci-perf-index-"
+_NO_MORE: Mapping[str, str] = {}
 _OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"})
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 """Hooks of the repository could change what is checked out, or fail: the base is what was committed."""
@@ -150,6 +151,34 @@ def query_tree(root: Path, commit: str) -> str:
     return _git(root, "rev-parse", f"{commit}^{{tree}}") or commit
 
 
+def query_changed(root: Path, commit: str, tree: Path) -> tuple[str, ...]:
+    """Return the tracked files by which a folder differs from a commit, those of its submodules too.
+
+    The folder has the whole tree of the commit as plain files. A submodule that cannot be compared counts as changed.
+    """
+    folder = _git(root, "rev-parse", "--absolute-git-dir")
+    top = Path(_git(root, "rev-parse", "--show-toplevel") or root)
+    if folder is None:
+        return (".",)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        own = ("--git-dir", folder, "--work-tree", str(tree), *_NO_HOOKS, "-c", "core.fsmonitor=false")
+        _run(tree, *own, "read-tree", commit, timeout_s=_TIMEOUT_S, more=index)
+        diff = ("diff", "-z", "--name-only", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", commit)
+        status, said = _run(tree, *own, *diff, timeout_s=_FETCH_TIMEOUT_S, more=index)
+    if status != 0:
+        return (".",)
+    changed = [name for name in said.split("\0") if name]
+    listed = (_git(top, "ls-tree", "-r", "-z", commit) or "").split("\0")
+    for line in (line for line in listed if line.startswith("160000 ")):
+        what, _, name = line.partition("\t")
+        if (tree / name).is_dir() and any((tree / name).iterdir()):
+            here = (top / name / ".git").exists()
+            inside = query_changed(top / name, what.split()[2], tree / name) if here else (".",)
+            changed += [f"{name}/{file}" for file in inside]
+    return tuple(changed)
+
+
 @contextmanager
 def checked_out(root: Path, commit: str) -> Iterator[Path]:
     """Check a commit out into a temporary folder and yield what `root` is there; also remove leftovers of killed runs.
@@ -243,10 +272,10 @@ def _git(root: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | No
     return output.strip() if status == 0 else None
 
 
-def _run(root: Path, *arguments: str, timeout_s: float) -> tuple[int, str]:
+def _run(root: Path, *arguments: str, timeout_s: float, more: Mapping[str, str] = _NO_MORE) -> tuple[int, str]:
     """Return git's exit status and output; where it cannot be started or takes too long, 1 and the reason."""
     try:
-        env = {**outside_hooks(os.environ), "LC_ALL": "C"}  # its words are read
+        env = {**outside_hooks(os.environ), "LC_ALL": "C", **more}  # its words are read
         completed = proc.run(("git", "-C", str(root), *arguments), timeout_s=timeout_s, env=env)
     except MachineError as error:
         return 1, str(error)

@@ -26,6 +26,7 @@ from ci_perf.measure.program_run import Launcher
 from ci_perf.measure.program_trace import KeptTraces
 from ci_perf.measure.programs import Programs
 from ci_perf.measure.python_kernels import PythonKernels
+from ci_perf.measure.setup import setup_of
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import CiPerfError, MachineError
@@ -107,14 +108,27 @@ class Session:
 def open_session(
     settings: Settings, root: Path, say: Callable[[str], object], planned: Sequence[Job]
 ) -> Iterator[Session]:
-    """Prepare the machine, lock the GPU, wait until it is idle, and note what else is there.
+    """Build the head, prepare the machine, lock the GPU, wait until it is idle, and note what else is there.
 
     `planned` are the jobs that may run: where all are programs, torch is not needed. `say` gets messages: what it waits
     for, and at the end which files were withheld. Afterwards no process of the session is left, and the run's folder
     was searched for secrets, however the session ends. MachineError, ConfigError.
     """
-    folder = root / settings["output"]
-    with _worker(settings, folder / "logs") as worker, _searched(_claimed(folder, settings), say) as guard, worker:
+    folder, setup = root / settings["output"], setup_of(settings, os.environ)
+    if not setup.command:
+        _find_python(settings)  # an error in it leaves the last run's folder as it is
+    with _searched(_claimed(folder, settings), say) as guard:
+        setup.run(root, folder / "logs" / "setup-head.log")
+        with _prepared(settings, root, say, guard, planned) as session:
+            yield session
+
+
+@contextmanager
+def _prepared(
+    settings: Settings, root: Path, say: Callable[[str], object], guard: Guard, planned: Sequence[Job]
+) -> Iterator[Session]:
+    """Yield a session of the claimed folder; the head is built."""
+    with _worker(settings, guard.folder / "logs") as worker, worker:
         env = worker.env
         programs_only = all(job.spec.program for job in planned)
         session = _prepare(settings, root, env, worker, guard, programs_only=programs_only)
@@ -136,9 +150,14 @@ def _worker(settings: Settings, logs: Path) -> Iterator[Worker]:
     rules = rules_of(settings)
     own_environment.hide(lambda name, _: rules.withholds(name))
     env = git.outside_hooks(rules.for_workers(os.environ))
-    python = str(tools.find_python(settings["python"] or None, env).path)
+    python = _find_python(settings)
     with tempfile.TemporaryDirectory(prefix="ci-perf-caches-", ignore_cleanup_errors=True) as caches:
         yield Worker(python, private_caches(env, Path(caches)) if settings["compile-cache"] == "run" else env, logs)
+
+
+def _find_python(settings: Settings) -> str:
+    env = git.outside_hooks(rules_of(settings).for_workers(os.environ))
+    return str(tools.find_python(settings["python"] or None, env).path)
 
 
 def _claimed(folder: Path, settings: Settings) -> Guard:

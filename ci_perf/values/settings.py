@@ -170,7 +170,26 @@ SETTINGS: tuple[Setting, ...] = (
         "REF",
     ),
     Setting(
-        "setup", "", _text, "Command that builds what the kernels import, run in each tree with --against.", "COMMAND"
+        "setup",
+        "",
+        _text,
+        "Command that builds what the kernels import. It runs before all else; with --against it runs in each tree.",
+        "COMMAND",
+    ),
+    Setting(
+        "setup-env",
+        (),
+        _names,
+        "Variables of this job or terminal, with wildcards, that the setup command gets too: GITHUB_SHA, for example.",
+        "LIST",
+    ),
+    Setting(
+        "keep-base",
+        "auto",
+        _choice(("auto", "always", "never")),
+        "Whether the base that the setup command built serves later runs: always, never, or auto (not in a workflow, "
+        "where one pull request could write into the tree that serves the next one).",
+        "WHEN",
     ),
     Setting("base-python", "", _text, "Interpreter of the base; default: that of the head.", "PATH"),
     Setting(

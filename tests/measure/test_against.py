@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
-from ci_perf.measure import base, turns
+from ci_perf.measure import setup, turns
+from ci_perf.measure.git import query_changed
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +70,7 @@ def repository(tmp_path, monkeypatch, bare_python, template):
     for name in ("WARM_UP_S", "STILL_WARM_S"):  # the kernels have a clock of their own, which needs none
         monkeypatch.setattr(turns, name, {"cpu": 0.0})
     monkeypatch.setenv("CI_PERF_PYTHON", str(bare_python))
-    for name in [n for n in os.environ if n.startswith("GITHUB_")]:
+    for name in [n for n in os.environ if n.startswith("GITHUB_") or n == "CI"]:
         monkeypatch.delenv(name)
     return tmp_path
 
@@ -352,12 +353,22 @@ def test_a_setup_command_that_does_not_exist_is_an_error(command, status, says):
     assert says in ran.stderr
 
 
+def test_setup_runs_without_a_base_too(repository):
+    built, _ = run("--processes", "2", "--setup", "sh -c 'pwd; touch built'")
+    failed, _ = run("--setup", "sh -c 'exit 7'")
+
+    assert built.exit_code == 0, built.output
+    assert (repository / "built").exists()
+    assert (failed.exit_code, "exit status 7" in failed.stderr) == (3, True)
+    assert run("--setup", "sh -c 'make")[0].exit_code == 2
+
+
 def test_a_blank_setup_command_is_no_command():
     assert run("--against", "main", "--setup", " ")[0].exit_code == 0
 
 
 def test_a_setup_timeout_is_named_in_the_error(monkeypatch):
-    monkeypatch.setattr(base, "SETUP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(setup, "TIMEOUT_S", 0.2)
 
     ran, _ = run("--against", "main", "--setup", "sleep 60")
 
@@ -659,7 +670,9 @@ def installed(monkeypatch, tmp_path_factory):
     return install
 
 
-@pytest.mark.parametrize("changed", ["version", "content", "variable", "compiler"])
+@pytest.mark.parametrize(
+    "changed", ["version", "content", "variable", "compiler", "any variable", "a variable of the job"]
+)
 def test_the_base_is_built_again_if_its_build_environment_changed(
     repository, monkeypatch, tmp_path_factory, installed, changed
 ):
@@ -672,7 +685,7 @@ def test_the_base_is_built_again_if_its_build_environment_changed(
     installed("2.10.0")
 
     def bases():
-        ran, cases = run("--against", "HEAD", "--setup", f"sh -c 'pwd >> {log}'")
+        ran, cases = run("--against", "HEAD", "--setup", f"sh -c 'pwd >> {log}'", "--setup-env", "GITHUB_SHA")
         assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
         return sum(line != str(repository) for line in log.read_text().splitlines())
 
@@ -683,6 +696,10 @@ def test_the_base_is_built_again_if_its_build_environment_changed(
         installed("2.10.0", "lib.so,sha256=bb,1")
     elif changed == "variable":
         monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    elif changed == "any variable":
+        monkeypatch.setenv("WITH_OUR_OWN_OPTION", "1")
+    elif changed == "a variable of the job":
+        monkeypatch.setenv("GITHUB_SHA", "a" * 40)
     else:
         compiler.write_text("#!/bin/sh\necho version 2\n")
     assert (bases(), bases()) == (2, 2)
@@ -724,6 +741,87 @@ def test_a_base_that_changes_the_interpreter_of_both_sides_is_refused(repository
     assert ran.exit_code == 2, ran.output
     assert "changed what is installed for both sides" in ran.stderr
     assert "--base-python" in ran.stderr
+
+
+def test_the_setup_command_reads_no_variable_that_names_one_job_unless_asked(repository, monkeypatch):
+    monkeypatch.setenv("GITHUB_SHA", "a" * 40)
+    monkeypatch.setenv("GITHUB_ENV", "/file")
+    show = ("--processes", "2", "--setup", "sh -c 'env > env.txt'")
+
+    run(*show)
+    usual = (repository / "env.txt").read_text()
+    run(*show, "--setup-env", "GITHUB_*")
+    asked = (repository / "env.txt").read_text()
+
+    assert "GITHUB_" not in usual
+    assert "GITHUB_SHA=aaaa" in asked
+    assert "GITHUB_ENV" not in asked
+
+
+PLANT = """
+
+import glob
+for planted in glob.glob({cache!r} + "/trees/*/tree/kernels/nap/kernel.py"):
+    with open(planted, "a") as file:
+        file.write("\\nopen({log!r}, 'a').write('planted code ran')\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("workflow", "flags", "kept"),
+    [
+        (True, (), 0),
+        (False, ("--keep-base", "never"), 0),
+        (True, ("--keep-base", "always"), 1),
+        (False, (), 1),
+    ],
+    ids=["in a workflow", "never", "always", "on a machine of its own"],
+)
+def test_no_pull_request_changes_the_base_of_another(repository, monkeypatch, tmp_path_factory, workflow, flags, kept):
+    """The code of the first one writes into every base that is kept; the second one has the same base."""
+    cache, log = tmp_path_factory.mktemp("cache"), repository.parent / "planted.txt"
+    monkeypatch.setenv("CI_PERF_CACHE", str(cache))
+    if workflow:
+        monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    against = ("--against", "main", "--setup", "true", *flags)
+    git("checkout", "--quiet", "-b", "first")
+    kernel = Path("kernels/nap/kernel.py")
+    kernel.write_text(kernel.read_text() + PLANT.format(cache=str(cache), log=str(log)))
+    commit("plant code")
+    run(*against)
+    log.unlink(missing_ok=True)  # within its own run, code can do anything to its base
+    git("checkout", "--quiet", "main")
+    git("checkout", "--quiet", "-b", "second")
+    write("nap", factor=1.001)
+    commit("another pull request")
+
+    ran, cases = run(*against)
+
+    assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
+    assert len(list(cache.glob("trees/*/tree"))) == kept
+    assert not log.exists(), "the planted code ran"
+    if kept:
+        why = (repository / "out/logs/setup-base.log").read_text()
+        assert why == "# built again: tracked files are not those of the commit: kernels/nap/kernel.py\n"
+
+
+def test_changed_files_are_found_in_submodules_too(repository, monkeypatch, tmp_path_factory):
+    for number, value in enumerate(("1", "protocol.file.allow", "always")):
+        monkeypatch.setenv(("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0")[number], value)
+    git("submodule", "--quiet", "add", str(repository), "third")
+    head = commit("a submodule")
+    copy = tmp_path_factory.mktemp("copy") / "tree"
+    shutil.copytree(repository, copy, ignore=shutil.ignore_patterns(".git"))
+
+    def changed():
+        return query_changed(repository, head, copy)
+
+    assert changed() == ()
+    (copy / "built.so").touch()
+    assert changed() == ()
+    (copy / "kernels/nap/kernel.py").write_text("")
+    (copy / "third/kernels/nap/kernel.py").unlink()
+    assert changed() == ("kernels/nap/kernel.py", "third/kernels/nap/kernel.py")
 
 
 def test_a_build_that_failed_is_tried_again(repository, monkeypatch, tmp_path_factory):
