@@ -46,7 +46,7 @@ def parse_kernel(text: str, *, name: str, folder: str) -> KernelSpec:
         raise ConfigError(
             f"{folder}: `{name}` cannot be a kernel's name", hint="use letters, digits, '.', '_' and '-' for the folder"
         )
-    document = parse_toml(text, source)
+    document = parse_toml(text, source, finite=True)
     newer = "schema" in document and check_version(document, "kernel", source)
     try:
         check(document, "kernel", source)

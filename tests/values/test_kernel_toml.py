@@ -113,6 +113,8 @@ def test_a_byte_order_mark_is_read():
         (MINIMAL + "dim = [1, 2]", "key `cases.small.dim`: [1, 2] is not of type string or integer", ""),
         (MINIMAL + "day = 2026-11-27", "key `cases.small.day`: datetime.date(2026, 11, 27) is not of type", ""),
         (MINIMAL + "scale = nan", "`nan` is not a finite number", "JSON"),
+        (MINIMAL + "scale = " + 5000 * "1", "a whole number has too many digits", ""),
+        (MINIMAL + "scale = " + 100_000 * "[", "nested too deeply", ""),
         (MINIMAL + "[tolerance]\nfloat16 = inf", "`inf` is not a finite number", "JSON"),
         (MINIMAL + "[tolerance]\nfloat16 = -1", "key `tolerance.float16`: -1 is less than the minimum", ""),
         (MINIMAL + "[cases.twin]\nseq = 128", "key `cases.twin`: the same parameters as case `small`", "remove one"),
