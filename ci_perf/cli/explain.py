@@ -20,6 +20,7 @@ from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.escape import clean
 from ci_perf.values.job import matches
 
+_RUNS = (".json", ".jsonl", ".zip")
 _NO_BASE = "both sides are profiled in a run against a base: `ci-perf run --against REF`"
 
 
@@ -43,8 +44,7 @@ def explain(first: Path, second: str | None, as_json: bool) -> None:
     two files of a profiler, BASE and HEAD: two ncu reports (.ncu-rep, or the CSV of the raw page), or two traces
     (nsys's .sqlite or .nsys-rep, torch's .json).
     """
-    two = second is not None and Path(second).is_file()
-    parts = list(_of_files(first, Path(second or "")) if two else _of_run(first, second))
+    parts = list(_of_files(first, second) if _is_profile(first, second) else _of_run(first, second))
     if as_json:
         documents = [{"name": p.name, "time": p.time, **explanation_document(p.found)} for p in parts]
         click.echo(json.dumps(documents, indent=2, allow_nan=False))
@@ -56,8 +56,15 @@ def explain(first: Path, second: str | None, as_json: bool) -> None:
                 click.echo(f"  {line}".rstrip())
 
 
-def _of_files(base: Path, head: Path) -> Iterator[_Part]:
-    for name, sides in titles(compare(base, head, os.environ)):
+def _is_profile(first: Path, second: str | None) -> bool:
+    """Say whether the first argument is a file of a profiler and no run: by its name, or by a second file."""
+    return (first.is_file() and first.suffix not in _RUNS) or (second is not None and Path(second).is_file())
+
+
+def _of_files(base: Path, head: str | None) -> Iterator[_Part]:
+    if head is None:
+        raise ConfigError(f"{base}: one file of a profiler", hint="name that of the head after it")
+    for name, sides in titles(compare(base, Path(head), os.environ)):
         found = explain_sides(sides)
         yield _Part(name, _time(sides) + ("" if found else ", which is no change to explain"), found)
 

@@ -84,6 +84,8 @@ def test_two_traces_are_explained_by_what_the_host_did(tmp_path):
     ("arguments", "message"),
     [
         ((REPORT, TRACE), "cannot be compared: they are an ncu report and a trace"),
+        ((BASE,), "one file of a profiler"),
+        ((BASE, "absent.csv"), "absent.csv: no such file"),
         ((DATA / "runs/h100-unchanged",), "no case of this run is explained"),
         ((DATA / "runs/h100-unchanged", "nothing"), "no case matches `nothing`, and there is no such file"),
     ],

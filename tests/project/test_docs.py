@@ -39,7 +39,8 @@ def repository(tmp_path_factory):
     """Return a user's repository with the kernel that the pages show and those that their commands name."""
     root = tmp_path_factory.mktemp("repository")
     shutil.copytree(ROOT / "kernels/sdpa", root / "kernels/sdpa", ignore=shutil.ignore_patterns("__pycache__"))
-    named = re.findall(r"^\$ .*? ((?:tests/data|baselines)/\S+)", DOCS, re.MULTILINE)
+    lines = re.findall(r"^\$ .*", DOCS, re.MULTILINE)
+    named = [path for line in lines for path in re.findall(r" ((?:tests/data|baselines)/\S+)", line)]
     for file in (*map(ROOT.joinpath, named), *ROOT.glob("baselines/*/sdpa.json")):
         copy = root / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
