@@ -1,8 +1,9 @@
 """The counters of programs: each is run under ncu by itself, for the first of its GPU kernels that count."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
@@ -48,21 +49,29 @@ class ProgramCounters:
     """ncu writes outside of the run's folder; a report that holds a secret stays there."""
     full: bool = False
     """Whether ncu collects every counter, not only those that are compared and gated."""
+    explain: bool = False
+    """Whether ncu collects what finds the cause of a change, in one run."""
+    side: str = ""
+    """Ends the names of its files: no case has an `@` in its name."""
+
+    def explaining(self, side: str, conditions: Conditions) -> Self:
+        """Return what counts for an explanation, of the tree of these conditions, with files of its own."""
+        return replace(self, conditions=conditions, full=False, explain=True, side=f"@{side}")
 
     def run(self, job: Job, argv: Sequence[str], traced: Traced, *, full: bool = False) -> Profiled:
         """Count what a program does on the GPU; what cannot be had becomes a note, never an exception."""
-        report = self.guard.outside / f"{job.spec.name}.{job.case}.ncu-rep"
+        report = self.guard.outside / f"{job.spec.name}.{job.case}{self.side}.ncu-rep"
         notes: dict[Note, None] = {}
         runs: list[Mapping[str, Reading]] = []
         try:
-            for _ in range(RUNS):
+            for _ in range(1 if self.explain else RUNS):
                 readings, said = self._run(job, argv, traced, report, full=self.full or full)
                 runs.append(readings)
                 notes |= dict.fromkeys(said)
         except CiPerfError as error:
             code = error.code if isinstance(error, _NoCounters) else "failed"
             notes[_note(job, code, str(error), error.hint)] = None
-        if runs and traced.count is not None and traced.count > LAUNCHES:
+        if runs and traced.count is not None and traced.count > LAUNCHES and not self.explain:
             message = f"the counters are those of the first {LAUNCHES} of {traced.count:,} GPU kernels that count"
             notes[_note(job, "first-kernels", message, "`ranges` and `kernels` in kernel.toml can choose fewer")] = None
         withheld = self.guard.admit(report, FOLDER) if report.is_file() else ()
@@ -71,7 +80,8 @@ class ProgramCounters:
     def _run(
         self, job: Job, argv: Sequence[str], traced: Traced, report: Path, *, full: bool
     ) -> tuple[Mapping[str, Reading], list[Note]]:
-        metrics = wanted((gate.metric for gate in job.spec.gates), full=full)
+        gated = () if self.explain else [gate.metric for gate in job.spec.gates]
+        metrics = wanted(gated, full=full, explain=self.explain)
         command = ncu.program_command(
             self.ncu,
             argv,
@@ -85,14 +95,13 @@ class ProgramCounters:
         report.unlink(missing_ok=True)
         conditions, limit_s = self.conditions, 2 * self.conditions.timeout_of(job)
         completed = proc.run(command, timeout_s=limit_s, env=conditions.env, cwd=conditions.root)
-        write_text(self.guard.folder / "logs" / f"ncu.{job.spec.name}.{job.case}.log", completed.log)
+        log = f"ncu.{job.spec.name}.{job.case}{self.side}.log"
+        write_text(self.guard.folder / "logs" / log, completed.log)
         trouble = ncu.diagnose(completed.output)
         if not report.is_file() and trouble:
             raise _NoCounters(trouble.code, trouble.message, trouble.hint)
         if not report.is_file():
-            hint = (
-                WAITING if completed.timed_out else f"see logs/ncu.{job.spec.name}.{job.case}.log in the run's folder"
-            )
+            hint = WAITING if completed.timed_out else f"see logs/{log} in the run's folder"
             raise _NoCounters("no-report", f"ncu {completed.end} and wrote no report", hint)
         counters = ncu.read(report)
         ranges, kernels = ([fill(p, job.params) for p in patterns] for patterns in (job.spec.ranges, job.spec.kernels))
@@ -103,6 +112,12 @@ class ProgramCounters:
             raise _NoCounters("no-range", message, "do the patterns of `ranges` and `kernels` in kernel.toml fit?")
         notes = [_note(job, "warning", warning) for warning in counters.warnings]
         return readings, [*notes, _note(job, trouble.code, trouble.message, trouble.hint)] if trouble else notes
+
+
+def comparable(base: Traced, head: Traced) -> bool:
+    """Return whether the first kernels of both sides do the same part of the work: all of it, or as many of as many."""
+    counts = {base.count, head.count}
+    return None in counts or len(counts) == 1 or max(base.count or 0, head.count or 0) <= LAUNCHES
 
 
 def _note(job: Job, code: str, message: str, hint: str = "") -> Note:

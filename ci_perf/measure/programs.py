@@ -5,6 +5,7 @@ benchmark times itself and writes a file. A program that fails, hangs, or writes
 with its stage and reason, never an exception.
 """
 
+import contextlib
 import statistics
 import tempfile
 import time
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ci_perf.measure.backend import Profiled, Verified
-from ci_perf.measure.program_counters import ProgramCounters
+from ci_perf.measure.both_sides import as_sides
+from ci_perf.measure.program_counters import ProgramCounters, comparable
 from ci_perf.measure.program_run import Chosen, Launcher, ProgramFailed
 from ci_perf.measure.program_trace import KeptTraces, TracedPrograms
 from ci_perf.measure.watch import Watch, facts, slowdowns
@@ -22,6 +24,7 @@ from ci_perf.traces.attribution import program_launch_counters
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Pair, Replicate, Verification
 from ci_perf.values.run import Note
+from ci_perf.values.trace import SideProfile
 
 WALL = "wall"
 
@@ -39,13 +42,19 @@ class Programs:
         counters: ProgramCounters | None = None,
         traces: KeptTraces | None = None,
         base_root: Path | None = None,
+        trace_benchmarks: bool = False,
     ) -> None:
-        """`nsys_path` times commands on a GPU, `counters` profiles them, `traces` keeps what nsys recorded."""
+        """`nsys_path` times commands on a GPU, `counters` profiles them, `traces` keeps what nsys recorded.
+
+        `trace_benchmarks`: benchmarks that changed are traced too, on both sides.
+        """
         self._conditions = launcher.conditions
         self._launcher = launcher
         self._counters = counters
         self._traces = traces
         of_base = replace(launcher.conditions, root=base_root or launcher.conditions.root, planted=None)
+        self._has_base = base_root is not None
+        self._trace_benchmarks = trace_benchmarks
         self._head = _Side(launcher, nsys_path, traces)
         self._base = _Side(replace(launcher, conditions=of_base, side="-base"), nsys_path, traces)
 
@@ -88,11 +97,21 @@ class Programs:
         return found.message if isinstance(found, Failure) else found
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
-        """Yield what the traces that timed the programs hold, then run each `command` under ncu."""
+        """Yield what the traces that timed the programs hold, then run each `command` under ncu.
+
+        With a base, programs that changed are also counted on both sides for what explains the change; benchmarks that
+        changed are run once more on each side for a trace.
+        """
+        for job in changed if self._has_base and self._trace_benchmarks else ():
+            if not job.is_command:
+                self._base.trace(job)
+                self._head.trace(job)
         if self._head.under_nsys.timelines or self._traces:
             yield self._from_traces()
         for job in jobs:
-            yield self._count(job, full=job in changed)
+            yield self._count(job, full=job in changed and not self._has_base)
+        for job in changed if self._has_base else ():
+            yield self._count_both(job)
 
     def close(self) -> None:
         """Do nothing: no program outlives its run."""
@@ -129,6 +148,7 @@ class Programs:
             notes=(*head.under_nsys.notes(), *(self._traces.admit() if self._traces is not None else ())),
             parts=head.under_nsys.parts(1 + head.planted),
             base_parts=base.under_nsys.parts(1 + base.planted),
+            base_profiles={label: SideProfile((), timeline) for label, timeline in base.under_nsys.timelines.items()},
         )
 
     def _count(self, job: Job, *, full: bool) -> Profiled:
@@ -138,6 +158,13 @@ class Programs:
         with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
             _, argv = self._launcher.prepare(job, Path(scratch))
             return self._counters.run(job, argv, self._head.under_nsys.traced(job), full=full)
+
+    def _count_both(self, job: Job) -> Profiled:
+        """Run a program of each side under ncu for what explains its change."""
+        base, head = self._base, self._head
+        if self._counters is None or not comparable(base.under_nsys.traced(job), head.under_nsys.traced(job)):
+            return Profiled()
+        return as_sides(base.count(job, self._counters, "explain-base"), head.count(job, self._counters, "explain"))
 
 
 class _Side:
@@ -169,6 +196,21 @@ class _Side:
         slower = 1 + self.planted if taken.better == "lower" else 1 / (1 + self.planted)
         values = tuple(value * slower for value in taken.values) if self.planted else taken.values
         return Replicate(values, 1, taken.method, batch, unit=taken.unit, better=taken.better)
+
+    def trace(self, job: Job) -> None:
+        """Run a benchmark under nsys, for its timeline; without GPU kernels there is none."""
+        if not self.under_nsys.can_trace(job):
+            return
+        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch, contextlib.suppress(ProgramFailed):
+            _, argv = self._launcher.prepare(job, Path(scratch))
+            self.under_nsys.time(job, argv, Path(scratch))
+
+    def count(self, job: Job, counters: ProgramCounters, files: str) -> Profiled:
+        """Run a program under ncu for what explains its change."""
+        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
+            _, argv = self._launcher.prepare(job, Path(scratch))
+            explaining = counters.explaining(files, replace(counters.conditions, root=self._launcher.conditions.root))
+            return explaining.run(job, argv, self.under_nsys.traced(job))
 
     def _take(self, job: Job, scratch: Path) -> Chosen:
         program, argv = self._launcher.prepare(job, scratch)

@@ -83,7 +83,9 @@ class Session:
     def programs(self, jobs: Sequence[Job], base: Base | None = None, *, keep_traces: bool = True) -> Programs:
         """Return the backend of the programs among the jobs; nsys times commands, whatever `--profile` says."""
         conditions, ncu = self.conditions, self.profilers.ncu
-        traced = any(job.device == "cuda" and job.is_command for job in jobs)
+        on_gpu = [job for job in jobs if job.device == "cuda" and job.spec.program is not None]
+        benchmarks = "nsys" in self.profilers.versions and base is not None
+        traced = any(job.is_command or benchmarks for job in on_gpu)
         nsys = (tool.path for tool in tools.find("nsys", conditions.env) if tool.complete) if traced else ()
         return Programs(
             Launcher(conditions, self.folder),
@@ -91,6 +93,7 @@ class Session:
             counters=ProgramCounters(ncu.path, conditions, self.guard, ncu.full) if traced and ncu else None,
             traces=KeptTraces(self.guard) if traced and keep_traces else None,
             base_root=base.side.root if base else None,
+            trace_benchmarks=benchmarks,
         )
 
     def memory_errors(self) -> tuple[Note, ...]:

@@ -555,6 +555,36 @@ def test_the_counters_of_a_program_are_those_of_its_first_selected_kernels_in_tw
     assert "$ " in (tmp_path / "out/logs/ncu.app.a.log").read_text()
 
 
+def test_a_program_that_changed_is_counted_on_both_sides_for_what_explains_it(tmp_path):
+    (tmp_path / "base").mkdir()
+    runner, job = a_counting_runner(tmp_path), a_job()
+    runner.pairs([job], 0).__next__()
+    traces, _, compared = runner.profile([job], [job])
+    _, _, base, head = (tmp_path / "ncu-calls").read_text().splitlines()
+
+    assert traces.base_profiles[job.label].timeline.kernels == traces.timelines[job.label].kernels
+    assert compared.counters == {}, "what is judged stays as it was"
+    assert compared.base_profiles[job.label].counters == compared.head_profiles[job.label].counters
+    assert all("--set full" not in call and "l1tex__t_sectors_pipe" in call for call in (base, head))
+    assert "app.a@explain-base.ncu-rep" in base
+    assert sorted(path.name for path in (tmp_path / "out/counters").iterdir()) == [
+        "app.a.ncu-rep",
+        "app.a@explain-base.ncu-rep",
+        "app.a@explain.ncu-rep",
+    ]
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_a_benchmark_that_changed_is_traced_on_both_sides(tmp_path, changed):
+    (tmp_path / "base").mkdir()
+    runner = a_runner(tmp_path, fake_nsys(tmp_path, H200), trace_benchmarks=True)
+    job = replace(a_job(), spec=a_spec("app", entry="", program=Program("triton_csv", ("true",)), cases={"a": {}}))
+    found = list(runner.profile([job], [job] if changed else []))
+
+    assert [sorted(traces.base_profiles) for traces in found if traces.base_profiles] == [[job.label]] * changed
+    assert [sorted(traces.timelines) for traces in found if traces.timelines] == [[job.label]] * changed
+
+
 def test_the_kernels_of_a_program_without_a_trace_are_selected_after_profiling(tmp_path):
     job = a_job(ranges=("sdpa_*",))
     (found,) = a_counting_runner(tmp_path).profile([job], [])
