@@ -91,7 +91,7 @@ def measure(
     """Measure a session for each step, and append each to the file when it ends."""
     root = Path.cwd()
     settings = resolve_settings(root, {**flags, "profile": "none"})
-    specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root) if s.program is None)
+    specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root, patterns) if s.program is None)
     planned = select_jobs(specs, patterns, ["cuda"])
     refuse_several_devices(settings, "an audit takes turns")
     say = partial(click.echo, err=True)

@@ -510,9 +510,9 @@ def test_a_file_that_is_not_there_or_is_binary_is_refused(tmp_path):
             read(tmp_path / name)
 
 
-def is_read_or_refused(text):
+def is_read_or_refused(text, declared=""):
     try:
-        return bool(parse(text, "x").cases)
+        return bool(parse(text, "x", declared=declared).cases)
     except ProfileError as error:
         return str(error).startswith("x: ")
 
@@ -520,6 +520,31 @@ def is_read_or_refused(text):
 @given(st.text() | st.text(alphabet='{}[]",:0123456789.benchmarkstatus\n'))
 def test_any_text_is_read_or_refused(text):
     assert is_read_or_refused(text)
+
+
+CELLS = (
+    "",
+    " ",
+    "1",
+    "64.000000",
+    "nan",
+    "1e999",
+    "fp16",
+    "True",
+    "N",
+    "Triton",
+    "Triton (GB/s)",
+    "x ()",
+    ")",
+    "(",
+    "a (b (ms))",
+)
+
+
+@given(st.lists(st.lists(st.sampled_from(CELLS), min_size=2, max_size=4), min_size=2, max_size=4))
+def test_any_table_is_read_or_refused_whether_it_is_declared_or_not(rows):
+    text = "\n".join(",".join(row) for row in rows)
+    assert all(is_read_or_refused(text, declared) for declared in ("", "triton_csv"))
 
 
 WHOLE = tuple(

@@ -108,7 +108,7 @@ def is_signed(header: Sequence[str], rows: _Rows) -> bool:
     if not table.texts and all(units):
         return bool(others)
     size = next(place for place in range(table.first, len(header)) if place not in table.texts)
-    sizes = size == table.end or all(float(row[size] or "nan").is_integer() for row in table.rows)
+    sizes = size == table.end or all(float(row[size].strip() or "nan").is_integer() for row in table.rows)
     written = [cell.strip() for row in table.rows for cell in row[table.end if table.texts else table.first :]]
     digits = {len(cell.partition(".")[2]) for cell in written if cell and math.isfinite(float(cell))}
     return len(digits) == 1 and digits != {0} and sizes and (not table.texts or any(units))
