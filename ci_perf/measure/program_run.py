@@ -157,6 +157,8 @@ def _parsed(path: Path, name: str, declared: str) -> BenchmarkFile:
 
 def _samples(path: Path, folder: str, name: str) -> bytes:
     """Return a file that nvbench just wrote beside `path`; without it some replicates would be samples, some a mean."""
+    if not name:
+        raise ProfileError("nvbench could not write all samples", hint="the log of the program says why")
     content = beside(path, folder, name)
     if content is None:
         hint = "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"

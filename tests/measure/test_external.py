@@ -136,16 +136,16 @@ folder.mkdir()
 (folder / "0.bin").write_bytes(struct.pack("<3f", 1e-6, 2e-6, 3e-6))
 data = [{"name": "filename", "value": str(folder / named)}, {"name": "size", "value": "3"}]
 mean = {"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "value": "2e-6"}]}
-state = {"summaries": [mean, {"tag": "nv/json/bin:nv/cold/sample_times", "data": data}]}
+state = {"summaries": [mean, {"tag": "nv/json/bin:nv/cold/sample_times", "data": data if named != "none" else []}]}
 json.dump({"meta": {}, "benchmarks": [{"name": "copy", "states": [state]}]}, open(path, "w"))
 """
 
 
 def test_the_samples_of_nvbench_are_those_of_the_replicate_and_are_kept(repository):
     toml = 'nvbench = ["{python}", "{folder}/bench.py", "{output}", "{file}"]\n[cases]\na.file = "0.bin"\n'
-    a_program(repository, toml + 'b.file = "1.bin"\n', bench=NVBENCH)
+    a_program(repository, toml + 'b.file = "1.bin"\nc.file = "none"\n', bench=NVBENCH)
     done = ci_perf("run", "--processes", "1", "--json")
-    case, without = measured(repository)
+    case, without, unwritten = measured(repository)
 
     assert [r.seconds for r in case.replicates] == [pytest.approx((1e-6, 2e-6, 3e-6))]
     assert case.methods == ("nvbench-json/samples",)
@@ -154,6 +154,7 @@ def test_the_samples_of_nvbench_are_those_of_the_replicate_and_are_kept(reposito
     assert without.failure.message == (
         "benchmarks/prog.b.json: names the samples results.json-bin/1.bin, which are not beside it"
     )
+    assert unwritten.failure.message == "benchmarks/prog.c.json: nvbench could not write all samples"
     assert ci_perf("run", "--processes", "1").exit_code == done.exit_code  # what is there already may be a folder
     assert without.failure.detail == "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
 

@@ -153,6 +153,14 @@ def test_without_the_samples_the_mean_is_used_and_a_warning_says_what_to_copy(tm
     assert found.warnings[0].startswith("the samples are not next to the file (n.json-bin/0.bin), so the means")
 
 
+def test_samples_that_nvbench_could_not_write_are_a_warning():
+    failed = {"tag": "nv/json/bin:nv/cold/sample_times", "data": []}
+    found = parse(nvbench({"summaries": [summary("nv/cold/time/gpu/mean", "2e-5"), failed]}), "n.json")
+
+    assert [case.values for case in found.cases] == [(2e-5,)]
+    assert found.warnings == ("nvbench could not write all samples, so means are used: its own output says why",)
+
+
 def test_samples_that_were_cut_off_are_refused(tmp_path):
     with pytest.raises(ProfileError, match="8 bytes, but the JSON names 3 samples of 4 bytes each"):
         read(a_jsonbin(tmp_path, samples=(1e-3, 2e-3)))

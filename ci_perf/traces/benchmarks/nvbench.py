@@ -6,16 +6,20 @@ file, the summary has neither its name nor its size.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PureWindowsPath
 from typing import Any
 
 from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, Scalar, measured, number, scalar
 from ci_perf.values.errors import ProfileError
-from ci_perf.values.quantity import counted
 
 Beside = Callable[[str, str], bytes | None]
-"""Returns the content of a file, named by its folder and its name, beside the JSON; None: it is not there."""
+"""Returns the content of a file, named by its folder and its name, beside the JSON; None: it is not there.
+
+Both names are empty where nvbench could not write the file.
+"""
+UNWRITTEN = ""
+"""In place of the name of such a file."""
 
 _TIME: tuple[str, str | None] = ("s", "lower")
 # metric: (unit and direction, tags, names in files without tags and headings of the CSV)
@@ -44,40 +48,33 @@ def parse_json(document: Mapping[str, Any], beside: Beside) -> BenchmarkFile:
     """
     cases: list[BenchmarkCase] = []
     missing: dict[str, None] = {}
-    unwritten = 0
     for benchmark in _listed(document["benchmarks"]):
         for state in _listed(benchmark.get("states")):
-            named = [entry for entry in _listed(state.get("summaries")) if _names_samples(entry)]
-            written = [entry for entry in named if _datum(entry, "filename") is not None]
-            unwritten += len(written) < len(named)
-            cases += _state(str(benchmark.get("name", "?")), state, _samples(written, beside, missing))
-    warnings = list(_version_warnings(document))
-    if unwritten:
-        warnings.append(
-            f"nvbench could not write the samples of {counted(unwritten, 'state')}, so the means are used: "
-            "its own output says why"
-        )
-    if missing:
-        names = next(iter(missing)) + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
-        warnings.append(
-            f"the samples are not next to the file ({names}), so the means are used: copy the folder too, "
+            cases += _state(str(benchmark.get("name", "?")), state, _samples(state, beside, missing))
+    warnings = (*_version_warnings(document), *_missing_warnings(missing))
+    return BenchmarkFile("nvbench-json", tuple(cases), warnings)
+
+
+def _missing_warnings(missing: Collection[str]) -> Iterator[str]:
+    if UNWRITTEN in missing:
+        yield "nvbench could not write all samples, so means are used: its own output says why"
+    if names := [name for name in missing if name != UNWRITTEN]:
+        listed = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        yield (
+            f"the samples are not next to the file ({listed}), so the means are used: copy the folder too, "
             "under its own name"
         )
-    return BenchmarkFile("nvbench-json", tuple(cases), tuple(warnings))
 
 
-def _names_samples(summary: Mapping[str, Any]) -> bool:
-    return str(summary.get("tag", "")).startswith(_SAMPLES)
-
-
-def _samples(
-    summaries: Iterable[Mapping[str, Any]], beside: Beside, missing: dict[str, None]
-) -> dict[str, list[float]]:
+def _samples(state: Mapping[str, Any], beside: Beside, missing: dict[str, None]) -> dict[str, list[float]]:
     """Return the samples of a state by metric; the names of files that are not there go into `missing`."""
     found: dict[str, list[float]] = {}
-    for summary in summaries:
-        place = PureWindowsPath(str(_datum(summary, "filename")))  # it splits at both kinds of slash
-        name = f"{place.parent.name}/{place.name}"
+    for summary in _listed(state.get("summaries")):
+        tag = str(summary.get("tag", ""))
+        if not tag.startswith(_SAMPLES):
+            continue
+        place = PureWindowsPath(str(_datum(summary, "filename") or ""))  # it splits at both kinds of slash
+        name = f"{place.parent.name}/{place.name}" if place.name else UNWRITTEN
         content = beside(place.parent.name, place.name)
         if content is None:
             missing[name] = None
@@ -90,7 +87,7 @@ def _samples(
                 else f"{name}: {len(content)} bytes are not samples of 4 bytes each",
                 hint="the file was cut off, or belongs to another run: copy the JSON and its folder together",
             )
-        metric = next(metric for start, metric in _SAMPLED.items() if str(summary["tag"]).startswith(_SAMPLES + start))
+        metric = next(metric for start, metric in _SAMPLED.items() if tag.startswith(_SAMPLES + start))
         # Nine digits are all that a float32 has.
         found[metric] = [float(f"{value:.9g}") for (value,) in struct.iter_unpack("<f", content)]
     return found
