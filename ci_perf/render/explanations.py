@@ -24,8 +24,9 @@ def explained(row: Row) -> str:
     parts = ["\n".join(cause_lines(found))]
     if found.compared:
         parts.append(table(COMPARED, compared(found), COMPARED[1:]))
-    what = "What changed on the host in" if found.host_only else "Why the time changed of"
-    return FOLDED.format(title=f"{what} {prose(row.finding.id)}", body="\n\n".join(parts))
+    case = prose(row.finding.id)
+    title = f"What changed on the host in {case}" if found.host_only else f"Why the time of {case} changed"
+    return FOLDED.format(title=title, body="\n\n".join(parts))
 
 
 def explanation_lines(explanation: Explanation) -> list[str]:
@@ -69,7 +70,7 @@ def counters_document(changes: Sequence[CounterChange]) -> list[dict[str, object
 def cause_lines(explanation: Explanation) -> list[str]:
     """Return a line of a numbered list for each cause; without one the sentence that says so."""
     return [
-        f"{place}. {prose(cause.sentence)}; {_part(cause)}. {prose(cause.look)}"
+        f"{place}. {prose(cause.sentence)}; {_part(cause)}. {cause.look}"
         for place, cause in enumerate(explanation.causes, start=1)
     ] or [prose(explanation.sentence)]
 
@@ -85,9 +86,13 @@ def compared(explanation: Explanation) -> list[tuple[str, str, str, str]]:
 
 
 def sides_of(change: CounterChange) -> tuple[str, str]:
-    """Write a counter of both sides with one prefix; the unit follows the head's."""
+    """Write a counter of both sides with one prefix.
+
+    >>> sides_of(CounterChange("dram_read_bytes", "byte", 67116544.0, 134237184.0))
+    ('67.12 MB', '134.2 MB')
+    """
     base, _, head = arrow(change.base, change.head, change.unit).partition(" -> ")
-    return base, head
+    return f"{base} {head.partition(' ')[2]}".rstrip(), head
 
 
 def _counter_change(change: CounterChange) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ci_perf.judge.causes import explain
+from ci_perf.judge.causes import GpuKernel, Side, explain, explain_host
 from ci_perf.judge.causes.of_readings import side_of_launches, sides_of
 from ci_perf.traces import ncu
 
@@ -61,3 +61,178 @@ def test_a_fault_that_is_removed_is_the_first_cause_of_the_speedup(name):
 @pytest.mark.parametrize("name", ["neutral", "python_sync"])
 def test_unchanged_kernels_have_no_cause(name):
     assert explain(sides_of(side(name, "base"), side(name, "head"))).causes == ()
+
+
+KERNEL = {
+    "cycles": 100_000, "cycles_active": 95_000, "duration_ns": 50_000, "instructions": 10e6, "sm_clock_hz": 2e9,
+    "registers_per_thread": 32, "block_size": 256, "grid_size": 1056, "shared_bytes": 0, "waves": 8.0,
+    "occupancy_bound_pct": 100, "warps_active_pct": 80, "threads_per_inst": 32, "tensor_active_pct": 0,
+    "blocks_by_registers": 8, "blocks_by_shared_memory": 32, "blocks_by_warps": 8, "blocks_by_hardware": 32,
+    "issue_active_pct": 30, "pipe_alu_pct": 10, "pipe_fma_pct": 10, "pipe_fp64_pct": 0, "pipe_lsu_pct": 10,
+    "pipe_xu_pct": 0, "l1_data_pct": 20, "l2_throughput_pct": 30, "dram_throughput_pct": 30,
+    "global_load_requests": 500e3, "global_load_sectors": 2e6, "global_store_requests": 500e3,
+    "global_store_sectors": 2e6, "l2_sectors": 4e6, "dram_read_bytes": 64e6, "dram_write_bytes": 64e6,
+    "l1_hit_rate_pct": 50, "l2_hit_rate_pct": 60, "local_load_inst": 0, "local_store_inst": 0,
+    "local_load_sectors": 0, "local_store_sectors": 0, "shared_bank_conflicts": 0, "shared_wavefronts": 1e6,
+    "global_atomic_requests": 0, "global_reduction_requests": 0, "shared_atomic_inst": 0,
+    "stall_barrier": 1, "stall_long_scoreboard": 5, "stall_membar": 0, "stall_no_instruction": 0.5,
+}  # fmt: skip
+"""The counters of a kernel that nothing holds back but waiting."""
+TWICE = {"cycles": 200_000, "cycles_active": 190_000, "duration_ns": 100_000, "issue_active_pct": 15}
+
+
+def causes_of(change, ratio=2.0, base=None, kernels=((), ())):
+    """Return the mechanisms of a kernel that takes twice as long, with these counters changed."""
+    old, new = KERNEL | (base or {}), KERNEL | TWICE | change
+    return [cause.mechanism for cause in explain(sides_of(Side(old, kernels[0]), Side(new, kernels[1]), ratio)).causes]
+
+
+# Each line: the mechanism, the counters that tell it, and the same with one of them just below what is noticed.
+ON_BOTH_SIDES_OF_ITS_BOUNDARY = [
+    (
+        "register-pressure",
+        {"occupancy_bound_pct": 50, "warps_active_pct": 40, "registers_per_thread": 64, "blocks_by_registers": 4},
+        {"occupancy_bound_pct": 96},
+    ),
+    (
+        "shared-memory-occupancy",
+        {"occupancy_bound_pct": 50, "warps_active_pct": 40, "shared_bytes": 50e3, "blocks_by_shared_memory": 4},
+        {"warps_active_pct": 79},
+    ),
+    (
+        "block-size-occupancy",
+        {"occupancy_bound_pct": 50, "warps_active_pct": 40, "block_size": 32, "blocks_by_hardware": 4},
+        {"blocks_by_registers": 3},
+    ),
+    ("few-blocks", {"waves": 0.5, "grid_size": 66, "cycles_active": 95_000}, {"waves": 1.0}),
+    ("tail", {"waves": 8.05, "grid_size": 1063, "cycles_active": 100_000}, {"waves": 8.95}),
+    ("imbalance", {"cycles_active": 100_000}, {"cycles_active": 180_000}),
+    (
+        "spills",
+        {"local_load_inst": 1e6, "local_store_inst": 0.5e6, "instructions": 11.5e6},
+        {"local_load_inst": 0.01e6, "local_store_inst": 0},
+    ),
+    ("uncoalesced", {"global_load_sectors": 8e6, "l2_sectors": 10e6}, {"global_load_sectors": 2.3e6}),
+    ("vectorisation", {"global_load_requests": 2e6, "instructions": 13e6}, {"global_load_requests": 0.7e6}),
+    (
+        "bank-conflicts",
+        {"shared_bank_conflicts": 15e6, "shared_wavefronts": 16e6, "l1_data_pct": 60},
+        {"shared_bank_conflicts": 1e6},
+    ),
+    (
+        "unstaged",
+        {"shared_wavefronts": 0, "global_load_requests": 4e6, "global_load_sectors": 16e6},
+        {"shared_wavefronts": 0.7e6},
+    ),
+    (
+        "repeated-loads",
+        {"global_load_requests": 1e6, "global_load_sectors": 4e6, "l1_hit_rate_pct": 75},
+        {"global_load_requests": 0.55e6, "global_load_sectors": 2.2e6},
+    ),
+    (
+        "l2-thrash",
+        {"l2_hit_rate_pct": 20, "dram_read_bytes": 128e6, "dram_throughput_pct": 45},
+        {"l2_hit_rate_pct": 58},
+    ),
+    (
+        "extra-traffic",
+        {"dram_read_bytes": 192e6, "l2_sectors": 8e6, "dram_throughput_pct": 60},
+        {"dram_read_bytes": 69e6},
+    ),
+    ("atomics", {"global_reduction_requests": 200e3}, {"global_reduction_requests": 4e3}),
+    ("l1-hits", {"l1_hit_rate_pct": 0, "l2_sectors": 6e6}, {"l1_hit_rate_pct": 48}),
+    ("l2-traffic", {"l2_sectors": 8e6, "l2_throughput_pct": 60}, {"l2_sectors": 4.4e6}),
+    ("fp64", {"pipe_fp64_pct": 5, "pipe_xu_pct": 60, "instructions": 20e6}, {"pipe_fp64_pct": 0.9}),
+    ("divergence", {"threads_per_inst": 16, "instructions": 20e6, "issue_active_pct": 30}, {"threads_per_inst": 31}),
+    (
+        "slow-arithmetic",
+        {"pipe_xu_pct": 70, "instructions": 30e6, "issue_active_pct": 45},
+        {"pipe_xu_pct": 4.9},
+    ),
+    ("instruction-mix", {"instructions": 40e6, "issue_active_pct": 60}, {"instructions": 10.4e6}),
+    ("barrier", {"stall_barrier": 25}, {"stall_barrier": 4}),
+    ("fences", {"stall_membar": 25}, {"stall_membar": 1}),
+    ("instruction-cache", {"stall_no_instruction": 25}, {"stall_no_instruction": 2}),
+    ("memory-latency", {"stall_long_scoreboard": 35}, {"stall_long_scoreboard": 12}),
+    ("clock", {"sm_clock_hz": 1.2e9}, {"sm_clock_hz": 1.99e9}),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "change", "less"), ON_BOTH_SIDES_OF_ITS_BOUNDARY)
+def test_a_mechanism_is_named_for_its_counters_and_not_for_a_little_less(mechanism, change, less):
+    assert mechanism in causes_of(change)
+    assert mechanism not in causes_of(change | less)
+
+
+def test_the_root_comes_before_the_symptoms_that_it_brings_about():
+    spilled = {"local_load_inst": 3e6, "local_store_inst": 1e6, "local_load_sectors": 12e6, "local_store_sectors": 4e6}
+    traffic = {"l2_sectors": 9e6, "l2_throughput_pct": 60, "stall_long_scoreboard": 30, "instructions": 14e6}
+
+    assert causes_of(spilled | traffic)[0] == "spills"
+
+
+def test_tensor_cores_are_named_where_the_same_work_is_done_without_them():
+    tensor = {"tensor_active_pct": 60, "pipe_fma_pct": 5}
+
+    assert (
+        causes_of({"pipe_fma_pct": 70, "instructions": 100e6, "issue_active_pct": 80}, base=tensor)[0] == "tensor-cores"
+    )
+    assert "tensor-cores" not in causes_of({"tensor_active_pct": 35}, base=tensor), "as long as before"
+
+
+def gpu_kernels(**seconds):
+    return tuple(GpuKernel(name, 1.0, duration) for name, duration in seconds.items())
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "mechanisms"),
+    [
+        (gpu_kernels(f=5e-5), gpu_kernels(g=5e-5, h=5e-5), ["split-kernels"]),
+        (gpu_kernels(f=5e-5), gpu_kernels(f=5e-5, g=5e-5), ["split-kernels"]),
+        (gpu_kernels(f=5e-5), gpu_kernels(g=1e-4), ["other-kernel"]),
+        (gpu_kernels(f=5e-5), gpu_kernels(f=1e-4), []),
+        (gpu_kernels(f=5e-5, g=1e-6), gpu_kernels(f=1e-4, h=1e-6), ["other-kernel"]),
+    ],
+)
+def test_the_names_of_the_gpu_kernels_tell_a_split_from_another_kernel(base, head, mechanisms):
+    named = ("split-kernels", "other-kernel")
+
+    assert [name for name in causes_of({}, kernels=(base, head)) if name in named] == mechanisms
+
+
+def test_where_nothing_explains_a_change_the_sentence_says_what_moved_most():
+    found = explain(sides_of(Side({"cycles": 1e5, "pipe_alu_pct": 10}), Side({"cycles": 2e5, "pipe_alu_pct": 30}), 2.0))
+
+    assert found.causes == ()
+    assert found.sentence == "no known mechanism explains it; moved most: pipe_alu_pct 10 -> 30 %"
+
+
+HOST = {
+    "range_ns": 1e6, "sync_calls": 1, "sync_pct": 5, "idle_pct": 10, "alloc_calls": 0, "alloc_share_pct": 0,
+    "pageable_copies": 0, "h2d_bytes_per_s": 5e10, "d2h_bytes_per_s": 5e10, "copied_bytes": 1e6, "overlap_pct": 40,
+    "launch_calls": 10, "graph_launches": 1, "launch_overhead_pct": 5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "change", "less"),
+    [
+        ("synchronisation", {"sync_calls": 11, "sync_pct": 50, "idle_pct": 40}, {"sync_calls": 1}),
+        ("allocation", {"alloc_calls": 20, "alloc_share_pct": 80, "idle_pct": 50}, {"alloc_calls": 0}),
+        ("pageable-copies", {"pageable_copies": 4, "h2d_bytes_per_s": 1e10}, {"pageable_copies": 0}),
+        ("copies", {"copied_bytes": 4e6}, {"copied_bytes": 1.04e6}),
+        ("graph-capture", {"graph_launches": 0, "launch_calls": 100, "launch_overhead_pct": 40}, {"graph_launches": 1}),
+        ("launch-overhead", {"launch_calls": 100, "launch_overhead_pct": 45}, {"launch_calls": 11}),
+        ("overlap", {"overlap_pct": 0}, {"overlap_pct": 36}),
+    ],
+)
+def test_a_change_of_the_host_is_told_by_calls_that_repeat_and_a_longer_range(mechanism, change, less):
+    def found(change):
+        sides = sides_of(Side(HOST), Side(HOST | {"range_ns": 1.8e6} | change), 1.0)
+        explained = explain_host(sides)
+        return [cause.mechanism for cause in explained.causes] if explained else []
+
+    assert mechanism in found(change)
+    assert mechanism not in found(change | less)
+    if mechanism != "pageable-copies":  # which are slow whatever else hides them
+        assert mechanism not in found(change | {"range_ns": 1.0e6, "alloc_share_pct": 0}), "not longer at all"

@@ -68,7 +68,9 @@ def _lost_graph(s: Sides) -> float:
     graphs = s.both("graph_launches")
     if graphs is None or graphs[1] >= graphs[0] or not s.grew("launch_calls", by=1.5):
         return 0.0
-    return max(_part_of_range(s, "launch_overhead_pct", "idle_pct"), _UNKNOWN)
+    longer = added_time(s)
+    least = _UNKNOWN if longer is None or longer >= _NOTABLE else 0.0
+    return max(_part_of_range(s, "launch_overhead_pct", "idle_pct"), least)
 
 
 def _launches(s: Sides) -> float:

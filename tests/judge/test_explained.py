@@ -1,0 +1,143 @@
+"""Runs whose changed cases were profiled on both sides: verdict, sentence, comment and JSON."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ci_perf.judge.report import build_report
+from ci_perf.judge.verdict import judge
+from ci_perf.render.json_text import render_json
+from ci_perf.render.markdown import render_comment
+from ci_perf.traces import ncu
+from ci_perf.values.codec import dump_run, load_run
+from ci_perf.values.measurement import Pair
+from ci_perf.values.metrics import METRICS, combine_kernels
+from ci_perf.values.reasons import Verdict
+from ci_perf.values.run import Against
+from ci_perf.values.timeline_metrics import BY_NAME
+from ci_perf.values.trace import CaseTimeline, Reading, SideProfile, TracedKernel
+from tests.builders import a_device, a_measurement, a_run, a_spec
+
+CLOCK_HZ = 1.98e9
+
+
+@cache
+def counted(name, which):
+    """Return the recorded GPU kernels of a fault on one side."""
+    report = ncu.read(Path(__file__).parents[1] / f"data/explain/h200-{which}.csv")
+    return tuple(launch for launch in report.launches if launch.ranges == (name,))
+
+
+def timeline(launches, **metrics):
+    """Return the timeline of ten launches of a case with these GPU kernels."""
+    kernels = [
+        TracedKernel(launch.name, 10, int(10 * ns), ns, (1, 1, 1), (256, 1, 1))
+        for launch in launches
+        for ns in [launch.metrics["gpu__time_duration.sum"].value]
+    ]
+    readings = {name: Reading(float(value), BY_NAME[name].unit) for name, value in metrics.items()}
+    return CaseTimeline(10, tuple(kernels), metrics=readings)
+
+
+def profile(launches, trace):
+    return SideProfile((combine_kernels([launch.metrics for launch in launches], METRICS),), trace)
+
+
+def a_case(name, ratio, base=None, head=None):
+    """Return a case that took `ratio` times as long in five pairs, and was profiled on both sides."""
+    old, new = counted(name, "base"), counted(name, "head")
+    pairs = [
+        Pair((5e-5,), (5e-5 * ratio * (1 + 0.001 * i),), 100, "cuda-graph", clocks=1.0, sm_clock_hz=CLOCK_HZ)
+        for i in range(-2, 3)
+    ]
+    return a_measurement(
+        kernel=name,
+        replicates=(),
+        pairs=tuple(pairs),
+        timeline=timeline(new, **(head or {})),
+        base_profile=profile(old, timeline(old, **(base or {}))),
+        head_profile=replace(profile(new, None), timeline=None),
+    )
+
+
+def explained(*measurements):
+    control = tuple(Pair((5e-5,), (5e-5 * (1 + 1e-4 * i),), 100, "cuda-graph", clocks=1.0) for i in range(5))
+    against = Against("HEAD~1", "5b1f0c2d", control_case=measurements[0].id, control=control)
+    names = dict.fromkeys(m.kernel for m in measurements)
+    h200 = a_device(name="NVIDIA H200")
+    return a_run(*measurements, kernels=tuple(map(a_spec, names)), devices=(h200,), against=against)
+
+
+SYNCED = (
+    {"range_ns": 400e3, "sync_calls": 1, "sync_pct": 6, "idle_pct": 4, "launch_calls": 20},
+    {"range_ns": 700e3, "sync_calls": 11, "sync_pct": 45, "idle_pct": 41, "launch_calls": 20},
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "traced"),
+    [("reg_pressure", 2.05, ({}, {})), ("split_kernel", 2.02, ({}, {})), ("python_sync", 1.0, SYNCED)],
+)
+def test_an_explained_comment(golden, name, ratio, traced):
+    report = build_report(explained(a_case(name, ratio, *traced), a_case("neutral", 1.001)))
+
+    golden(f"comment-explained-{name.replace('_', '-')}.md", render_comment(report))
+
+
+def test_the_sentence_of_a_changed_case_ends_with_its_first_cause():
+    (finding,) = judge(explained(a_case("bank_conflict", 2.5)))
+
+    assert finding.verdict is Verdict.REGRESSION
+    assert "; bank conflicts in shared memory: 0.03419 -> 16.38 M conflicts" in finding.sentence
+    assert finding.explanation.causes[0].mechanism == "bank-conflicts"
+
+
+def test_a_case_that_became_faster_is_explained_too():
+    case = a_case("uncoalesced", 1 / 7)
+    swapped = replace(
+        case,
+        base_profile=replace(case.head_profile, timeline=case.timeline),
+        head_profile=replace(case.base_profile, timeline=None),
+        timeline=case.base_profile.timeline,
+    )
+    (finding,) = judge(explained(swapped))
+
+    assert finding.verdict is Verdict.SPEEDUP
+    assert "uncoalesced access to global memory: loads 15.1 -> 2.67, stores 32 -> 4 sectors" in finding.sentence
+
+
+def test_a_case_without_a_change_is_explained_by_nothing():
+    for ratio in (1.0, 1.02, 0.98):
+        (finding,) = judge(explained(a_case("neutral", ratio)))
+
+        assert (finding.verdict, finding.explanation) == (Verdict.UNCHANGED, None)
+
+
+def test_the_clock_is_that_of_the_pairs_and_not_the_one_under_ncu():
+    (finding,) = judge(explained(a_case("extra_pass", 1.83)))
+    clocks = {c.metric: c for cause in finding.explanation.causes for c in cause.counters}.get("sm_clock_hz")
+
+    assert clocks is None
+    assert finding.explanation.causes[0].mechanism == "extra-traffic"
+
+
+def test_a_run_keeps_what_was_profiled_and_its_json_has_both_sides():
+    run = explained(a_case("fp64_slip", 5.9, {"sync_calls": 1}, {"sync_calls": 1}))
+    again = load_run(dump_run(run), "run.json")
+    (case,) = json.loads(render_json(build_report(again)))["cases"]
+
+    assert again == run
+    assert case["causes"][0]["mechanism"] == "fp64"
+    assert (case["counters"]["base"]["pipe_fp64_pct"], case["counters"]["head"]["pipe_fp64_pct"]) == (0.0, 7.822791)
+    assert case["timeline"] == {"base": {"sync_calls": 1.0}, "head": {"sync_calls": 1.0}}
+
+
+def test_timelines_of_two_profilers_are_not_compared():
+    case = a_case("python_sync", 1.0, *SYNCED)
+    by_torch = replace(case.base_profile, timeline=replace(case.base_profile.timeline, source="torch"))
+    (finding,) = judge(explained(replace(case, base_profile=by_torch)))
+
+    assert finding.explanation is None
