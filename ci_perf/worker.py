@@ -24,7 +24,8 @@ Requests, each with `op`:
   trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`; the local memory of
                the kernels whose loaders know it
 All but hello, preload, rest, alike and turn name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or
-`reference`) and `seed`. An answer holds `ok`; if that is false, also `code`, `message` and `detail`.
+`reference`) and `seed`. With `entry` there may be `uses`: `path`, `env`, `imports` and `root` of `userside.package`.
+An answer holds `ok`; if that is false, also `code`, `message` and `detail`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from ci_perf.judge.checks import applies, left_out
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.program_run import program_env
 from ci_perf.measure.programs import Programs
 from ci_perf.measure.torch_profiler import TorchProfiler
 from ci_perf.measure.worker_process import command as worker_command
@@ -78,7 +79,7 @@ class SanitizerRunner:
         target = self.programs.argv(job) if answers is None else self._worker(job, answers)
         timeout_s = SLOWER * self.conditions.timeout_of(job)
         # memcheck sees no bounds of a tensor in torch's memory pool; to initcheck, reused memory is initialised.
-        env = {**self.conditions.env, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        env = {**program_env(self.conditions, job), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         command = sanitizer.command(self.path, tool, target, children=answers is None)
         completed = proc.run(command, timeout_s=timeout_s, env=env, cwd=self.conditions.root)
         write_text(logs / f"{name}.log", completed.log)

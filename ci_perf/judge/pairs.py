@@ -51,7 +51,7 @@ def judge_pairs(
     if measurement.unpaired:
         if measurement.unpaired == Reason.NOT_IN_BASE:
             return say(Verdict.NEW, Reason.NOT_IN_BASE, f"{against.ref} has no such case")
-        return say(Verdict.NOT_COMPARABLE, Reason.BASE_FAILED, f"{against.ref}: {measurement.unpaired}")
+        return say(Verdict.NOT_COMPARABLE, *_why_no_base(against, measurement.unpaired))
     pairs = measurement.sound_pairs
     if not pairs:
         sentence = f"every pair was disturbed: {disturbances(measurement.pairs)}"
@@ -68,6 +68,14 @@ def judge_pairs(
         change=outcome.change,
         detectable=outcome.detectable,
     )
+
+
+def _why_no_base(against: Against, unpaired: str) -> tuple[Reason, str]:
+    """Return the reason why there is no base to compare with, and its sentence; some texts begin with their code."""
+    code, _, message = unpaired.partition(": ")
+    if code in (Reason.SAME_CODE, Reason.OTHER_PACKAGE):
+        return Reason(code), f"{against.ref}: {message}"
+    return Reason.BASE_FAILED, f"{against.ref}: {unpaired}"
 
 
 def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: int) -> Outcome:

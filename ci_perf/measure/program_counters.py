@@ -10,6 +10,7 @@ from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import WAITING
+from ci_perf.measure.program_run import program_env
 from ci_perf.measure.program_trace import Traced
 from ci_perf.store import write_text
 from ci_perf.traces import ncu
@@ -94,7 +95,7 @@ class ProgramCounters:
         )
         report.unlink(missing_ok=True)
         conditions, limit_s = self.conditions, 2 * self.conditions.timeout_of(job)
-        completed = proc.run(command, timeout_s=limit_s, env=conditions.env, cwd=conditions.root)
+        completed = proc.run(command, timeout_s=limit_s, env=program_env(conditions, job), cwd=conditions.root)
         log = f"ncu.{job.spec.name}.{job.case}{self.side}.log"
         write_text(self.guard.folder / "logs" / log, completed.log)
         trouble = ncu.diagnose(completed.output)

@@ -4,6 +4,7 @@ A kernel.toml names one metric of a benchmark's results; it is taken in base uni
 """
 
 import math
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +90,7 @@ class Launcher:
         """Run a program to any end within its time limit; the output goes to the case's log. ProgramFailed."""
         conditions, timeout_s = self.conditions, self.conditions.timeout_of(job)
         try:
-            completed = proc.run(argv, timeout_s=timeout_s, env=conditions.env, cwd=conditions.root)
+            completed = proc.run(argv, timeout_s=timeout_s, env=program_env(conditions, job), cwd=conditions.root)
         except (CiPerfError, ValueError) as error:  # the latter: a null character in an argument
             raise ProgramFailed("not-started", f"{error}; programs are started in {conditions.root}") from None
         log = self.folder / "logs" / f"program{self.side}.{job.spec.name}.{job.case}.txt"
@@ -122,6 +123,13 @@ class Launcher:
         found = _parsed(file, f"benchmarks/{kept.name}", declared)
         named = [replace(case, name=f"{file.stem}/{case.name}") for case in found.cases]
         return replace(found, cases=tuple(named)) if several else found
+
+
+def program_env(conditions: Conditions, job: Job) -> dict[str, str]:
+    """Return the environment of a program: its kernel.toml may add variables, and folders for Python."""
+    env = {**conditions.env, **job.spec.env_in(conditions.root)}
+    path = (*job.spec.path_in(conditions.root), *filter(None, (env.get("PYTHONPATH"),)))
+    return {**env, "PYTHONPATH": os.pathsep.join(path)} if job.spec.package.path else env
 
 
 def bad_end(name: str, status: int, completed: proc.Completed, where: str = "") -> ProgramFailed:

@@ -11,7 +11,7 @@ from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import Profiler
 from ci_perf.measure.turns import Side, SideFailure, TurnTaking
 from ci_perf.measure.watch import Watch, facts
-from ci_perf.measure.worker_process import Worker, job_request
+from ci_perf.measure.worker_process import Worker, entry_request, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import CONTIGUOUS, KernelSpec
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, SameCode, Verification
@@ -107,10 +107,10 @@ class PythonKernels:
     def _preload(self, jobs: Sequence[Job]) -> None:
         """Let all workers import the first kernels at the same time: it can take seconds for each."""
         specs = list({job.spec.name: job.spec for job in jobs}.values())[:MOST_PRELOADED]
-        self._worker.preload(_entry(self._conditions.root, spec) for spec in specs)
+        self._worker.preload(entry_request(spec, self._conditions.root) for spec in specs)
         if self._base is not None:
             side, known = self._base.side, self._base.side.kernels
-            entries = [_entry(side.root, known[spec.name]) for spec in specs if spec.name in known]
+            entries = [entry_request(known[spec.name], side.root) for spec in specs if spec.name in known]
             side.worker.preload(entries)
             self._base.control.worker.preload(entries)
 
@@ -124,11 +124,10 @@ class PythonKernels:
     def _why_no_base(self, job: Job, failure: Failure) -> str:
         """Return why the base has no time: NOT_IN_BASE where it has neither the case nor its parameters."""
         cases = self._base.cases.get(job.spec.name, (job.case,)) if self._base else ()
-        return Reason.NOT_IN_BASE if job.case not in cases and _OTHER_PARAMETERS in failure.message else failure.message
-
-
-def _entry(root: Path, spec: KernelSpec) -> str:
-    return str(root / spec.folder / spec.entry)
+        if job.case not in cases and _OTHER_PARAMETERS in failure.message:
+            return Reason.NOT_IN_BASE
+        own_reason = failure.code in (Reason.SAME_CODE, Reason.OTHER_PACKAGE)
+        return f"{failure.code}: {failure.message}" if own_reason else failure.message
 
 
 def _strides_request(job: Job) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import IO, Any, Self
 from ci_perf.measure import proc
 from ci_perf.values.errors import MachineError
 from ci_perf.values.job import Job
+from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Failure
 
 WORKER = Path(__file__).resolve().parent.parent / "worker.py"
@@ -25,10 +26,17 @@ def command(python: str, printed: Path, *more: str) -> tuple[str, ...]:
     return (python, "-u", str(WORKER), "--printed", str(printed), *more)
 
 
+def entry_request(spec: KernelSpec, root: Path) -> dict[str, Any]:
+    """Return the part of a request that says what is imported for a kernel, and how."""
+    uses = {"path": spec.path_in(root), "env": spec.env_in(root), "imports": spec.package.imports}
+    named = {"uses": {**uses, "root": str(root)}} if any(uses.values()) else {}
+    return {"entry": str(root / spec.folder / spec.entry), **named}
+
+
 def job_request(job: Job, root: Path) -> dict[str, Any]:
     """Return the part of a request that says which case is meant, of the kernels below `root`."""
     return {
-        "entry": str(root / job.spec.folder / job.spec.entry),
+        **entry_request(job.spec, root),
         "params": dict(job.params),
         "device": job.device,
         "target": job.target,
@@ -78,9 +86,9 @@ class Worker:
             _write(self._process, {"op": "hello", "cuda": False})
         return self._process
 
-    def preload(self, entries: Iterable[str]) -> None:
-        """Let the process import the files of kernels while it has nothing else to do; waits for nothing."""
-        _write(self.begin(), *({"op": "preload", "entry": entry} for entry in entries))
+    def preload(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Let the process import kernels (`entry_request`) while it has nothing else to do; waits for nothing."""
+        _write(self.begin(), *({"op": "preload", **entry} for entry in entries))
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting; `receive` must follow before the next one."""

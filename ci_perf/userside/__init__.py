@@ -8,6 +8,7 @@ cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
 identity      a hash of what a launch makes the GPU do
 machine_code  the machine code of the loaded kernels, and its hash
+package       what kernel.toml says of a kernel's packages and variables
 processes     the processes that answer requests
 profiling     launches under a profiler or compute-sanitizer
 stages        where the time of a request goes

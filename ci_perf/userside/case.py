@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Any
 
+from ci_perf.userside.package import take_effect, why_foreign
 from ci_perf.userside.stages import stage
 
 Request = dict[str, Any]
@@ -47,8 +48,10 @@ _ENTRIES: dict[str, Any] = {}
 """The modules of the kernel.py files that were imported, by path."""
 
 
-def load_entry(path: str) -> Any:
-    """Import a kernel.py once; its folder is importable while it loads."""
+def load_entry(request: Request) -> Any:
+    """Import the entry of a request once; its folder is importable while it loads."""
+    path, uses = request["entry"], request.get("uses", {})
+    take_effect(uses)
     if path not in _ENTRIES:
         spec = importlib.util.spec_from_file_location(f"ci_perf_entry_{len(_ENTRIES)}", path)
         folder = os.path.dirname(path)
@@ -61,6 +64,8 @@ def load_entry(path: str) -> Any:
         for name in ("make_inputs", "reference"):
             if not callable(getattr(module, name, None)):
                 raise Wrong("raised", f"{os.path.basename(path)} defines no function `{name}`")
+        if foreign := why_foreign(uses):
+            raise Wrong("other-package", foreign)
         _ENTRIES[path] = module
     return _ENTRIES[path]
 
@@ -103,7 +108,7 @@ class Case:
         if self.device == "cpu":
             leave_cores_free()
         with stage("import"):
-            self.module = load_entry(request["entry"])
+            self.module = load_entry(request)
         if not callable(getattr(self.module, request["target"], None)):
             raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
         self.function = getattr(self.module, request["target"])

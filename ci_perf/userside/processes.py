@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from ci_perf.userside.answers import answer_all, reply
 from ci_perf.userside.case import Answer, Request, load_entry, torch_or_none
+from ci_perf.userside.package import needs_new_interpreter
 from ci_perf.userside.stages import stage, take_spent
 
 WORKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "worker.py")
@@ -101,8 +102,8 @@ class Fork:
 class Template(Fork):
     """A process that has imported an entry and forks the processes that run its cases: it is imported only once."""
 
-    def __init__(self, entry: str) -> None:
-        super().__init__(lambda requests, answers: serve_template(entry, requests, answers))
+    def __init__(self, request: Request) -> None:
+        super().__init__(lambda requests, answers: serve_template(request, requests, answers))
         self._usable: bool | None = None
 
     @property
@@ -118,12 +119,12 @@ class Template(Fork):
             self.ask('{"op": "rest"}\n')
 
 
-def serve_template(entry: str, requests: Any, answers: Any) -> None:
+def serve_template(request: Request, requests: Any, answers: Any) -> None:
     """Import an entry, report whether forks of this process can use CUDA, and answer each request from a fork."""
     # Otherwise torch.cuda.is_available(), which many packages call at import, initialises the driver.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     with contextlib.suppress(Exception), stage("import"):  # the process of the case gets the error too, and reports it
-        load_entry(entry)
+        load_entry(request)
     usable = not driver_initialized() and threading.active_count() == 1
     reply(answers, _USABLE if usable else "not usable\n")
     if usable:
@@ -152,9 +153,10 @@ def driver_initialized() -> bool:
 class Spawned(Fork):
     """A new interpreter in place of a fork: for an import that has initialised CUDA or started threads."""
 
-    def __init__(self, printed: str) -> None:
-        """Start it; `printed` is the path of the log of its stdout."""
+    def __init__(self, printed: str, env: dict[str, str] | None = None) -> None:
+        """Start it; `printed` is the path of the log of its stdout, `env` is added to the environment."""
         self._printed = printed
+        self._env = env or {}
         super().__init__()
 
     def _start(self, request_in: int, answer_out: int) -> int:
@@ -162,7 +164,7 @@ class Spawned(Fork):
         argv = [sys.executable, "-u", WORKER, "--printed", self._printed, *files]
         for stream in (request_in, answer_out):
             os.set_inheritable(stream, True)
-        return os.posix_spawn(sys.executable, argv, os.environ)
+        return os.posix_spawn(sys.executable, argv, {**os.environ, **self._env})
 
 
 def cause_of_death(status: int) -> Answer:
@@ -190,31 +192,33 @@ class Templates:
     def start(self, request: Request) -> Fork:
         """Return a process that answers a request."""
         entry = request.get("entry")
-        if self._used_cuda:
-            return Spawned(self._printed)
+        if self._used_cuda or needs_new_interpreter(request.get("uses", {})):
+            return Spawned(self._printed, request.get("uses", {}).get("env", {}))
         if entry is None:
             return Fork()
-        template = self._template_of(entry)
+        template = self._template_of(request)
         if template.usable and template.alive:
             return template
         template.release()
         return Fork() if template.usable else Spawned(self._printed)
 
-    def preload(self, entry: str) -> None:
-        """Begin to import an entry, without waiting for it."""
-        if not self._used_cuda and len(self._templates) < MOST_TEMPLATES:
-            self._template_of(entry)
+    def preload(self, request: Request) -> None:
+        """Begin to import the entry of a request, without waiting for it."""
+        usable = not self._used_cuda and not needs_new_interpreter(request.get("uses", {}))
+        if usable and len(self._templates) < MOST_TEMPLATES:
+            self._template_of(request)
 
     def release(self) -> None:
         """Let all of them end."""
         for template in self._templates.values():
             template.release()
 
-    def _template_of(self, entry: str) -> Template:
+    def _template_of(self, request: Request) -> Template:
+        entry = request["entry"]
         if entry not in self._templates:
             if len(self._templates) == MOST_TEMPLATES:
                 self._templates.pop(next(iter(self._templates))).release()
-            self._templates[entry] = Template(entry)
+            self._templates[entry] = Template(request)
         return self._templates[entry]
 
 
@@ -230,7 +234,7 @@ def answer_from_processes(
     requests: Any,
     answers: Any,
     start: Callable[[Request], Fork],
-    preload: Callable[[str], object] = lambda _: None,
+    preload: Callable[[Request], object] = lambda _: None,
 ) -> None:
     """Answer each request from the process that `start` returns for it, or from the last one if it says `same`.
 
@@ -241,7 +245,7 @@ def answer_from_processes(
     for line in requests:
         request = json.loads(line)
         if request["op"] == "preload":
-            preload(request["entry"])
+            preload(request)
             continue
         if process is None or not process.alive or not request.get("same"):
             if process is not None:

@@ -27,6 +27,7 @@ from ci_perf.values.trace import CaseTimeline, Reading, SideProfile
 FAILURE_CODES = (
     *("wrong-output", "raised", "exited", "crashed", "timeout", "out-of-memory", "device-taken", "printed"),
     *("not-started", "no-output", "wrong-format", "no-benchmark", "skipped", "no-kernels", "profiler"),  # programs
+    "other-package",
     "no-run",  # a shard
 )
 

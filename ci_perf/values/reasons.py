@@ -217,6 +217,10 @@ class Reason(StrEnum):
         *("same-code", "base and head load the same file, so that nothing would be compared"),
         "Let each side load its own tree: put it on PYTHONPATH, or build it with `--setup`.",
     )
+    OTHER_PACKAGE = (
+        *("other-package", "a package that `imports` names was imported from outside of the tree that is measured"),
+        "Put the tree on the path with `path` in kernel.toml, or build it with `--setup`; see what is installed.",
+    )
     NO_RUN = "no-run", "a shard of the plan has no run", "See the log of its job, and run the failed jobs again."
 
     # Notes: what was measured.

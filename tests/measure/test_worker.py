@@ -248,7 +248,7 @@ def test_a_kernel_is_imported_before_it_is_asked_for(worker, kernel, tmp_path):
         with open({str(tmp_path / "imports")!r}, "a") as file:
             print("imported", file=file)
     """)
-    worker.preload([str(entry), str(tmp_path / "missing.py")])
+    worker.preload({"entry": str(path)} for path in (entry, tmp_path / "missing.py"))
 
     assert works(worker, kernel)
     assert ask(worker, entry)["checked"] == "launch"

@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 
@@ -301,3 +302,12 @@ def test_what_cannot_be_meant_is_an_error_that_names_the_key(text, problem):
 def test_the_imports_of_a_program_are_not_known():
     with pytest.raises(ConfigError, match=r"`package.imports`: only the imports of an `entry` are known"):
         parse('command = ["./a"]\n[package]\nimports = ["b"]\n[cases.a]\n')
+
+
+def test_the_examples_of_the_page_are_valid():
+    page = (Path(__file__).parents[2] / ".github/docs/writing-kernels.md").read_text()
+    examples = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[package]" in block]
+    tables = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[expected_failures]" in block]
+
+    assert parse(*examples).package.imports == ("my_package",)
+    assert parse('entry = "kernel.py"\n[cases.s8192-h8]\n' + tables[0]).expected_failure("s8192-h8")
