@@ -598,6 +598,7 @@ CASES = tuple(
         ({"N": 256, "dtype": "F32"}, "copy", 1),
         ({"N": 256.0, "dtype": "F16", "other": 1}, "copy", 1),
         ({"N": "512"}, "copy", 1),
+        ({"N": 256, "dtype": "torch.F32"}, "copy", 1),
         ({"N": 256}, "copy", 2),
         ({}, "scale", 3),
         ({"N": 7}, "copy", 0),

@@ -118,6 +118,9 @@ def select(
 
 
 def _same(a: Scalar, b: Scalar) -> bool:
-    """Compare parameters as they are written in two places: 256, 256.0 and "256" are one."""
-    a, b = scalar(a), scalar(b)
+    """Compare parameters as they are written in two places: 256, 256.0 and "256" are one.
+
+    So are float16 and torch.float16, as torch prints its data type.
+    """
+    a, b = (scalar(value.removeprefix("torch.") if isinstance(value, str) else value) for value in (a, b))
     return a == b if isinstance(a, str) == isinstance(b, str) else str(a) == str(b)
