@@ -1,6 +1,5 @@
 """`ci-perf inspect`: what a profiler's or a benchmark's file holds."""
 
-import json
 import os
 from itertools import islice
 from pathlib import Path
@@ -9,7 +8,7 @@ import click
 from tabulate import tabulate
 
 from ci_perf.cli import inspection
-from ci_perf.traces.document import describe, table
+from ci_perf.traces.document import table, written
 from ci_perf.values.escape import clean
 
 ROWS = 200
@@ -26,7 +25,9 @@ def inspect(file: Path, as_json: bool) -> None:
     """
     found = inspection.read(file, os.environ)
     if as_json:
-        click.echo(json.dumps(describe(found), indent=2, allow_nan=False))
+        for piece in written(found):
+            click.echo(piece, nl=False)
+        click.echo()
         return
     shown = table(found)
     for line in shown.above:

@@ -11,7 +11,7 @@ from ci_perf.measure import proc, tools
 from ci_perf.traces import chrome, filetype, ncu, nsys
 from ci_perf.traces.benchmarks import reader as benchmarks
 from ci_perf.traces.document import Found
-from ci_perf.traces.ncu.table import has_table
+from ci_perf.traces.ncu.table import has_summary, has_table
 from ci_perf.values.errors import ProfileError
 
 _EXPORT_TIMEOUT_S = 600.0
@@ -131,7 +131,8 @@ def exported(path: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 def _text(path: Path, head: bytes) -> Found:
     """Read a table of ncu or a benchmark's results; ncu's own complaints come before what a benchmark lacks."""
     text = filetype.read_text(path, head)
-    if path.suffix == ".ncu-rep" or has_table(text) or _NCU_SPEECH.search(text):
+    if path.suffix == ".ncu-rep" or has_table(text) or has_summary(text) or _NCU_SPEECH.search(text):
+        del text  # the reader loads it again, line by line
         return _counters(path)
     for pattern, look, hint in _PRINTED:
         if re.search(pattern, text, re.MULTILINE):

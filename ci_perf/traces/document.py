@@ -1,13 +1,15 @@
 """What a profiler's or a benchmark's file holds: a document with stable keys for programs, a table for people."""
 
+import json
 import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 from ci_perf.traces.benchmarks.results import BenchmarkFile
-from ci_perf.traces.ncu.counters import Counters
+from ci_perf.traces.ncu.counters import Counters, Launch
 from ci_perf.traces.timeline import Timeline
 from ci_perf.values.metrics import METRICS
 from ci_perf.values.quantity import number
@@ -36,12 +38,36 @@ def describe(found: Found) -> Document:
         summed = {"kernels": kernels, "kernel_total_ns": total}
         return {name: summed[name] if name in summed else _plain(getattr(found, name)) for name in _OF_TIMELINE}
     if isinstance(found, Counters):
-        launches = [
-            {"name": launch.name, "metrics": {name: _metric(reading) for name, reading in launch.metrics.items()}}
-            for launch in found.launches
-        ]
+        launches = [json.loads(_launch(launch)) for launch in found.launches]
         return {"kind": "ncu", "launches": launches, "warnings": list(found.warnings)}
     return _chosen(found, ("kind", "cases", "warnings"))
+
+
+def written(found: Found) -> Iterator[str]:
+    """Yield the JSON of what a file holds, piece by piece: that of a large report would fill the memory."""
+    if not isinstance(found, Counters):
+        yield json.dumps(describe(found), indent=2, allow_nan=False)
+        return
+    yield '{\n  "kind": "ncu",\n  "launches": [\n'
+    for place, launch in enumerate(found.launches):
+        yield f"{',' * bool(place)}    {_launch(launch)}\n"
+    yield f'  ],\n  "warnings": {json.dumps(list(found.warnings))}\n}}'
+
+
+def _launch(launch: Launch) -> str:
+    """Return a launch as JSON."""
+    metrics = ", ".join([f"{_key(name)}{_value(reading)}" for name, reading in launch.metrics.items()])
+    return f'{{"name": {json.dumps(launch.name)}, "metrics": {{{metrics}}}}}'
+
+
+@cache
+def _key(name: str) -> str:
+    return f"{json.dumps(name)}: "
+
+
+@lru_cache(maxsize=1 << 16)
+def _value(reading: Reading) -> str:
+    return json.dumps(_metric(reading), allow_nan=False)
 
 
 def _kernels_by_name(timeline: Timeline) -> list[tuple[str, int, int]]:

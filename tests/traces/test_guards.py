@@ -1,10 +1,12 @@
 """What the readers leave out, refuse and tell of files that are damaged or strange."""
 
+import csv
 import gzip
 import json
 
 import pytest
 
+from ci_perf.cli import inspection
 from ci_perf.traces import chrome, ncu
 from ci_perf.values.errors import ProfileError
 from tests.corpus import CAPTURES
@@ -53,6 +55,66 @@ def test_a_report_of_ncu_with_an_emptied_or_lost_part_is_refused_or_read_the_sam
             else:  # what was emptied is machine code or a text, not one of the numbers
                 assert found == expected
     assert refused > 50
+
+
+PAGES = [CAPTURES / "h200-ncu-2025.3.1-min-raw.csv", CAPTURES / "h200-ncu-2025.3.1-full-details.csv"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=["raw", "details"])
+def test_a_lost_heading_never_gives_a_value_the_name_of_its_neighbour(page):
+    lines = page.read_text().splitlines(keepends=True)
+    at = next(place for place, line in enumerate(lines) if line.startswith('"ID"'))
+    headings = next(csv.reader([lines[at]]))
+    expected = ncu.parse("".join(lines))
+    for lost in range(0, len(headings), 1 + len(headings) // 40):
+        left = ",".join(f'"{name}"' for name in [*headings[:lost], *headings[lost + 1 :]])
+        try:
+            found = ncu.parse("".join([*lines[:at], f"{left}\n", *lines[at + 1 :]]))
+        except ProfileError:
+            continue
+        assert [launch.metrics for launch in found.launches] == [launch.metrics for launch in expected.launches]
+        assert "Rule" in headings[lost] or "Speedup" in headings[lost]
+
+
+RAW = '"ID","Kernel Name","a.sum","b"\n"","","byte","%"\n"0","k","10","1.5"\n"1","k","20","2.5"\n"2","k","30","3.5"\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "launches", "warning"),
+    [
+        ('"20","2.5"', '"20","2.5"', 3, None),
+        ('"20","2.5"', '"2.5"', 2, "1 rows of ncu's table have fewer cells than it has columns and were left out"),
+        ('"30","3.5"\n', '"3.5"\n', 2, "1 rows of ncu's table have fewer cells than it has columns and were left out"),
+        ('"30","3.5"\n', '"30"', 3, "ncu's table is cut off: the last row is not whole"),
+        ('"20"', '"2x"', 3, "1 values in columns of numbers are text, among them '2x'"),
+        ('"20","2.5"', '"n/a","nan"', 3, None),
+        ('"20","2.5"', '"20","2.5","9"', "a row of ncu's table has 5 cells under 4 headings", None),
+        ('"byte","%"', '"byte","%",""', "a row of ncu's table has 5 cells under 4 headings", None),
+    ],
+)
+def test_a_row_that_does_not_fit_its_headings_is_never_shifted(old, new, launches, warning):
+    text = RAW.replace(old, new)
+    if isinstance(launches, str):
+        with pytest.raises(ProfileError, match=launches):
+            ncu.parse(text)
+        return
+    counters = ncu.parse(text)
+
+    assert len(counters.launches) == launches
+    assert counters.warnings == ((warning,) if warning else ())
+
+
+SUMMARY = '"Process ID","Kernel Name","Invocations","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+
+
+@pytest.mark.parametrize("before", ["", "==PROF== Connected to process 4711 (app)\n"])
+def test_a_summary_over_launches_is_refused_as_what_it_is(tmp_path, before):
+    file = tmp_path / "a.csv"
+    file.write_text(before + SUMMARY + '"4711","axpy","14","Duration","us","21.18","23.07","21.60"\n')
+
+    with pytest.raises(ProfileError, match="summary over launches") as caught:
+        inspection.read(file, {})
+    assert "without --print-summary" in caught.value.hint
 
 
 # --- torch -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 blocks       checks that a .ncu-rep file is whole
 counters     what a report holds
 csv_table    reads its CSV pages and logs
+figures      the values that it prints
 printed      numbers of any locale
 report_file  reads .ncu-rep
 table        finds the tables in its output

@@ -1,12 +1,11 @@
 """Reads counters out of the tables that `ncu --csv` prints, the raw page and the details page."""
 
-import math
 import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 
-from ci_perf.traces.ncu import printed, units
+from ci_perf.traces.ncu import figures, units
 from ci_perf.traces.ncu.counters import Counters, Launch, failed_launches, range_name
 from ci_perf.traces.ncu.printed import Evidence
 from ci_perf.traces.ncu.table import Cell, Table, find_tables, lines_of, split
@@ -14,9 +13,6 @@ from ci_perf.values.errors import ProfileError
 from ci_perf.values.trace import Reading
 
 _SPEECH = re.compile(r"==(?:ERROR|WARNING)==\s*(.*)")
-_CUT = "cut off"
-_WHOLE_METRICS = re.compile(r".*\.(?:sum|min|max)|launch__.*|Duration|Elapsed Cycles")
-"""Metrics that count whole things, if their unit does; an average may have a fraction."""
 
 
 def parse(text: str) -> Counters:
@@ -48,6 +44,10 @@ def _warnings(lines: Iterable[str], tables: Iterable[Table]) -> Iterator[str]:
     for table in tables:
         if table.ignored:
             yield f"{table.ignored} lines inside ncu's table are not ncu's and were ignored"
+        if table.short:
+            yield f"{table.short} rows of ncu's table have fewer cells than it has columns and were left out"
+        if texts := table.texts.total():
+            yield f"{texts} values in columns of numbers are text, among them {next(iter(table.texts))[:40]!r}"
         if table.cut:
             yield "ncu's table is cut off: the last row is not whole"
         if table.is_raw and table.units is None:
@@ -58,15 +58,11 @@ def _decimal_mark(tables: Iterable[Table]) -> str:
     evidence = Evidence()
     for table in tables:
         if table.is_raw:
-            columns = [(at, _counts_whole_things(name, unit), not unit) for name, (at, unit) in table.metrics.items()]
-            for cells in map(split, table.rows):
-                for at, whole, bare in columns:
-                    if at < len(cells):
-                        evidence.add(_figure(cells[at]), whole=whole, bare=bare)
+            evidence.join(table.evidence)
         else:
             for cell in (cell for _, cells in table.groups for cell in cells):
-                whole = _counts_whole_things(cell.name, cell.unit)
-                evidence.add(_figure(cell.text), whole=whole, bare=not cell.unit)
+                whole = figures.counts_whole_things(cell.name, cell.unit)
+                evidence.add(figures.figure(cell.text), whole=whole, bare=not cell.unit)
     return evidence.mark()
 
 
@@ -76,16 +72,14 @@ class _RawMetrics(Mapping[str, Reading]):
     def __init__(self, table: Table, row: str, mark: str) -> None:
         self._table, self._row, self._mark = table, row, mark
 
-    def _read(self, names: Iterable[str]) -> dict[str, Reading]:
-        cells = split(self._row)
-        places = {name: self._table.metrics[name] for name in names}
-        return {
-            name: _reading(cells[at] if at < len(cells) else _CUT, unit, self._mark)
-            for name, (at, unit) in places.items()
-        }
+    def _read(self, places: Iterable[tuple[str, tuple[int, str]]]) -> dict[str, Reading]:
+        cells, mark = split(self._row), self._mark
+        if len(cells) < len(self._table.header):
+            cells += [figures.CUT] * (len(self._table.header) - len(cells))
+        return {name: figures.reading(cells[at], unit, mark) for name, (at, unit) in places}
 
     def __getitem__(self, name: str) -> Reading:
-        return self._read([name])[name]
+        return self._read([(name, self._table.metrics[name])])[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._table.metrics)
@@ -94,74 +88,42 @@ class _RawMetrics(Mapping[str, Reading]):
         return len(self._table.metrics)
 
     def items(self) -> ItemsView[str, Reading]:
-        return self._read(self).items()
+        return self._read(self._table.metrics.items()).items()
 
     def values(self) -> ValuesView[Reading]:
-        return self._read(self).values()
+        return self._read(self._table.metrics.items()).values()
 
     def may_fail(self) -> bool:
         """Say whether any reading may be nan, without reading all of a large page."""
-        return "nan" in self._row.lower()
+        return "nan" in self._row or "NaN" in self._row or "NAN" in self._row
 
 
 def _raw(table: Table, mark: str) -> Iterator[Launch]:
     for unit in {unit for _, unit in table.metrics.values()}:
         units.parse(unit)  # one that is not known is an error
     for row in table.rows:
-        yield _launch(table.by_column(split(row)), _RawMetrics(table, row, mark))
+        yield Launch(0, row.name, _ranges(row.ranges), _RawMetrics(table, row.text, mark))
 
 
 def _details(table: Table, keys: "_Keys", mark: str) -> Iterator[Launch]:
     for row, cells in table.groups:
-        yield _launch(row, _metrics(cells, keys, mark))
+        yield Launch(0, row.name, _ranges(row.ranges), _metrics(cells, keys, mark))
 
 
-def _launch(row: Mapping[str, str], metrics: Mapping[str, Reading]) -> Launch:
-    return Launch(0, row["Kernel Name"], tuple(_ranges(row)), metrics)
-
-
-def _ranges(row: Mapping[str, str]) -> Iterator[str]:
+@lru_cache(maxsize=1 << 12)
+def _ranges(cells: Sequence[str]) -> tuple[str, ...]:
     """Read the columns that `--nvtx` adds: a thread or range number, then each range in quotes, outermost first.
 
     A range is its domain, its name, and six fields about payload, colour and message.
     """
-    for column, cell in row.items():
-        if "_Range:" in column:
-            for quoted in re.findall(r'"(.+?)"(?=\s|$)', cell):
-                domain, _, name = quoted.rsplit(":", 6)[0].partition(":")
-                if domain.isdecimal():  # start/stop ranges may have their number inside
-                    domain, _, name = name.partition(":")
-                yield range_name(domain, name)
+    return tuple(_range(quoted) for cell in cells for quoted in re.findall(r'"(.+?)"(?=\s|$)', cell))
 
 
-def _figure(text: str) -> str:
-    """Return a value without ncu's failure mark, and without the values of single instances behind a total."""
-    bare = text.strip()
-    if "(" not in bare:
-        return bare
-    return re.sub(r"\s+\([^()]*;[^()]*\)$", "", bare.removeprefix("(!)").strip())
-
-
-@cache
-def _counts_whole_things(name: str, unit: str) -> bool:
-    return _WHOLE_METRICS.fullmatch(name) is not None and units.parse(unit).counts_whole_things
-
-
-def _reading(text: str, unit_text: str, mark: str) -> Reading:
-    unit, figure = units.parse(unit_text), _figure(text)
-    value = printed.parse(figure, mark)
-    if value is None:
-        return Reading(None, unit.base, _reason(figure))
-    number = unit.scaled(value)
-    return Reading(number, unit.base) if math.isfinite(number) else Reading(None, unit.base, f"{figure} is not finite")
-
-
-def _reason(text: str) -> str:
-    if re.fullmatch(r"[+-]?nan(?:\(.*\))?", text, re.IGNORECASE):
-        return "nan"
-    if text == _CUT or re.fullmatch(r"n/a|no data|[+-]?inf(?:inity)?", text, re.IGNORECASE):
-        return text.lower()
-    return f"text: {text}" if text else "empty"
+def _range(quoted: str) -> str:
+    domain, _, name = quoted.rsplit(":", 6)[0].partition(":")
+    if domain.isdecimal():  # start/stop ranges may have their number inside
+        domain, _, name = name.partition(":")
+    return range_name(domain, name)
 
 
 _Keys = Mapping[tuple[str, str, str], str]
@@ -199,7 +161,7 @@ def _metrics(cells: Sequence[Cell], keys: _Keys, mark: str) -> dict[str, Reading
     metrics: dict[str, Reading] = {}
     meanings: dict[str, list[str]] = {}
     for cell in cells:
-        key, reading = keys[cell.name, cell.section, cell.label], _reading(cell.text, cell.unit, mark)
+        key, reading = keys[cell.name, cell.section, cell.label], figures.reading(cell.text, cell.unit, mark)
         if key != cell.name:
             meanings.setdefault(cell.name, []).append(key)
         several = Reading(None, "", "ambiguous: several values in one place of the report")

@@ -37,6 +37,11 @@ _AGREEING = {mark: _numbers(mark, first=r"[1-9]\d{0,2}") for mark in ".,"}
 _NO_DIGIT = {mark: re.compile(f"[{_SPACES}{_other(mark)}]") for mark in ".,"}
 
 
+def may_be_number(text: str) -> bool:
+    """Tell whether a text is a number under one decimal mark or the other."""
+    return any(pattern.fullmatch(text) for pattern in _NUMBERS.values())
+
+
 def parse(text: str, mark: str) -> Decimal | None:
     """Return the number, or None if `text` is not a number with this decimal mark."""
     if not _NUMBERS[mark].fullmatch(text):
@@ -76,6 +81,13 @@ class Evidence:
             self._agreeing = self._agreeing if bare else _AGREEING[mark]
         else:
             self._seen["whole" if whole else "unclear"].setdefault(_other(mark) if whole else mark, text)
+
+    def join(self, other: "Evidence") -> None:
+        """Take over what another part of the file says."""
+        for kind, marks in other._seen.items():
+            for mark, text in marks.items():
+                self._seen[kind].setdefault(mark, text)
+        self._plain_thousands = self._plain_thousands or other._plain_thousands
 
     def mark(self) -> str:
         """Return the decimal mark, `.` or `,`; a file that does not tell is a ProfileError."""

@@ -10,7 +10,7 @@ from ci_perf.traces.diagnosis import Diagnosis, Symptom
 from ci_perf.traces.ncu import csv_table
 from ci_perf.traces.ncu import report_file as ncu_report_file
 from ci_perf.traces.ncu.counters import Counters
-from ci_perf.traces.ncu.table import has_table
+from ci_perf.traces.ncu.table import has_summary, has_table
 from ci_perf.values.errors import ProfileError
 
 
@@ -90,6 +90,11 @@ def parse(text: str) -> Counters:
     """Read the counters out of what `ncu --csv` printed."""
     if has_table(text):
         return csv_table.parse(text)
+    if has_summary(text):
+        raise ProfileError(
+            "ncu's summary over launches (--print-summary), which holds no single launch",
+            hint="`ncu --import REPORT --page raw --csv` without --print-summary prints each launch",
+        )
     if problem := diagnose(text):
         raise ProfileError(f"no counters: {problem.message}", hint=problem.hint)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
