@@ -31,7 +31,8 @@ def built(tmp_path_factory):
 def run_program(folder, cache, *arguments):
     """Run the program, built by the nvcc of PyPI if the machine has none."""
     argv = [sys.executable, str(folder / "run.py"), *arguments]
-    environ = {"CUDA_HOME": TOOLKIT, **os.environ, "CI_PERF_CACHE": str(cache)}
+    # The nvcc of PyPI does not find the libraries beside it.
+    environ = {"CUDA_HOME": TOOLKIT, "LIBRARY_PATH": f"{TOOLKIT}/lib", **os.environ, "CI_PERF_CACHE": str(cache)}
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
 
 
