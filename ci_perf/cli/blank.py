@@ -35,9 +35,15 @@ def blank_run(
         devices=session.devices,
         toolchain=session.toolchain,
         baselines=() if checks else _baselines(root / settings["baselines"], patterns, jobs, session),
-        notes=(*session.notes, *_reference_note(jobs, checks=checks)),
+        notes=(*session.notes, *_git_note(root), *_reference_note(jobs, checks=checks)),
         planted=settings["plant-slowdown"],
     )
+
+
+def _git_note(root: Path) -> tuple[Note, ...]:
+    """Return a note where there is a repository that git cannot use: the run does not know its commit."""
+    problem = git.query_problem(root)
+    return (Note("no-git", f"{problem[0]}: the commit is not known", problem[1]),) if problem else ()
 
 
 def _reference_note(jobs: tuple[Job, ...], *, checks: bool) -> tuple[Note, ...]:

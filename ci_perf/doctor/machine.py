@@ -38,7 +38,7 @@ def gather_facts(
     environ: Mapping[str, str], *, python: str | None = None, folder: Path = Path(), root: Path = Path("/")
 ) -> Facts:
     """Return the facts about this machine; `root` is the parent of /proc and the well-known folders."""
-    interpreter, problem, hint = _interpreter(python, environ)
+    interpreter, problem, hint = _interpreter(python, environ, folder)
     versions = _versions(interpreter, environ) if interpreter else {}
     driver = gpu.query_driver()
     capabilities = _capabilities(root)
@@ -70,9 +70,9 @@ def gather_facts(
     )
 
 
-def _interpreter(requested: str | None, environ: Mapping[str, str]) -> tuple[Python | None, str, str]:
+def _interpreter(requested: str | None, environ: Mapping[str, str], folder: Path) -> tuple[Python | None, str, str]:
     try:
-        return tools.find_python(requested, environ), "", ""
+        return tools.find_python(requested, environ, folder), "", ""
     except CiPerfError as error:
         return None, str(error), error.hint
 

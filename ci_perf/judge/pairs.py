@@ -20,7 +20,7 @@ from ci_perf.judge.ratios import detectable_change, log_ratio, mean_change, pair
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Pair
 from ci_perf.values.quantity import percent
-from ci_perf.values.reasons import Reason, Verdict
+from ci_perf.values.reasons import NO_BASE_CODES, Reason, Verdict
 from ci_perf.values.run import Against, Policy, Run
 
 LOOKS = (5, 8, 12)
@@ -73,7 +73,7 @@ def judge_pairs(
 def _why_no_base(against: Against, unpaired: str) -> tuple[Reason, str]:
     """Return the reason why there is no base to compare with, and its sentence; some texts begin with their code."""
     code, _, message = unpaired.partition(": ")
-    if code in (Reason.SAME_CODE, Reason.OTHER_PACKAGE):
+    if code in NO_BASE_CODES:
         return Reason(code), f"{against.ref}: {message}"
     return Reason.BASE_FAILED, f"{against.ref}: {unpaired}"
 

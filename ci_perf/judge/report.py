@@ -16,7 +16,7 @@ from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.quantity import counted, percent
-from ci_perf.values.reasons import Reason, Verdict
+from ci_perf.values.reasons import NO_BASE_CODES, Reason, Verdict
 from ci_perf.values.run import Note, Run, sessions_of
 from ci_perf.values.trace import Reading
 
@@ -214,8 +214,9 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
     wrong = [code for code in failed if code.steps == Reason.RAISED.steps]  # the kernel's own fault is more urgent
     codes = {row.finding.code for row in rows}
     ungated = any(row.finding.unmeasured_gates for row in rows)
-    nothing = "" if rows else "No case ran: see why, and choose others."
-    nothing = nothing or (_NO_BASE if in_turns else _NO_BASELINE)
+    nothing: str | Reason = "" if rows else "No case ran: see why, and choose others."
+    no_base = next((code for code in NO_BASE_CODES if code in codes), _NO_BASE)
+    nothing = nothing or (no_base if in_turns else _NO_BASELINE)
     steps = (
         (Reason.MEMORY_ERRORS in codes, Reason.MEMORY_ERRORS),
         (bool(failed), next(iter(wrong or failed), "")),
@@ -227,7 +228,8 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
         (Reason.OTHER_INPUTS in codes, Reason.OTHER_INPUTS),
         (not compared and Verdict.INCONCLUSIVE not in verdicts, nothing),
         *((code in codes, code) for code in (Reason.SANITIZER_NOT_CHECKED, Reason.FASTER)),
-        *((code in codes, code) for code in (Reason.CONTROL_MOVED, Reason.NO_CONTROL, Reason.BASE_FAILED)),
+        *((code in codes, code) for code in (Reason.CONTROL_MOVED, Reason.NO_CONTROL)),
+        *((code in codes, code) for code in (*NO_BASE_CODES, Reason.BASE_FAILED)),
         (Reason.BUDGET_SPENT in codes, Reason.BUDGET_SPENT),
         (Verdict.INCONCLUSIVE in verdicts, verdicts.get(Verdict.INCONCLUSIVE)),
         (ungated, _UNMEASURED_GATE),

@@ -34,6 +34,8 @@ class Base:
     """Of its workers."""
     touched: Collection[str] = ()
     """Kernels whose own files differ from the head's, by the head's names."""
+    is_built: bool = True
+    """Whether a setup command ran in its tree."""
 
     @property
     def profiled(self) -> ProfiledBase:
@@ -103,8 +105,9 @@ def prepared(
             for started in (worker, control):
                 started.begin()
             side = Side("base", tree, kernels, worker)
+            touched = _touched(root, tree, head, kernels)
             cases = {name: frozenset(_own(tree, spec).cases) for name, spec in kernels.items()}
-            yield Base(against, side, replace(side, worker=control), cases, own, _touched(root, tree, head, kernels))
+            yield Base(against, side, replace(side, worker=control), cases, own, touched, bool(setup.command))
 
 
 @contextmanager

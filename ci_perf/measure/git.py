@@ -39,6 +39,19 @@ def query_commit(root: Path) -> str | None:
     return f"{commit}-dirty" if _git(root, "status", "--porcelain", "--untracked-files=no") else commit
 
 
+def query_problem(root: Path) -> tuple[str, str] | None:
+    """Return why git cannot be used for a folder, and the remedy; None where it can or there is no repository."""
+    status, said = _run(root, "rev-parse", "--git-dir", timeout_s=_TIMEOUT_S)
+    if status == 0 or "not a git repository" in said:
+        return None
+    lines = said.strip().splitlines() or [proc.signal_name(status)]
+    reason = next((line for line in lines if line.startswith("fatal:")), lines[0]).removeprefix("fatal: ")
+    remedy = re.search(r"git config --global --add safe\.directory .+", said)
+    if remedy:
+        return f"git refuses {root}: {reason}", f"another user owns it; if you trust it: `{remedy[0].strip()}`"
+    return f"git cannot be used for {root}: {reason}", "install git, and see `git status` there"
+
+
 def query_user(root: Path) -> str | None:
     """Return the name that git would write into a commit, or None."""
     return _git(root, "config", "user.name") or None
@@ -61,6 +74,8 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
         raise ConfigError("--against base: this is no pull request event", hint=hint)
     commit = _commit(root, target) or _fetch(root, target) or _deepen(root, target)
     if commit is None:
+        if problem := query_problem(root):
+            raise MachineError(f"--against {ref}: {problem[0]}", hint=problem[1])
         if _git(root, "rev-parse", "--git-dir") is None:
             raise MachineError(f"--against {ref}: {root} is not in a git repository", hint="a base is a commit of one")
         raise MachineError(

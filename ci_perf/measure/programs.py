@@ -19,6 +19,7 @@ from ci_perf.measure.both_sides import as_sides
 from ci_perf.measure.program_counters import ProgramCounters, comparable
 from ci_perf.measure.program_run import Chosen, Launcher, ProgramFailed
 from ci_perf.measure.program_trace import KeptTraces, TracedPrograms
+from ci_perf.measure.setup import why_no_base
 from ci_perf.measure.watch import Watch, facts, slowdowns
 from ci_perf.traces.attribution import program_launch_counters
 from ci_perf.values.job import Job
@@ -42,6 +43,7 @@ class Programs:
         counters: ProgramCounters | None = None,
         traces: KeptTraces | None = None,
         base_root: Path | None = None,
+        base_is_built: bool = True,
         trace_benchmarks: bool = False,
     ) -> None:
         """`nsys_path` times commands on a GPU, `counters` profiles them, `traces` keeps what nsys recorded.
@@ -54,6 +56,7 @@ class Programs:
         self._traces = traces
         of_base = replace(launcher.conditions, root=base_root or launcher.conditions.root, planted=None)
         self._has_base = base_root is not None
+        self._base_is_built = base_is_built
         self._trace_benchmarks = trace_benchmarks
         self._head = _Side(launcher, nsys_path, traces)
         self._base = _Side(replace(launcher, conditions=of_base, side="-base"), nsys_path, traces)
@@ -136,7 +139,9 @@ class Programs:
                 last, first = head.time(job, 0), base.time(job, 0)
         if isinstance(last, Failure):
             return last
-        return first.message if isinstance(first, Failure) else _with_disturbances(_as_pair(first, last), watch)
+        if isinstance(first, Failure):
+            return why_no_base(first, is_built=self._base_is_built)
+        return _with_disturbances(_as_pair(first, last), watch)
 
     def _from_traces(self) -> Profiled:
         """Return the last timeline of each case and notes on them, and admit the kept traces to the run's folder."""

@@ -9,6 +9,7 @@ from ci_perf.measure.backend import Compared, Profiled, Verified
 from ci_perf.measure.base import Base
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import Profiler
+from ci_perf.measure.setup import why_no_base
 from ci_perf.measure.turns import Side, SideFailure, TurnTaking
 from ci_perf.measure.watch import Watch, facts
 from ci_perf.measure.worker_process import Worker, entry_request, job_request
@@ -126,8 +127,7 @@ class PythonKernels:
         cases = self._base.cases.get(job.spec.name, (job.case,)) if self._base else ()
         if job.case not in cases and _OTHER_PARAMETERS in failure.message:
             return Reason.NOT_IN_BASE
-        own_reason = failure.code in (Reason.SAME_CODE, Reason.OTHER_PACKAGE)
-        return f"{failure.code}: {failure.message}" if own_reason else failure.message
+        return why_no_base(failure, is_built=self._base is None or self._base.is_built)
 
 
 def _strides_request(job: Job) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Every command that runs kernels opens it here, so that all of them refuse the sa
 """
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,6 +94,7 @@ class Session:
             counters=ProgramCounters(ncu.path, conditions, self.guard, ncu.full) if traced and ncu else None,
             traces=KeptTraces(self.guard) if traced and keep_traces else None,
             base_root=base.side.root if base else None,
+            base_is_built=base is None or base.is_built,
             trace_benchmarks=benchmarks,
         )
 
@@ -119,7 +121,7 @@ def open_session(
     """
     folder, setup = root / settings["output"], setup_of(settings, os.environ)
     if not setup.command:
-        _find_python(settings)  # an error in it leaves the last run's folder as it is
+        _find_python(settings, root)  # an error in it leaves the last run's folder as it is
     with _searched(_claimed(folder, settings), say) as guard:
         setup.run(root, folder / "logs" / "setup-head.log")
         with _prepared(settings, root, say, guard, planned) as session:
@@ -131,10 +133,11 @@ def _prepared(
     settings: Settings, root: Path, say: Callable[[str], object], guard: Guard, planned: Sequence[Job]
 ) -> Iterator[Session]:
     """Yield a session of the claimed folder; the head is built."""
-    with _worker(settings, guard.folder / "logs") as worker, worker:
+    with _worker(settings, root, guard.folder / "logs") as worker, worker:
         env = worker.env
         programs_only = all(job.spec.program for job in planned)
         session = _prepare(settings, root, env, worker, guard, programs_only=programs_only)
+        _refuse_missing_torch(session, root, planned)
         worker.rest()  # who waits holds no memory on a GPU that another run measures on
         uuid = session.gpu_uuid
         with gpu_lock(uuid, settings["wait"], say), worker:  # the worker ends before another run may have the GPU
@@ -148,19 +151,33 @@ def _prepared(
 
 
 @contextmanager
-def _worker(settings: Settings, logs: Path) -> Iterator[Worker]:
+def _worker(settings: Settings, root: Path, logs: Path) -> Iterator[Worker]:
     """Return the head's worker, which is not started yet. Its environment is that of all kernels."""
     rules = rules_of(settings)
     own_environment.hide(lambda name, _: rules.withholds(name))
     env = git.outside_hooks(rules.for_workers(os.environ))
-    python = _find_python(settings)
+    python = _find_python(settings, root)
     with tempfile.TemporaryDirectory(prefix="ci-perf-caches-", ignore_cleanup_errors=True) as caches:
         yield Worker(python, private_caches(env, Path(caches)) if settings["compile-cache"] == "run" else env, logs)
 
 
-def _find_python(settings: Settings) -> str:
+_IMPORTS_TORCH = re.compile(r"^(import|from) torch\b", re.MULTILINE)
+
+
+def _refuse_missing_torch(session: Session, root: Path, planned: Sequence[Job]) -> None:
+    """Raise MachineError where the interpreter has no torch and an entry needs it to be imported at all."""
+    if session.toolchain.torch is not None:
+        return
+    for spec in {job.spec.name: job.spec for job in planned if job.spec.entry}.values():
+        entry = Path(spec.folder) / spec.entry
+        if _IMPORTS_TORCH.search((root / entry).read_text(encoding="utf-8", errors="replace")):
+            hint = "name the interpreter that has torch with --python PATH, or install torch into this one"
+            raise MachineError(f"{session.worker.python} has no torch, which {entry} imports", hint=hint)
+
+
+def _find_python(settings: Settings, root: Path) -> str:
     env = git.outside_hooks(rules_of(settings).for_workers(os.environ))
-    return str(tools.find_python(settings["python"] or None, env).path)
+    return str(tools.find_python(settings["python"] or None, env, root).path)
 
 
 def _claimed(folder: Path, settings: Settings) -> Guard:

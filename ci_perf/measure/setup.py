@@ -11,6 +11,8 @@ from ci_perf import store
 from ci_perf.guard.guard import rules_of
 from ci_perf.measure import git, proc
 from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.measurement import Failure
+from ci_perf.values.reasons import NO_BASE_CODES, Reason
 from ci_perf.values.settings import Settings
 
 TIMEOUT_S = 3600.0
@@ -62,6 +64,20 @@ class Setup:
             raise MachineError(f"setup `{command}` took longer than {TIMEOUT_S:g} s in {folder}", hint=f"see {log}")
         if completed.status != 0:
             raise MachineError(f"setup `{command}` {completed.end} in {folder}{completed.said}", hint=f"see {log}")
+
+
+_MISSING = re.compile(r"^(ModuleNotFoundError|ImportError|FileNotFoundError)\b|cannot open shared object file")
+
+
+def why_no_base(failure: Failure, *, is_built: bool) -> str:
+    """Return why a case has no base to compare with; the text begins with the reason code where it has one of its own.
+
+    `is_built` says whether a setup command ran in the base's tree.
+    """
+    code = failure.code
+    if not is_built and (code == Reason.NOT_STARTED or _MISSING.search(failure.message)):
+        code = Reason.NOT_BUILT
+    return f"{code}: {failure.message}" if code in NO_BASE_CODES else failure.message
 
 
 def setup_of(settings: Settings, environ: Mapping[str, str]) -> Setup:

@@ -42,12 +42,15 @@ print("ci-perf: %s" % bool(spec and spec.origin))
 """
 
 
-def find_python(requested: str | None, environ: Mapping[str, str]) -> Python:
-    """Return the interpreter for the kernels: the requested one, else the first that has torch, else the first."""
+def find_python(requested: str | None, environ: Mapping[str, str], root: Path | None = None) -> Python:
+    """Return the interpreter for the kernels: the requested one, else the first that has torch, else the first.
+
+    That of the active virtual environment comes first, then that of `.venv` in `root`, then those on the PATH.
+    """
     if requested is not None:
         return _requested_python(requested, environ)
     first: Python | None = None
-    for path in _python_candidates(environ):
+    for path in _python_candidates(environ, root):
         python, _ = _probe_python(path, environ)
         if python and python.has_torch:
             return python
@@ -133,10 +136,12 @@ def _requested_python(requested: str, environ: Mapping[str, str]) -> Python:
     return python
 
 
-def _python_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+def _python_candidates(environ: Mapping[str, str], root: Path | None) -> Iterator[Path]:
     """Yield each interpreter once. Links stay links: a virtual environment is found by the path of its link."""
     environment = environ.get("VIRTUAL_ENV")
     paths = [Path(environment, "bin", "python")] if environment else []
+    if root is not None and (own := root / ".venv/bin/python").exists():
+        paths.append(own)
     on_path = (shutil.which(name, path=environ.get("PATH", "")) for name in ("python3", "python"))
     paths.extend(Path(found) for found in on_path if found)
     paths.append(Path(sys.executable))

@@ -221,6 +221,10 @@ class Reason(StrEnum):
         *("other-package", "a package that `imports` names was imported from outside of the tree that is measured"),
         "Put the tree on the path with `path` in kernel.toml, or build it with `--setup`; see what is installed.",
     )
+    NOT_BUILT = (
+        *("not-built", "the base lacks a module or a program, and no setup command built it"),
+        "If a build makes what the base lacks, give its command with `--setup`: it runs in each tree.",
+    )
     NO_RUN = "no-run", "a shard of the plan has no run", "See the log of its job, and run the failed jobs again."
 
     # Notes: what was measured.
@@ -240,6 +244,7 @@ class Reason(StrEnum):
     SANITIZER_LEFT_OUT = "sanitizer-left-out", "`sanitize` in kernel.toml excludes cases from a tool"
 
     # Notes: the machine.
+    NO_GIT = "no-git", "git cannot be used: the commit is not known", "Install git, or allow git to use the folder."
     NO_GPU = "no-gpu", "no GPU can be used", _DOCTOR
     MIG_NEIGHBOURS = (
         "mig-neighbours",
@@ -301,3 +306,7 @@ class Reason(StrEnum):
     NCU_APPLICATION_ERROR = "ncu-application-error", "ncu: the profiled program failed", _LOG
     NCU_NO_KERNELS = "ncu-no-kernels", "ncu: no GPU kernel was profiled", _LOG
     NCU_OTHER = "ncu-other", "ncu: another failure", _LOG
+
+
+NO_BASE_CODES = (Reason.SAME_CODE, Reason.OTHER_PACKAGE, Reason.NOT_BUILT)
+"""Reasons why a case has no base to compare with that have a next step of their own, beside `base-failed`."""

@@ -1,5 +1,6 @@
 """Which package a kernel uses, and from where; its variables. Real interpreters, and packages installed as pip does."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ci_perf.measure.tools import find_python
 from tests.measure.test_against import commit, git, run, write
 from tests.measure.test_against import repository as repository  # noqa: PLC0414 # a fixture
 from tests.measure.test_against import template as template  # noqa: PLC0414
@@ -135,3 +137,113 @@ def test_a_program_gets_variables_and_the_path_of_its_package():
 
     assert cases["app"]["verdict"] == "NEW", ran.output
     assert "MINE" not in os.environ
+
+
+def test_a_base_that_was_not_built_hints_at_the_setup_command():
+    use_package(PATH)
+    commit("a kernel without what a build makes")
+    write_package(1.0)
+    commit("with it")
+
+    ran, cases = run("--against", "HEAD~1")
+    built, _ = run("--against", "HEAD~1", "--setup", "true")
+
+    assert (cases["nap"]["verdict"], cases["nap"]["code"]) == ("NOT_COMPARABLE", "not-built"), ran.output
+    assert "No module named 'my_package'" in cases["nap"]["sentence"]
+    assert "`--setup`" in json.loads(ran.stdout)["next_step"]
+    assert [case["code"] for case in json.loads(built.stdout)["cases"]] == ["base-failed"]
+
+
+def test_a_program_that_the_base_does_not_have_built_hints_at_the_setup_command():
+    write_program("#!/bin/sh\n")
+    commit("a program")
+    Path("bench").rename("bench-2")
+    toml = Path("kernels/app/kernel.toml")
+    toml.write_text(toml.read_text().replace("./bench", "./bench-2"))
+    commit("another name")
+
+    ran, cases = run("app", "--against", "HEAD~1")
+
+    assert cases["app"]["code"] == "not-built", ran.output
+
+
+def write_program(text):
+    folder = Path("kernels/app")
+    folder.mkdir()
+    (folder / "kernel.toml").write_text('command = ["./bench"]\ndevices = ["cpu"]\n[cases.a]\n')
+    Path("bench").write_text(text)
+    Path("bench").chmod(0o755)
+
+
+# --- interpreters and git --------------------------------------------------------------------------------------------
+
+
+def test_without_torch_kernels_that_import_it_are_an_error_of_the_setup():
+    run("--processes", "2")
+    kernel = Path("kernels/nap/kernel.py")
+    kernel.write_text("import torch\n" + kernel.read_text())
+
+    ran, _ = run()
+
+    assert ran.exit_code == 3
+    assert "has no torch, which kernels/nap/kernel.py imports" in ran.stderr
+    assert "--python PATH" in ran.stderr
+
+
+def test_the_virtual_environment_of_the_repository_is_found(repository, monkeypatch):
+    monkeypatch.delenv("CI_PERF_PYTHON")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], check=True)
+    (next(Path(".venv/lib").glob("python3*")) / "site-packages/torch.py").write_text("")
+
+    assert Path(find_python(None, os.environ, repository).path) == repository / ".venv/bin/python"
+
+
+def refusing_git(folder):
+    """Return a PATH with a git that refuses the repository of another user, as git 2.35 and later do."""
+    (folder / "git").write_text(
+        "#!/bin/sh\n"
+        f"echo \"fatal: detected dubious ownership in repository at '{Path.cwd()}'\" >&2\n"
+        f"echo 'git config --global --add safe.directory {Path.cwd()}' >&2\n"
+        "exit 128\n"
+    )
+    (folder / "git").chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("refuses", "says", "hint"),
+    [
+        (True, "detected dubious ownership", "git config --global --add safe.directory "),
+        (False, "cannot start `git`", "install git"),
+    ],
+    ids=["another user's", "no git"],
+)
+def test_git_that_cannot_be_used_is_not_called_no_repository(
+    repository, tmp_path_factory, monkeypatch, refuses, says, hint
+):
+    path = tmp_path_factory.mktemp("path")
+    monkeypatch.setenv("PATH", str(refusing_git(path) if refuses else path))
+
+    against, _ = run("--against", "HEAD")
+    alone, _ = run("--processes", "2")
+    (note,) = (n for n in json.loads((repository / "out/run.json").read_text())["notes"] if n["code"] == "no-git")
+
+    assert against.exit_code == 3
+    for text in (against.stderr, f"{note['message']} {note['hint']}"):
+        assert says in text
+        assert hint in text
+    assert alone.exit_code == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give the repository to another user")
+def test_the_repository_of_another_user_names_the_remedy_of_git(repository):
+    subprocess.run(["chown", "-R", "1234", str(repository)], check=True)
+
+    ran, _ = run("--against", "HEAD")
+
+    assert ran.exit_code == 3
+    assert "detected dubious ownership" in ran.stderr
+    assert f"git config --global --add safe.directory {repository}" in ran.stderr
+    assert "no git repository" not in ran.stderr
