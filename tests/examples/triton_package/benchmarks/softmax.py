@@ -5,14 +5,10 @@ Without a GPU one call of each is timed by the clock, so that the program can be
 
 import sys
 import time
-from pathlib import Path
 
 import torch
-from triton.testing import Benchmark, do_bench, perf_report
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-
 from row_ops import softmax
+from triton.testing import Benchmark, do_bench, perf_report
 
 ON_GPU = torch.cuda.is_available()
 ROWS = 8192 if ON_GPU else 4

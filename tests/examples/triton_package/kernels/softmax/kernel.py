@@ -1,12 +1,6 @@
 """Softmax of each row."""
 
-import sys
-from pathlib import Path
-
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-
 from row_ops import softmax
 
 
