@@ -127,7 +127,8 @@ def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) 
     run = load_run(text, source)
     check_run(run, json.loads(text), event, source)
     kernels, baselines = root / settings["kernels-dir"], root / settings["baselines"]
-    specs = {spec.name: spec for spec in store.read_kernels(kernels, root)} if kernels.is_dir() else {}
+    names = [spec.name for spec in run.kernels]
+    specs = {spec.name: spec for spec in store.read_kernels(kernels, root, names)} if kernels.is_dir() else {}
     own = store.read_baselines(baselines, run.devices)
     report = judge_foreign(run, policy_from(settings), specs, own, source)
     return Subject(report, patch="", foreign=True, places=None)

@@ -81,6 +81,15 @@ def test_a_forks_run_is_commented_on_the_pull_request_of_its_commit(root, github
     assert outputs(root)["baseline-patch-path"] == ""
 
 
+@pytest.mark.parametrize(("kernel", "status"), [("other", 0), ("sdpa", 2)])
+def test_a_wrong_kernel_toml_matters_only_for_a_kernel_of_the_run(root, github, kernel, status):
+    (root / "kernels" / kernel).mkdir(parents=True)
+    (root / "kernels" / kernel / "kernel.toml").write_text("entry = ")
+
+    assert publish(root, foreign(slower())).exit_code == status
+    assert len(github.bodies(8)) == (status == 0)
+
+
 @pytest.mark.parametrize("kind", ["folder", "file"])
 def test_an_artifact_may_be_unpacked_already(root, github, kind):
     folder = root / "artifact"
