@@ -26,6 +26,8 @@ _CREDENTIAL = (
 _HOLDS_SECRET = re.compile(_CREDENTIAL, re.IGNORECASE)
 _SECRET_NAME = re.compile(rf"{_CREDENTIAL}|AUTH|^ACTIONS_|^INPUT_", re.IGNORECASE)
 _ONLY_A_PLACE = re.compile(r"_(SOCK|FILE|PATH|DIR)$|^(KUBECONFIG|NETRC)$", re.IGNORECASE)
+_CERTIFICATE = re.compile(r"(?:^|_)(?:CERT|CERTIFICATE|PEM|PFX|P12)$", re.IGNORECASE)
+"""Variables that hold a certificate with its key, or the path of a file with public ones, as PIP_CERT does."""
 _NO_SECRET = re.compile(
     r"\d{1,9}|true|false|null|none|default|enabled?|disabled?|required|optional|undefined|anonymous|localhost|password"
     r"|postgres|changeme|secret|example|x-access-token|x-oauth-basic|oauth2?|github-actions|gitlab-ci-token|__token__",
@@ -125,7 +127,7 @@ class Rules:
         """
         found = {}
         for name, value in environ.items():
-            by_name = _HOLDS_SECRET.search(name) and not _ONLY_A_PLACE.search(name) and not name.startswith("CI_PERF_")
+            by_name = _HOLDS_SECRET.search(name) and not _is_place(name, value) and not name.startswith("CI_PERF_")
             values = (value.strip(),) if by_name or self.withholds(name) else _secrets_inside(value)
             found[name] = tuple(v for v in values if len(v) >= SHORTEST and not _NO_SECRET.fullmatch(v))
         return {name: values for name, values in found.items() if values}
@@ -144,7 +146,14 @@ def looks_secret(name: str, value: str) -> bool:
     >>> looks_secret("INDEX", "https://0123abcd@host/simple"), looks_secret("ARGS", "--user ghp_0123456789abcdef")
     (True, True)
     """
-    return is_secret_name(name) or bool(_USER_INFO.search(value) or _secrets_inside(value))
+    by_name = is_secret_name(name) and not (_CERTIFICATE.search(name) and _is_place(name, value))
+    return by_name or bool(_USER_INFO.search(value) or _secrets_inside(value))
+
+
+def _is_place(name: str, value: str) -> bool:
+    """Say whether a variable that is called like a secret holds the place of one, which is not secret itself."""
+    is_path = value.startswith(("/", "./", "~/"))
+    return bool(_ONLY_A_PLACE.search(name) or (_CERTIFICATE.search(name) and is_path))
 
 
 def _secrets_inside(value: str) -> tuple[str, ...]:

@@ -197,6 +197,13 @@ def test_a_value_without_a_secret_reaches_kernels(value):
     assert Rules().for_workers({"PLAIN": value}) == {"PLAIN": value}
 
 
+def test_the_path_of_a_certificate_is_no_secret_and_a_certificate_is_one():
+    path, inside = {"PIP_CERT": "/etc/ssl/ca-bundle.pem"}, {"PIP_CERT": "MIIEvQIBADANBgkq"}
+
+    assert (Rules().secrets_of(path), Rules().for_workers(path)) == ({}, path)
+    assert (Rules().secrets_of(inside), Rules().for_workers(inside)) == ({"PIP_CERT": ("MIIEvQIBADANBgkq",)}, {})
+
+
 def test_a_user_in_a_url_reaches_no_kernel():
     """Whether it is a name or a token cannot be told from it."""
     assert Rules().for_workers({"URL": "git+ssh://git@host/repo"}) == {}

@@ -424,7 +424,7 @@ def test_the_same_tree_on_both_sides_is_an_error(repository):
 
     _, cases = run("--against", "HEAD")
 
-    assert (cases["nap"]["verdict"], cases["nap"]["code"]) == ("NOT_COMPARABLE", "base-failed")
+    assert (cases["nap"]["verdict"], cases["nap"]["code"]) == ("NOT_COMPARABLE", "same-code")
     assert "lib/mypkg.py of the head" in cases["nap"]["sentence"]
 
 
