@@ -219,23 +219,26 @@ def write_run(run: Run, folder: Path) -> Path:
 
 
 def read_baselines(
-    folder: Path, devices: Iterable[Device] | None = None, kernels: Collection[str] | None = None
+    folder: Path,
+    devices: Iterable[Device] | None = None,
+    kernels: Collection[str] | None = None,
+    *,
+    consistent: bool = False,
 ) -> tuple[Baseline, ...]:
     """Read the baselines of these devices and kernels, or of all; no folder means none.
 
-    FormatError for a file that its schema refuses, that lies in the place of another, or that contradicts itself.
+    FormatError for a file that its schema refuses, and with `consistent` for one that lies in the place of another or
+    whose median is not that of its values.
     """
     slugs = sorted({path.parent.name for path in folder.glob("*/*.json")})
     if devices is not None:
         slugs = list(dict.fromkeys(device.slug for device in devices))
     files = [file for slug in slugs for file in sorted((folder / slug).glob("*.json"))]
-    return tuple(_consistent(file, folder) for file in files if kernels is None or file.stem in kernels)
-
-
-def _consistent(file: Path, folder: Path) -> Baseline:
-    found = read_baseline(file)
-    if problems := contradictions(found, file.relative_to(folder).as_posix()):
-        raise FormatError(f"{file}: {problems[0]}", hint="`ci-perf baseline check` names all errors")
+    files = [file for file in files if kernels is None or file.stem in kernels]
+    found = tuple(map(read_baseline, files))
+    for file, baseline in zip(files, found, strict=True):
+        if consistent and (problems := contradictions(baseline, file.relative_to(folder).as_posix())):
+            raise FormatError(f"{file}: {problems[0]}", hint="`ci-perf baseline check` names all errors")
     return found
 
 

@@ -96,9 +96,9 @@ def _baselines(
 ) -> tuple[Baseline, ...]:
     """Return the baselines of these devices; with patterns, only the rows that the selected cases need."""
     if not patterns:
-        return store.read_baselines(folder, session.devices)
+        return store.read_baselines(folder, session.devices, consistent=True)
     specs = {job.spec.name: job.spec for job in jobs}
-    found = store.read_baselines(folder, session.devices, specs)
+    found = store.read_baselines(folder, session.devices, specs, consistent=True)
     rows = [selected_rows(b, specs[b.kernel], _cases_of(b, jobs)) for b in found if b.kernel in specs]
     return tuple(baseline for baseline in rows if baseline.cases)
 
