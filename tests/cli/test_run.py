@@ -304,6 +304,19 @@ def test_a_baseline_in_the_place_of_another_stops_a_run_of_its_kernel_alone(brok
     assert "hint: `ci-perf baseline check` names all errors" in done.stderr
 
 
+def test_a_median_that_was_edited_by_hand_stops_a_run(broken_run, repository):
+    a_kernel(repository, "alpha")
+    ci_perf("baseline", "accept", broken_run[0], "alpha")
+    (file,) = (repository / "baselines").glob("*/alpha.json")
+    document = read(file)
+    document["cases"]["short"]["time"]["median"] *= 2
+    file.write_text(json.dumps(document))
+    done = ci_perf("run", *BRIEF)
+
+    assert done.exit_code == 2
+    assert "alpha.json: key `cases.short.time.median`: does not follow from the values beside it" in done.stderr
+
+
 def test_a_wrong_kernel_toml_does_not_stop_a_run_of_other_kernels(repository):
     a_kernel(repository, "good")
     (repository / "kernels/bad").mkdir()
