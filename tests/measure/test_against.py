@@ -63,13 +63,14 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def repository(tmp_path, monkeypatch, bare_python, template):
+def repository(tmp_path, tmp_path_factory, monkeypatch, bare_python, template):
     """A git repository with one kernel, whose duration a commit can change; the current folder."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     for name in ("WARM_UP_S", "STILL_WARM_S"):  # the kernels have a clock of their own, which needs none
         monkeypatch.setattr(turns, name, {"cpu": 0.0})
     monkeypatch.setenv("CI_PERF_PYTHON", str(bare_python))
+    monkeypatch.setenv("CI_PERF_CACHE", str(tmp_path_factory.mktemp("kept-bases")))
     for name in [n for n in os.environ if n.startswith("GITHUB_") or n == "CI"]:
         monkeypatch.delenv(name)
     return tmp_path

@@ -136,15 +136,15 @@ class Repository:
         ran = subprocess.run(["git", *who, *arguments], cwd=self.tree, capture_output=True, text=True, check=True)
         return ran.stdout.strip()
 
-    def commit(self, factor):
-        (self.tree / "kernels/nap/kernel.py").write_text(NAP.format(factor=factor))
+    def commit(self, factor, more=""):
+        (self.tree / "kernels/nap/kernel.py").write_text(NAP.format(factor=factor) + more)
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message", f"factor {factor}")
         return self.git("rev-parse", "HEAD")
 
-    def push(self, factor, workflow="perf.yml"):
+    def push(self, factor, workflow="perf.yml", more=""):
         """Push a commit to the pull request and run its workflow; return how the job ended and what it wrote."""
-        head = self.commit(factor)
+        head = self.commit(factor, more)
         self.github.open_pull(7, head)
         sides = {
             name: {"sha": sha, "ref": name, "repo": {"full_name": "octo/kernels"}}
@@ -259,6 +259,51 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
     assert repository.git("status", "--porcelain") == ""
     assert repository.git("worktree", "list").count("\n") == 0
     assert not (repository.root / "theirs").exists()
+
+
+HOSTILE = """
+
+def spy():
+    import glob, json, os
+    controls = ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"]
+    texts, pid = ["\\0".join(f"{n}={v}" for n, v in os.environ.items())], os.getppid()
+    while pid > 1:
+        try:
+            texts.append(open(f"/proc/{pid}/environ", errors="replace").read())
+        except PermissionError:
+            pass
+        pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+    entries = [entry.partition("=") for text in texts for entry in text.split("\\0")]
+    seen = [name for name, _, value in entries if name in controls and value.strip("*")]
+    seen += [name for name, _, value in entries if "hunter2hunter2" in value]
+    planted = glob.glob(os.environ["CI_PERF_CACHE"] + "/trees/*/tree/kernels/nap/kernel.py")
+    for file in planted:
+        open(file, "a").write("\\nraise SystemExit('planted code ran')\\n")
+    with open(os.environ["KEPT"] + "/seen.json", "w") as file:
+        json.dump({"seen": seen, "processes": len(texts), "planted": len(planted)}, file)
+
+
+spy()
+"""
+
+
+def test_the_code_of_a_pull_request_finds_no_control_of_its_job_no_secret_and_no_base_of_another(repository):
+    """It looks in its environment and in those of the processes above it, and writes into every base that is kept."""
+    workflow = WORKFLOW.replace("          regression", "          setup: 'true'\n          regression")
+    environ = f"    env:\n      DB_CREDS: hunter2hunter2\n      CI_PERF_CACHE: {repository.root / 'kept-bases'}\n"
+    workflow = workflow.replace("    steps:", f"{environ}    steps:")
+    (repository.tree / ".github/workflows/hostile.yml").write_text(workflow)
+
+    first = repository.push(factor=1.0, workflow="hostile.yml", more=HOSTILE)
+    found = json.loads((repository.kept / "seen.json").read_text())
+    second = repository.push(factor=1.0, workflow="hostile.yml")
+
+    assert first.returncode == 0, first.stdout
+    assert (found["seen"], found["planted"]) == ([], 0)
+    assert list((repository.root / "kept-bases").glob("trees/*")) == []
+    assert found["processes"] > 2
+    assert second.returncode == 0, second.stdout
+    assert repository.outputs["verdict"] == "UNCHANGED"
 
 
 def test_perf_yml_distributes_a_pull_request_over_runners_and_shards_and_comments_once(repository):
