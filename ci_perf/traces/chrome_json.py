@@ -123,6 +123,8 @@ class _Reader:
         left = len(self._text) - self._at
         chunk = self._file.read(max(_CHUNK, left))
         self._read += len(chunk)
+        if "\0" in chunk:
+            raise ValueError(filetype.LOST)
         if self._read > LARGEST or left > _LONGEST_VALUE:
             raise ValueError("larger than any that is read" if self._read > LARGEST else "one event has no end")
         if chunk:

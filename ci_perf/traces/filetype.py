@@ -9,6 +9,7 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 NCU_MAGIC = b"NVR\0"
 NSYS_MAGIC = b"NVIDIA Tegra Profiler Report"
 
+LOST = "a part of the file is lost: there are only zero bytes in its place"
 _EXPORT = "`nsys export --type sqlite REPORT` writes the file to inspect"
 _OTHER = "name the file that the profiler or the benchmark wrote"
 _PAGE = "the download returned a page (a login or an error) instead of the file"

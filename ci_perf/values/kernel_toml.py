@@ -33,6 +33,8 @@ from ci_perf.values.toml_text import parse_toml
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
+MOST_SWEPT = 10_000
+"""Cases that a sweep may make: each is measured by itself, in seconds."""
 REFUSED = "refused"
 """The value of `fuzz.strides` in place of a list: `launch` may raise a ValueError for all but contiguous inputs."""
 GATED = (*COUNTERS, *TIMELINE)
@@ -207,6 +209,10 @@ def _sweep(lists: Mapping[str, list[Scalar]], fixed: Params) -> list[tuple[str, 
     """Return the product of the lists; parameters that are not swept come from `fixed`."""
     if not lists:
         return []
+    if (count := math.prod(map(len, lists.values()))) > MOST_SWEPT:
+        raise _wrong(
+            "sweep", f"{count:,} cases, more than {MOST_SWEPT:,}", "drop values, or write the cases that matter"
+        )
     points = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
     return [("-".join(f"{k}{_slug(v)}" for k, v in point.items()), {**fixed, **point}) for point in points]
 
@@ -263,7 +269,8 @@ def _range(name: str, value: object, known: set[str]) -> FuzzRange:
         return FuzzRange(values=tuple(value))
     if not isinstance(value, Mapping):
         raise TypeError("the schema accepts only tables and lists")
-    found = FuzzRange(**value)
+    whole: dict[str, Any] = {key: int(number) for key, number in value.items()}  # the schema takes 8.0 for an integer
+    found = FuzzRange(**whole)
     if not found.multiples:
         step = f"multiple of {found.multiple_of}" if found.multiple_of > 1 else "number"
         raise _wrong(f"fuzz.{name}", f"no {step} lies from {found.min} to {found.max}", "min <= max")

@@ -89,6 +89,7 @@ RAW = '"ID","Kernel Name","a.sum","b"\n"","","byte","%"\n"0","k","10","1.5"\n"1"
         ('"20"', '"2x"', 3, "1 values in columns of numbers are text, among them '2x'"),
         ('"20","2.5"', '"n/a","nan"', 3, None),
         ('"20","2.5"', '"20","2.5","9"', "a row of ncu's table has 5 cells under 4 headings", None),
+        ('"byte","%"', '"byte"', "the row of units has 3 cells under 4 headings", None),
         ('"byte","%"', '"byte","%",""', "a row of ncu's table has 5 cells under 4 headings", None),
     ],
 )

@@ -86,6 +86,14 @@ def test_a_sweep_takes_what_it_does_not_sweep_from_the_defaults_or_else_from_the
     assert parse(first + "[defaults]\nheads = 16").cases["seq3"] == {"seq": 3, "heads": 16}
 
 
+def _sweep(*sizes):
+    return "[sweep]\n" + "".join(f"{'abc'[place]} = {[*range(size)]}\n" for place, size in enumerate(sizes))
+
+
+def test_a_sweep_may_make_ten_thousand_cases():
+    assert len(parse(MINIMAL + _sweep(100, 100)).cases) == 10_001
+
+
 def test_a_byte_order_mark_is_read():
     assert parse("\ufeff" + MINIMAL) == parse(MINIMAL)
 
@@ -122,6 +130,8 @@ def test_a_byte_order_mark_is_read():
         (MINIMAL + "[sweep]\nseq = [128]", "key `sweep.seq128`: the same parameters as case `small`", "remove one"),
         (MINIMAL + "[sweep]\nseq = [1, 1]", "key `sweep`: case `seq1` repeats", "drop the value"),
         (MINIMAL + "[cases.seq1]\nseq = 2\n[sweep]\nseq = [1]", "key `sweep`: case `seq1` repeats", "rename the case"),
+        (MINIMAL + _sweep(10_001), "key `sweep`: 10,001 cases, more than 10,000", "drop values"),
+        (MINIMAL + _sweep(300, 300, 300), "key `sweep`: 27,000,000 cases, more than 10,000", "drop values"),
         (MINIMAL + "[sweep]\nseq = []", "key `sweep.seq`: [] should be non-empty", ""),
         ("cpu_cases = ['smal']" + MINIMAL, "key `cpu_cases`: no case is called `smal`", "did you mean small?"),
         (MINIMAL + "[policy]\nregression = 3", "key `policy.regression`: 3 is not between 0 and 1", "did you mean 3%?"),

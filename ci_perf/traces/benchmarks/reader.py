@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ def parse(text: str, name: str, *, declared: str = "", beside: Beside = lambda *
         raise ProfileError(f"{name}: the file is empty", hint="the output of the benchmark may say why")
     if start[0] != "{" and filetype.find_look(start.encode()):
         raise filetype.refusal(Path(name), _WANTED, start.encode())
+    if "\0" in text:
+        raise ProfileError(f"{name}: {filetype.LOST}", hint="the disk or the upload may have filled up; measure again")
     found = _parse_json(text, name, beside) if start[0] in "[{" else _parse_csv(text, name, declared)
     if not found.cases:
         raise ProfileError(
@@ -156,4 +159,7 @@ def _parse_csv(text: str, name: str, declared: str) -> BenchmarkFile:
         )
     if parse_csv is triton.parse_csv and declared != "triton_csv" and not triton.is_signed(header, rows):
         raise _refusal(name, f"a table of numbers without any sign that Triton wrote it: {', '.join(header[:6])}")
-    return parse_csv(header, rows)
+    found = parse_csv(header, rows)
+    if text.endswith(("\n", "\r")):
+        return found
+    return replace(found, warnings=(*found.warnings, "the last row has no line break behind it: it may be cut off"))

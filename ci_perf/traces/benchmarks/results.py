@@ -82,7 +82,12 @@ def number(value: object) -> float | None:
             return float(value)
         except ValueError:
             return None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf
 
 
 def scalar(value: object) -> Scalar:

@@ -34,11 +34,13 @@ _LAUNCH: Fields = {
     35: (_FIXED32, None),
 }
 _LAUNCH_NEEDS = frozenset({1, 5, 6, 7, 10, 11, 15})
+_TEXTS = frozenset({5, 6, 7, 17, 18, 19})
+"""Names of the kernel, sections, comments and rules: messages of texts and small numbers."""
+_EMPTY = bytes(16)
 _HEADER: Fields = {
     **dict.fromkeys((_SOURCES, _RESULTS, _PAYLOAD, *_FURTHER_RESULTS), (_VARINT, None)),
     **dict.fromkeys((3, _STRINGS, _PROCESS), (_BYTES, None)),
 }
-_STRING_TABLE: Fields = {1: (_BYTES, None)}
 
 
 class _Damaged(ValueError):
@@ -74,6 +76,7 @@ def _walk(raw: bytes) -> Held:
         header = _message(raw, place + 4, place + 4 + size, _HEADER, "the header of a block")
         if _PROCESS not in header:
             raise _Damaged("a block without a process")
+        _check_names(raw, place + 4, place + 4 + size)
         place += 4 + size
         end = place + header.get(_PAYLOAD, 0)
         others_here = sum(header.get(number, 0) for number in _FURTHER_RESULTS)
@@ -84,6 +87,15 @@ def _walk(raw: bytes) -> Held:
     if place != len(raw) or not blocks:
         raise _Damaged("it ends inside a block")
     return Held(launches, others)
+
+
+def _check_names(raw: bytes, begin: int, end: int) -> None:
+    """Check the names of the metrics, which the header of a block lists."""
+    for number, _, size, behind in _fields(raw, begin, end, "the header of a block"):
+        if number == _STRINGS:
+            for _, wire, length, place in _fields(raw, behind - size, behind, "the names of the metrics"):
+                if wire != _BYTES or not raw[place - length : place].decode(errors="replace").isprintable():
+                    raise _Damaged("a name of a metric that is no text")
 
 
 def _check_payload(raw: bytes, place: int, end: int, counts: tuple[int, int, int]) -> None:
@@ -101,10 +113,18 @@ def _check_payload(raw: bytes, place: int, end: int, counts: tuple[int, int, int
             found = _message(raw, begin, place, _LAUNCH, "a launch")
             if not found.keys() >= _LAUNCH_NEEDS:
                 raise _Damaged("a launch that is not whole")
+            _check_texts(raw, begin, place)
         else:
             _message(raw, begin, place, {}, "a source")
     if place != end:
         raise _Damaged("more bytes in a block than its results have")
+
+
+def _check_texts(raw: bytes, begin: int, end: int) -> None:
+    """Refuse a launch with an emptied name or section: ncu computes some metrics by what the sections say."""
+    for number, _, size, behind in _fields(raw, begin, end, "a launch"):
+        if number in _TEXTS and raw.find(_EMPTY, behind - size, behind) >= 0:
+            raise _Damaged("a launch with an emptied text")
 
 
 def _length(raw: bytes, place: int) -> int:

@@ -130,12 +130,15 @@ class Table:
 
         A row that is `cut` ends before its last cell does, and the `last` one of a file may end before its last cells.
         """
-        cells = split(row) if row else []
+        cells = split(row) if row and "\0" not in row else []
         identity = cells[0].strip() if cells else ""
         if not identity and cells and self.is_raw and not self.rows and self.units is None:
-            self._fits(cells)
+            if not self._fits(cells):
+                raise ProfileError(
+                    f"the row of units has {len(cells)} cells under {len(self.header)} headings", hint=_EDITED
+                )
             self.units = dict(zip(self.header, cells, strict=False))
-        elif not row or not identity.isdecimal():
+        elif not row or not cells or not identity.isdecimal():
             self.ignored += 1
         elif not (cut or self._fits(cells) or last):
             self.short += 1
@@ -155,8 +158,8 @@ class Table:
 
         With more cells than columns, the header has lost one, and every value would get the name of its neighbour.
         """
-        bare = len(cells) - (cells[-1] == "")
-        if len(cells) in self._widths or (not self.is_raw and bare in self._widths):
+        whole, before_rules = len(self.header), self._before_rules
+        if len(cells) == whole or (not self.is_raw and len(cells) - (not cells[-1]) in {before_rules, whole}):
             return True
         if len(cells) > len(self.header):
             raise ProfileError(
@@ -165,9 +168,8 @@ class Table:
         return False
 
     @cached_property
-    def _widths(self) -> frozenset[int]:
-        before_rules = next((at for at, name in enumerate(self.header) if _OF_RULES.match(name)), len(self.header))
-        return frozenset({len(self.header)} if self.is_raw else {before_rules, len(self.header)})
+    def _before_rules(self) -> int:
+        return next((at for at, name in enumerate(self.header) if _OF_RULES.match(name)), len(self.header))
 
     @cached_property
     def _name(self) -> int:
@@ -261,7 +263,7 @@ def _header(line: str) -> list[str] | None:
     if start < 0 and not line.startswith("ID,"):
         return None
     header = [cell.strip() for cell in split(line[max(start, 0) :])]
-    return header if "Kernel Name" in header else None
+    return header if "Kernel Name" in header and "\0" not in line else None
 
 
 def _find_row(lines: Sequence[str], place: int, *, quoted: bool) -> tuple[str | None, int, bool]:

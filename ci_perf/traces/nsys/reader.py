@@ -105,6 +105,8 @@ def _variants(database: sqlite3.Connection, kernels: Kernels) -> Iterator[tuple[
         full, short, raw = (names.get(number) for number in name_ids)
         otherwise = next((str(number) for number in name_ids if number != -1), "?")  # the trace has no such string
         known = (None if size == -1 else size for size in sizes)
+        if lost := next((name for name in (full, short, raw) if name and "\0" in name), None):
+            raise ValueError(f"{lost[:40]!r} for the name of a kernel")
         yield full or short or raw or otherwise, short or full or otherwise, device, _dim(grid), _dim(block), *known
 
 
