@@ -102,7 +102,7 @@ def _against(blank: Run, base: Base | None) -> Run:
     """Return the run with its base, and a note where a commit is compared with itself."""
     if base is None:
         return blank
-    notes = blank.notes
+    notes = (*blank.notes, *base.notes)
     if base.against.commit == blank.provenance.commit:
         message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
         hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"

@@ -35,6 +35,7 @@ Base commit
 base              its tree, build, kernels and workers
 both_sides        the base under the profilers
 setup             the setup command
+one_install       packages that programs of both sides import from one place
 built             its tree as the setup command left it, kept from run to run
 git               commits, checkouts, renamed files
 """

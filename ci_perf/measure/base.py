@@ -10,13 +10,14 @@ from pathlib import Path
 from ci_perf.measure import git
 from ci_perf.measure.both_sides import ProfiledBase
 from ci_perf.measure.built import built_tree, toolchain_hash
+from ci_perf.measure.one_install import note_one_install
 from ci_perf.measure.setup import Setup
 from ci_perf.measure.turns import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import CiPerfError, ConfigError
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_toml import parse_kernel
-from ci_perf.values.run import Against
+from ci_perf.values.run import Against, Note
 
 _LARGE = 1_000_000
 
@@ -36,6 +37,8 @@ class Base:
     """Kernels whose own files differ from the head's, by the head's names."""
     is_built: bool = True
     """Whether a setup command ran in its tree."""
+    notes: tuple[Note, ...] = ()
+    """What may make its numbers those of the head."""
 
     @property
     def profiled(self) -> ProfiledBase:
@@ -105,9 +108,10 @@ def prepared(
             for started in (worker, control):
                 started.begin()
             side = Side("base", tree, kernels, worker)
+            notes = note_one_install(root, head, python, env) if shared else ()
             touched = _touched(root, tree, head, kernels)
             cases = {name: frozenset(_own(tree, spec).cases) for name, spec in kernels.items()}
-            yield Base(against, side, replace(side, worker=control), cases, own, touched, bool(setup.command))
+            yield Base(against, side, replace(side, worker=control), cases, own, touched, bool(setup.command), notes)
 
 
 @contextmanager

@@ -1,17 +1,15 @@
 """Base and head in turns: two resident processes on one device that alternate in short bursts."""
 
 import math
-import re
 import statistics
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.one_install import project_of
 from ci_perf.measure.watch import Watch, facts, mean_clock
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
@@ -292,21 +290,11 @@ def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> 
     return None
 
 
-@cache
-def _project_of(root: Path) -> str:
-    """Return the name of the project in a tree's pyproject.toml, as it would be imported; empty without one."""
-    try:
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
-    except (OSError, ValueError):
-        return ""
-    return re.sub(r"[-.]+", "_", str(project.get("name", ""))).lower() if isinstance(project, dict) else ""
-
-
 def _is_source_of(root: Path, package: str) -> bool:
     """Return whether a tree holds the source of a package: at its top, below `src` or `python`, or as its project."""
     places = (root, root / "src", root / "python")
     files = (place / name for place in places for name in (f"{package}/__init__.py", f"{package}.py"))
-    return package == _project_of(root) or any(file.is_file() for file in files)
+    return package == project_of(root) or any(file.is_file() for file in files)
 
 
 def _pair(

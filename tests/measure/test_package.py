@@ -175,6 +175,40 @@ def write_program(text):
     Path("bench").chmod(0o755)
 
 
+@pytest.mark.parametrize(
+    ("toml", "editable", "says"),
+    [
+        ("", True, "`my-package` from the tree of the head, where it is installed editable"),
+        ("", False, "`my-package` as it is installed"),
+        (PATH, True, None),
+    ],
+    ids=["editable", "plain", "with a path"],
+)
+def test_programs_that_may_import_one_installation_are_noted(repository, environment, toml, editable, says):
+    folder = Path("kernels/app")
+    folder.mkdir()
+    program = 'command = ["{python}", "-c", "import my_package"]\ndevices = ["cpu"]\n'
+    (folder / "kernel.toml").write_text(f"{program}{toml}[cases.a]\n")
+    write_package(1.0)
+    Path("pyproject.toml").write_text('[project]\nname = "my-package"\n')
+    commit("a program of a package")
+    installed = environment / "my_package-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1\n")
+    if editable:
+        origin = {"url": f"file://{repository}", "dir_info": {"editable": True}}
+        (installed / "direct_url.json").write_text(json.dumps(origin))
+        (environment / "my_package.pth").write_text(f"{repository / 'src'}\n")
+    else:
+        write_package(1.0, environment)
+
+    ran, _ = run("app", "--against", "HEAD", "--budget", "1")
+    notes = [n["message"] for n in json.loads((repository / "out/run.json").read_text())["notes"]]
+
+    said = f"app: programs of base and head may import {says}: then nothing is compared"
+    assert [note for note in notes if "may import" in note] == ([said] if says else []), ran.output
+
+
 # --- interpreters and git --------------------------------------------------------------------------------------------
 
 
