@@ -132,7 +132,7 @@ ON_BOTH_SIDES_OF_ITS_BOUNDARY = [
     (
         "l2-thrash",
         {"l2_hit_rate_pct": 20, "dram_read_bytes": 128e6, "dram_throughput_pct": 45},
-        {"l2_hit_rate_pct": 58},
+        {"l2_hit_rate_pct": 59.6},
     ),
     (
         "extra-traffic",
@@ -236,3 +236,19 @@ def test_a_change_of_the_host_is_told_by_calls_that_repeat_and_a_longer_range(me
     assert mechanism not in found(change | less)
     if mechanism != "pageable-copies":  # which are slow whatever else hides them
         assert mechanism not in found(change | {"range_ns": 1.0e6, "alloc_share_pct": 0}), "not longer at all"
+
+
+def test_atomics_that_are_as_many_and_wait_longer_are_the_guess_that_is_left():
+    some = {"global_reduction_requests": 200e3}
+
+    assert "atomics" in causes_of(some, base=some)
+    assert "atomics" not in causes_of(some | {"l2_throughput_pct": 90}, base=some | {"l2_throughput_pct": 80})
+
+
+def test_spilled_traffic_is_no_extra_pass():
+    spilled = {"local_load_inst": 3e6, "local_store_inst": 1e6, "local_load_sectors": 3e6, "local_store_sectors": 1e6}
+    traffic = {"l2_sectors": 8e6, "dram_read_bytes": 192e6, "dram_throughput_pct": 60, "instructions": 14e6}
+
+    assert "extra-traffic" in causes_of(traffic)
+    assert "extra-traffic" not in causes_of(traffic | spilled)
+    assert causes_of(traffic | spilled)[0] == "spills"

@@ -16,6 +16,8 @@ _PIPE_NAMES = {
 }
 _SCHEDULERS = 4
 """Of a multiprocessor, on every GPU since Volta."""
+_LEAST_ADDED = 0.25
+"""Of the change: where ncu sees less of it in the time of warps, their stalls say nothing of it."""
 _WAITS = {
     "stall_barrier": (
         "barrier",
@@ -106,9 +108,10 @@ def _resident(s: Sides, side: Side) -> float:
 
 def _waiting(s: Sides, stall: str) -> float:
     """Return the share of the added time of warps that is spent on one stall."""
-    added = _resident(s, s.bad) - _resident(s, s.good)
+    before = _resident(s, s.good)
+    added = _resident(s, s.bad) - before
     more = _stalled(s.bad, stall) - _stalled(s.good, stall)
-    return share(more / added) if added > 0 and more > 0 else 0.0
+    return share(more / added) if added > _LEAST_ADDED * (s.times - 1) * before and more > 0 else 0.0
 
 
 def _clock(s: Sides) -> float:

@@ -12,6 +12,8 @@ _ATOMICS = ("global_atomic_requests", "global_reduction_requests", "shared_atomi
 _LEVELS = ("l1_hit_rate_pct", "l2_hit_rate_pct", "l2_sectors", *_DRAM, "dram_throughput_pct", "l2_throughput_pct")
 _WAITING = 0.8
 """Of the time that no unit accounts for, a mechanism that makes warps wait for memory accounts for so much."""
+_CONTENDED = 0.75
+"""The same of atomics whose number did not change: contention is the guess that is left."""
 _SAME, _MORE, _MUCH_MORE = 1.15, 1.2, 1.5
 _LEAST_BYTES = float(1 << 20)
 _LEAST_SPILLS = 0.002
@@ -126,7 +128,12 @@ def _more_dram(s: Sides) -> bool:
 
 
 def _extra_pass(s: Sides) -> float:
-    return s.busy("dram_throughput_pct") if _more_dram(s) and s.grew("l2_sectors", by=1.05) else 0.0
+    """Recognise more requests to L2 that reach DRAM; those for local memory are spills."""
+    if not _more_dram(s) or not s.grew("l2_sectors", by=1.05):
+        return 0.0
+    local, sectors = s.both(*_LOCAL), s.both("l2_sectors")
+    spilled = share((local[1] - local[0]) / (sectors[1] - sectors[0])) if local and sectors else 0.0
+    return s.busy("dram_throughput_pct") * (1 - spilled)
 
 
 def _say_extra_pass(s: Sides) -> str:
@@ -142,7 +149,7 @@ def _say_extra_pass(s: Sides) -> str:
 def _thrash(s: Sides) -> float:
     """Recognise the same requests to L2, of which fewer are answered there."""
     hits = s.both("l2_hit_rate_pct")
-    if hits is None or hits[1] > hits[0] - 3 or not _more_dram(s) or s.grew("l2_sectors", by=_SAME):
+    if hits is None or hits[1] > hits[0] - 0.5 or not _more_dram(s) or s.grew("l2_sectors", by=1.05):
         return 0.0
     return _waits(s, "dram_throughput_pct")
 
@@ -165,13 +172,17 @@ def _atomics(s: Sides) -> float:
         found = s.both(name)
         if found and found[1] > 1.3 * found[0] and found[1] - found[0] > 0.005 * requests[1]:
             return _waits(s, *_MEMORY, "pipe_lsu_pct")
-    return 0.0
+    atomic = s.both(*_ATOMICS)  # as many that take longer wait for the same addresses
+    contended = atomic is not None and atomic[1] > 0.02 * requests[1] and s.times_of(*_ATOMICS) > 1 / _SAME
+    return _CONTENDED * s.latency if contended else 0.0
 
 
 def _say_atomics(s: Sides) -> str:
     words = zip(("global atomics", "global reductions", "shared atomics"), _ATOMICS, strict=True)
-    parts = [f"{word} {s.arrow(name)}" for word, name in words if s.times_of(name) > _MORE]
-    return f"atomics: {', '.join(parts)} instructions of a warp"
+    more = [f"{word} {s.arrow(name)}" for word, name in words if s.times_of(name) > _MORE]
+    if more:
+        return f"atomics: {', '.join(more)} instructions of a warp"
+    return f"atomics: as many ({s.arrow(*_ATOMICS)}) wait {'more' if s.slower else 'less'} for the same addresses"
 
 
 RULES = (
