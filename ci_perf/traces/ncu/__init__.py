@@ -1,6 +1,8 @@
 """Nsight Compute: the commands that profile, and the readers of what it wrote.
 
 blocks       checks that a .ncu-rep file is whole
+code         the machine code of kernels, and what differs between two
+code_reader  reads it from .ncu-rep
 counters     what a report holds
 csv_table    reads its CSV pages and logs
 figures      the values that it prints

@@ -1,0 +1,66 @@
+"""The machine code of the GPU kernels in an ncu report: its opcodes, and what differs between two of them."""
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MOST = 4000
+"""Instructions of a kernel that are compared: the time grows with the square of their number."""
+_PREDICATE = re.compile(r"^@!?U?P\w+\s+")
+_NUMBERED = re.compile(r"\b(U?[RP]|B|SB)\d+\b")
+_TARGET = re.compile(r"(?<=\s)0x[0-9a-f]{6,}\b|`\([^)]*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction of a kernel."""
+
+    text: str
+    """As NVIDIA's disassembler writes it."""
+    file: str = ""
+    """Where it comes from; empty without line information."""
+    line: int = 0
+    samples: float = 0.0
+    """How often a warp was seen at it, where samples were taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The machine code of one GPU kernel."""
+
+    name: str
+    ranges: tuple[str, ...]
+    """NVTX ranges open at its first launch, outermost first."""
+    instructions: tuple[Instruction, ...]
+
+
+def opcodes(codes: Iterable[Code]) -> dict[str, int]:
+    """Count the instructions of some kernels by opcode, with modifiers, in the order of the alphabet.
+
+    >>> opcodes([Code("f", (), (Instruction("@!P0 LDG.E.128.CONSTANT R4, [R2.64]"), Instruction("EXIT ")))])
+    {'EXIT': 1, 'LDG.E.128.CONSTANT': 1}
+    """
+    texts = (instruction.text for code in codes for instruction in code.instructions)
+    return dict(sorted(Counter(_PREDICATE.sub("", text).split()[0] for text in texts if text.strip()).items()))
+
+
+def normalise(text: str) -> str:
+    """Write an instruction without what a compiler numbers anew each time: registers, predicates, addresses.
+
+    >>> normalise("@!P0 IMAD.WIDE R2, R5, 0x4, R8"), normalise("@P1 BRA 0x7fc3f17a6400")
+    ('@!P IMAD.WIDE R, R, 0x4, R', '@P BRA ADDRESS')
+    """
+    return _NUMBERED.sub(r"\1", _TARGET.sub("ADDRESS", " ".join(text.split())))
+
+
+def difference(base: Code, head: Code) -> str:
+    """Return the difference of two kernels as a unified diff of normalised instructions; empty: they are the same."""
+    old, new = ([normalise(instruction.text) for instruction in code.instructions] for code in (base, head))
+    if old == new:
+        return ""
+    names = (f"base: {base.name}, {len(old)} instructions", f"head: {head.name}, {len(new)} instructions")
+    if max(len(old), len(new)) > MOST:
+        return f"--- {names[0]}\n+++ {names[1]}\nmore than {MOST} instructions are not compared\n"
+    return "\n".join(difflib.unified_diff(old, new, *names, lineterm="")) + "\n"
