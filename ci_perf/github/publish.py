@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 from ci_perf.github.event import Event
+from ci_perf.judge.finding import Finding
 from ci_perf.judge.report import ORDER, Report, Row, next_state
 from ci_perf.values.comment import State
 from ci_perf.values.errors import MachineError
@@ -131,7 +133,17 @@ def _annotation(row: Row, place: Place | None) -> Annotation:
     if row.red:
         gates += [f"{gate.gate} was not measured" for gate in finding.unmeasured_gates]
     message = "; ".join([f"{finding.sentence} ({finding.device})", *gates])
-    return Annotation(level, f"{finding.verdict} {finding.id}", message, place)
+    return Annotation(level, f"{finding.verdict} {finding.id}", message, _line(finding, place))
+
+
+def _line(finding: Finding, launched: Place | None) -> Place | None:
+    """Return the source line that changed most, where the kernel's own folder has it; else where it is launched."""
+    line = finding.explanation.line if finding.explanation else None
+    if line is None or launched is None:
+        return launched
+    folder, file = PurePosixPath(launched.file).parent, PurePosixPath(line.file)
+    own = file.parent.parts and folder.parts[-len(file.parent.parts) :] == file.parent.parts
+    return Place(str(folder / file.name), line.line) if own else launched
 
 
 def counts(report: Report) -> dict[str, str]:

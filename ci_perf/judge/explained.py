@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ci_perf.judge.causes import Explanation, Side, Sides, explain, explain_host
+from ci_perf.judge.causes.machine_code import line_change, values_of_code
 from ci_perf.judge.causes.of_readings import side_of, sides_of
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.pairs import clock_ratio
@@ -24,6 +25,9 @@ def with_explanation(finding: Finding, measurement: Measurement) -> Finding:
     found = _explanation(sides) if finding.verdict.is_change else explain_host(sides)
     if found is None:
         return finding
+    base, head = measurement.base_profile, measurement.head_profile
+    if base and head and finding.verdict.is_change:
+        found = replace(found, line=line_change(base.lines, head.lines, sides.ratio))
     return replace(finding, explanation=found, sentence=f"{finding.sentence}; {found.sentence}")
 
 
@@ -42,7 +46,11 @@ def sides_of_case(measurement: Measurement, ratio: float | None = None) -> Sides
         side_of(profile.counters, timelines[0]),
         side_of(head.counters if head and head.counters else measurement.counters, timelines[1]),
     )
-    base, now = (_with_clock(side, clock) for side, clock in zip(sides, _clocks(measurement), strict=True))
+    codes = (profile.opcodes, head.opcodes if head else {})
+    base, now = (
+        _with_clock(replace(side, values={**side.values, **values_of_code(code)}), clock)
+        for side, code, clock in zip(sides, codes, _clocks(measurement), strict=True)
+    )
     return sides_of(base, now, ratio)
 
 

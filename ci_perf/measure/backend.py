@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ci_perf.traces.ncu.code import Code
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Cost, Failure, Pair, Part, Replicate, SameCode, Verification
 from ci_perf.values.run import Note
@@ -29,6 +30,8 @@ class Profiled:
     """What the same profiler saw of the base."""
     head_profiles: Mapping[str, SideProfile] = field(default_factory=dict)
     """The counters of the head beside those of the base."""
+    codes: Mapping[str, tuple[Code, ...]] = field(default_factory=dict)
+    """The machine code of the GPU kernels of each case, where it is read."""
 
 
 class Backend(Protocol):

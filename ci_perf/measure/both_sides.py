@@ -1,16 +1,28 @@
 """The base under the profilers, and what they saw of both sides."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.worker_process import Worker
+from ci_perf.store import write_text
+from ci_perf.traces.ncu.code import Code, difference, opcodes
+from ci_perf.traces.ncu.code_reader import read_codes
+from ci_perf.traces.selection import counts
+from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.kernel_names import matches
 from ci_perf.values.run import Note
-from ci_perf.values.trace import SideProfile
+from ci_perf.values.trace import SideProfile, SourceLine
+
+MOST_LINES = 40
+FOLDER = "sass"
+"""Where the differences of machine code lie in the artifact folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +50,84 @@ class ProfiledBase:
         return replace(of_head, root=self.root, python=self.python, env=env)
 
 
-def as_base(found: Profiled) -> Profiled:
-    """Return what a profiler saw of the base as that."""
+def as_base(found: Profiled, root: Path | None = None) -> Profiled:
+    """Return what a profiler saw of the base, whose files lie below `root`, as that."""
+    return Profiled(base_profiles=_profiles(found, root), notes=_of_base(found.notes))
+
+
+def as_sides(base: Profiled, head: Profiled, base_root: Path, head_root: Path) -> Profiled:
+    """Return what was counted of both sides; the counters of the head are not judged again."""
+    heads = _profiles(head, head_root)
+    return replace(as_base(base, base_root), head_profiles=heads, notes=(*_of_base(base.notes), *head.notes))
+
+
+def _profiles(found: Profiled, root: Path | None) -> dict[str, SideProfile]:
     labels = dict.fromkeys((*found.timelines, *found.counters))
-    profiles = {label: SideProfile(found.counters.get(label, ()), found.timelines.get(label)) for label in labels}
-    return Profiled(base_profiles=profiles, notes=_of_base(found.notes))
+    return {
+        label: SideProfile(
+            found.counters.get(label, ()),
+            found.timelines.get(label),
+            opcodes(found.codes.get(label, ())),
+            source_lines(found.codes.get(label, ()), root or Path()),
+        )
+        for label in labels
+    }
 
 
-def as_sides(base: Profiled, head: Profiled) -> Profiled:
-    """Return the counters of both sides; those of the head are not judged again."""
-    heads = {label: SideProfile(counters) for label, counters in head.counters.items()}
-    return replace(as_base(base), head_profiles=heads, notes=(*_of_base(base.notes), *head.notes))
+def codes_of(report: Path) -> tuple[Code, ...]:
+    """Return the machine code in an ncu report; a report without any still has its counters."""
+    with suppress(CiPerfError):
+        return read_codes(report)
+    return ()
+
+
+def case_codes(codes: Sequence[Code], jobs: Iterable[Job]) -> dict[str, tuple[Code, ...]]:
+    """Return the machine code of the GPU kernels that count of each case, by label."""
+    return {
+        job.label: tuple(c for c in codes if job.label in c.ranges and counts(c.name, job.spec.kernels)) for job in jobs
+    }
+
+
+def source_lines(codes: Iterable[Code], root: Path) -> tuple[SourceLine, ...]:
+    """Return the MOST_LINES lines with most samples or spills; those of files below `root` are relative to it."""
+    samples: defaultdict[tuple[str, int], float] = defaultdict(float)
+    spills: Counter[tuple[str, int]] = Counter()
+    for instruction in (instruction for code in codes for instruction in code.instructions if instruction.file):
+        place = (_relative(instruction.file, root), instruction.line)
+        samples[place] += instruction.samples
+        spills[place] += instruction.spills
+    whole = sum(samples.values()) or 1.0
+    most = sorted(samples, key=lambda place: (-samples[place], -spills[place], place))[:MOST_LINES]
+    return tuple(
+        SourceLine(*place, samples_pct=round(100 * samples[place] / whole, 2), spills=spills[place]) for place in most
+    )
+
+
+def _relative(file: str, root: Path) -> str:
+    path = Path(file)
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+
+
+def write_differences(folder: Path, jobs: Iterable[Job], base: Profiled, head: Profiled) -> None:
+    """Write for each case how the machine code of its GPU kernels differs: `KERNEL.CASE.diff`."""
+    for job in jobs:
+        old, new = base.codes.get(job.label, ()), head.codes.get(job.label, ())
+        if text := "".join(_differences(old, new)):
+            write_text(folder / FOLDER / f"{job.spec.name}.{job.case}.diff", text)
+
+
+def _differences(base: Sequence[Code], head: Sequence[Code]) -> Iterator[str]:
+    old, new = ({code.name: code for code in codes} for codes in (base, head))
+    gone_new = [pair for pair in matches(old, new) if not all(pair)]
+    for before, now in matches(old, new):
+        if before and now:
+            yield difference(old[before[0]], new[now[0]])
+    gone, added = ([name for pair in gone_new for name in pair[place]] for place in (0, 1))
+    if len(gone) == len(added) == 1:  # most likely the same kernel by another name
+        yield difference(old[gone[0]], new[added[0]])
+    else:
+        yield from (f"--- base: {name}\n+++ not in the head\n" for name in gone)
+        yield from (f"--- not in the base\n+++ head: {name}\n" for name in added)
 
 
 def _of_base(notes: Iterable[Note]) -> tuple[Note, ...]:

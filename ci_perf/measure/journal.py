@@ -90,4 +90,9 @@ def _joined(known: SideProfile | None, more: SideProfile | None) -> SideProfile 
     """Join what two profilers saw of one side."""
     if known is None or more is None:
         return known or more
-    return replace(more, counters=more.counters or known.counters, timeline=more.timeline or known.timeline)
+    return SideProfile(
+        more.counters or known.counters,
+        more.timeline or known.timeline,
+        more.opcodes or known.opcodes,
+        more.lines or known.lines,
+    )

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.both_sides import ProfiledBase, as_base, as_sides
+from ci_perf.measure.both_sides import ProfiledBase, as_base, as_sides, case_codes, codes_of, write_differences
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.worker_process import command as worker_command
 from ci_perf.measure.worker_process import job_request
@@ -244,7 +244,10 @@ class NcuProfiler(NvidiaProfiler):
         theirs = base.jobs(known) if base else []
         if base and theirs:
             both = replace(self, full=False, explain=True, report="explain")
-            yield as_sides(both.of_base(base).run(theirs), both.run(known))
+            of_base = both.of_base(base)
+            old, new = of_base.run(theirs), both.run(known)
+            write_differences(self.guard.folder, known, old, new)
+            yield as_sides(old, new, of_base.conditions.root, both.conditions.root)
         elif known and not self.full:
             explained = replace(self, full=True, report="explain").run(known)
             yield replace(explained, counters=_with_more(found.counters, explained.counters))
@@ -268,7 +271,8 @@ class NcuProfiler(NvidiaProfiler):
         metrics = self._wanted(jobs)
         target = self._target(jobs, self._launches)
         names = sorted({metric.ncu for metric in metrics})
-        completed = self._start(ncu.command(self.path, target, metrics=names, report=report, full=self.full), len(jobs))
+        more = {"full": self.full, "lines": self.explain}
+        completed = self._start(ncu.command(self.path, target, metrics=names, report=report, **more), len(jobs))
         trouble = ncu.diagnose(completed.output)
         if not report.is_file():
             return self._nothing(completed, trouble)
@@ -286,7 +290,8 @@ class NcuProfiler(NvidiaProfiler):
             for name in launch.ranges:
                 ran[name].append(launch.name)
         notes += self._unseen(ended, {label for label, counters in found.items() if counters}, ran)
-        return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes))
+        codes = case_codes(codes_of(report), ended) if self.explain else {}
+        return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes), codes=codes)
 
     def _wanted(self, jobs: Sequence[Job]) -> tuple[Metric, ...]:
         gated = () if self.explain else [gate.metric for job in jobs for gate in job.spec.gates]

@@ -8,6 +8,7 @@ from typing import Self
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
+from ci_perf.measure.both_sides import codes_of
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import WAITING
 from ci_perf.measure.program_run import program_env
@@ -15,7 +16,8 @@ from ci_perf.measure.program_trace import Traced
 from ci_perf.store import write_text
 from ci_perf.traces import ncu
 from ci_perf.traces.attribution import program_counters
-from ci_perf.traces.selection import listed
+from ci_perf.traces.ncu.code import Code
+from ci_perf.traces.selection import counts, listed
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import fill
@@ -75,8 +77,14 @@ class ProgramCounters:
         if runs and traced.count is not None and traced.count > LAUNCHES and not self.explain:
             message = f"the counters are those of the first {LAUNCHES} of {traced.count:,} GPU kernels that count"
             notes[_note(job, "first-kernels", message, "`ranges` and `kernels` in kernel.toml can choose fewer")] = None
+        codes = self._codes(job, report) if runs and self.explain else {}
         withheld = self.guard.admit(report, FOLDER) if report.is_file() else ()
-        return Profiled(counters={job.label: tuple(runs)} if runs else {}, notes=(*notes, *withheld))
+        return Profiled(counters={job.label: tuple(runs)} if runs else {}, notes=(*notes, *withheld), codes=codes)
+
+    def _codes(self, job: Job, report: Path) -> Mapping[str, tuple[Code, ...]]:
+        """Return the machine code of the kernels that count."""
+        kernels = [fill(pattern, job.params) for pattern in job.spec.kernels]
+        return {job.label: tuple(code for code in codes_of(report) if counts(code.name, kernels))}
 
     def _run(
         self, job: Job, argv: Sequence[str], traced: Traced, report: Path, *, full: bool
@@ -92,6 +100,7 @@ class ProgramCounters:
             ranges=traced.ranges[:LAUNCHES],
             launches=LAUNCHES,
             full=full,
+            lines=self.explain,
         )
         report.unlink(missing_ok=True)
         conditions, limit_s = self.conditions, 2 * self.conditions.timeout_of(job)

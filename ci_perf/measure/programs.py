@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ci_perf.measure.backend import Profiled, Verified
-from ci_perf.measure.both_sides import as_sides
+from ci_perf.measure.both_sides import as_sides, write_differences
 from ci_perf.measure.program_counters import ProgramCounters, comparable
 from ci_perf.measure.program_run import Chosen, Launcher, ProgramFailed
 from ci_perf.measure.program_trace import KeptTraces, TracedPrograms
@@ -169,7 +169,9 @@ class Programs:
         base, head = self._base, self._head
         if self._counters is None or not comparable(base.under_nsys.traced(job), head.under_nsys.traced(job)):
             return Profiled()
-        return as_sides(base.count(job, self._counters, "explain-base"), head.count(job, self._counters, "explain"))
+        old, new = base.count(job, self._counters, "explain-base"), head.count(job, self._counters, "explain")
+        write_differences(self._counters.guard.folder, [job], old, new)
+        return as_sides(old, new, base.root, head.root)
 
 
 class _Side:
@@ -178,6 +180,7 @@ class _Side:
     def __init__(self, launcher: Launcher, nsys_path: str | None, traces: KeptTraces | None) -> None:
         self._launcher = launcher
         self.planted = launcher.conditions.planted or 0.0
+        self.root = launcher.conditions.root
         self.under_nsys = TracedPrograms(launcher, nsys_path, traces)
         self._units: dict[tuple[str, str], tuple[str, str]] = {}
 
@@ -214,7 +217,7 @@ class _Side:
         """Run a program under ncu for what explains its change."""
         with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
             _, argv = self._launcher.prepare(job, Path(scratch))
-            explaining = counters.explaining(files, replace(counters.conditions, root=self._launcher.conditions.root))
+            explaining = counters.explaining(files, replace(counters.conditions, root=self.root))
             return explaining.run(job, argv, self.under_nsys.traced(job))
 
     def _take(self, job: Job, scratch: Path) -> Chosen:

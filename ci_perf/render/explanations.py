@@ -1,6 +1,7 @@
 """Why a case changed: its causes, and the counters of both sides that matter for it."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from tabulate import tabulate
 
@@ -9,7 +10,7 @@ from ci_perf.judge.causes.sides import arrow
 from ci_perf.judge.gates import CounterChange
 from ci_perf.judge.report import Row
 from ci_perf.render.tables import FOLDED, table
-from ci_perf.values.escape import clean, prose
+from ci_perf.values.escape import clean, code, prose
 from ci_perf.values.quantity import percent
 
 COMPARED = ("counter", "base", "head", "change")
@@ -22,6 +23,8 @@ def explained(row: Row) -> str:
     if found is None:
         return ""
     parts = ["\n".join(cause_lines(found))]
+    if found.line:
+        parts.append(f"The source line that changed most: {code(found.line.place)}, {prose(str(found.line))}.")
     if found.compared:
         parts.append(table(COMPARED, compared(found), COMPARED[1:]))
     case = prose(row.finding.id)
@@ -38,6 +41,8 @@ def explanation_lines(explanation: Explanation) -> list[str]:
             f"   {cause.look}",
             f"   source: {cause.source}",
         ]
+    if explanation.line:
+        lines.append(clean(f"the source line that changed most: {explanation.line.place}, {explanation.line}", 600))
     rows = tabulate(compared(explanation), headers=COMPARED, tablefmt="simple", disable_numparse=True)
     return [*(lines or [clean(explanation.sentence, 600)]), *(rows.split("\n") if explanation.compared else [])]
 
@@ -58,6 +63,7 @@ def explanation_document(explanation: Explanation | None) -> dict[str, object]:
             }
             for cause in causes
         ],
+        "line": asdict(explanation.line) if explanation and explanation.line else None,
         "compared": counters_document(explanation.compared if explanation else ()),
     }
 

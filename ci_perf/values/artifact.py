@@ -20,6 +20,7 @@ FILES: Mapping[str, str] = {
     "timeline-base.trace.json": "the base's timeline of torch's profiler",
     "explain.ncu-rep": "the counters that explain what became slower or faster; without a base, all there are",
     "explain-base.ncu-rep": "the same counters of the base, with `--against`",
+    "sass/": "how the machine code of each changed case differs from the base's, instruction by instruction",
     "counters/": "the counters of programs for Nsight Compute, one report for each case",
     "smoke.txt": "the error of each output against its reference",
     "env.txt": "devices and versions; no environment variables",

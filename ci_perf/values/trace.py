@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from ci_perf.values.extensible import Count, Extensible, NonNegative, Whole, one_of
+from ci_perf.values.extensible import OMIT_DEFAULT, Count, Extensible, NonNegative, Text, Whole, one_of
 
 Dim3 = tuple[Whole, Whole, Whole]
 
@@ -49,9 +49,26 @@ class CaseTimeline(Extensible):
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLine(Extensible):
+    """A line of source code in the machine code of a case."""
+
+    file: Text
+    """Relative to the repository; only its name where it lies elsewhere."""
+    line: Count
+    samples_pct: NonNegative = 0.0
+    """Of all samples of warps."""
+    spills: Whole = 0
+    """Instructions that load from or store to local memory."""
+
+
+@dataclass(frozen=True, slots=True)
 class SideProfile(Extensible):
     """What profilers saw of one side of a case, to be compared with the other side."""
 
     counters: tuple[Mapping[str, Reading], ...] = ()
     """One mapping from metric to reading for each profiled launch."""
     timeline: CaseTimeline | None = None
+    opcodes: Annotated[Mapping[str, Whole], OMIT_DEFAULT] = field(default_factory=dict)
+    """How often each instruction stands in the machine code, by opcode with its modifiers."""
+    lines: Annotated[tuple[SourceLine, ...], OMIT_DEFAULT] = ()
+    """The lines with most samples, where the machine code has line information."""

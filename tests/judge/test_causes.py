@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from ci_perf.judge.causes import GpuKernel, Side, explain, explain_host
+from ci_perf.judge.causes.machine_code import line_change
 from ci_perf.judge.causes.of_readings import side_of_launches, sides_of
 from ci_perf.traces import ncu
+from ci_perf.values.trace import SourceLine
 
 WORDS = {
     "bank_conflict": "bank conflict",
@@ -64,6 +66,7 @@ def test_unchanged_kernels_have_no_cause(name):
 
 
 KERNEL = {
+    "code_readonly_loads": 8, "code_global_loads": 8,
     "cycles": 100_000, "cycles_active": 95_000, "duration_ns": 50_000, "instructions": 10e6, "sm_clock_hz": 2e9,
     "registers_per_thread": 32, "block_size": 256, "grid_size": 1056, "shared_bytes": 0, "waves": 8.0,
     "occupancy_bound_pct": 100, "warps_active_pct": 80, "threads_per_inst": 32, "tensor_active_pct": 0,
@@ -123,6 +126,11 @@ ON_BOTH_SIDES_OF_ITS_BOUNDARY = [
         "unstaged",
         {"shared_wavefronts": 0, "global_load_requests": 4e6, "global_load_sectors": 16e6},
         {"shared_wavefronts": 0.7e6},
+    ),
+    (
+        "read-only",
+        {"code_readonly_loads": 0, "code_global_loads": 8, "global_load_requests": 520e3},
+        {"code_readonly_loads": 5},
     ),
     (
         "repeated-loads",
@@ -252,3 +260,19 @@ def test_spilled_traffic_is_no_extra_pass():
     assert "extra-traffic" in causes_of(traffic)
     assert "extra-traffic" not in causes_of(traffic | spilled)
     assert causes_of(traffic | spilled)[0] == "spills"
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "ratio", "expected"),
+    [
+        ([("k.cu", 3, 50), ("k.cu", 4, 50)], [("k.cu", 3, 20), ("k.cu", 4, 80)], 2.0, "k.cu:4"),
+        ([("k.cu", 3, 50)], [("k.cu", 3, 50)], 1.0, None),
+        ([("k.cu", 3, 90), ("k.cu", 4, 10)], [("k.cu", 3, 20), ("k.cu", 4, 80)], 0.2, "k.cu:3"),
+        ([("k.cu", 3, 100)], [("k.cu", 9, 60), ("k.cu", 3, 40)], 2.0, "k.cu:9"),
+        ([], [], 2.0, None),
+    ],
+)
+def test_the_line_that_changed_most_is_that_with_most_of_the_added_time(base, head, ratio, expected):
+    found = line_change([SourceLine(*line) for line in base], [SourceLine(*line) for line in head], ratio)
+
+    assert (found.place if found else None) == expected

@@ -5,21 +5,23 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.both_sides import ProfiledBase
+from ci_perf.measure.both_sides import ProfiledBase, source_lines, write_differences
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import NcuProfiler, NsysProfiler
 from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
+from ci_perf.traces.ncu.code import Code, Instruction
 from ci_perf.traces.ncu.counters import Counters, Launch
 from ci_perf.traces.timeline import Gpu, KernelStats
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Gate
 from ci_perf.values.metrics import BY_NAME
-from ci_perf.values.trace import Reading
+from ci_perf.values.trace import Reading, SourceLine
 from tests.builders import a_spec
 from tests.measure.test_external import H200, fake_ncu, fake_nsys
 
@@ -164,6 +166,12 @@ def a_base(root, **changes):
     return ProfiledBase(base, "/base/python", {"SECRET": "x", "PATH": "/base/bin"}, None, kernels, **changes)
 
 
+class Asked(list):
+    """What was asked, in place of a guard."""
+
+    folder = Path("unused")
+
+
 class Side(Counting):
     """Counts what it is asked for, with the tree that it runs in."""
 
@@ -173,7 +181,7 @@ class Side(Counting):
 
 
 def test_with_a_base_a_changed_case_is_counted_on_both_sides_for_what_explains_it(tmp_path):
-    jobs, asked = [job("k", "same"), job("k", "slower"), job("new", "a")], []
+    jobs, asked = [job("k", "same"), job("k", "slower"), job("new", "a")], Asked()
     conditions = Conditions("python", tmp_path / "head", {"PATH": "/bin"}, 30, 20.0)
     _, found = Side("ncu", "2025.3", conditions, asked).profile(jobs, jobs[1:], a_base(tmp_path))
 
@@ -260,3 +268,35 @@ def test_values_that_the_trace_lacks_are_unknown_and_not_zero():
     assert launched(grid=None) == [128.0, None, 100.0]
     assert launched(block=None) == [None, 2.0, None]
     assert launched(static_shared=None, dynamic_shared=None) == [128.0, 2.0, None]
+
+
+def code(*texts, name="f", file="", line=0, samples=0.0):
+    return Code(name, ("ci-perf:k/a",), tuple(Instruction(text, file, line, samples) for text in texts))
+
+
+def test_the_lines_of_a_case_are_those_of_its_own_tree_and_the_spills_in_them():
+    mine = code("LDL R1, [R2]", "FADD R1, R2", file="/tree/kernels/k/k.cu", line=7, samples=30.0)
+    other = code("FADD R1, R2", file="/usr/include/cuda/x.h", line=9, samples=40.0)
+
+    assert source_lines([mine, other, code("EXIT")], Path("/tree")) == (
+        SourceLine("kernels/k/k.cu", 7, samples_pct=60.0, spills=1),
+        SourceLine("x.h", 9, samples_pct=40.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        ([code("MOV R1, R2")], [code("MOV R7, R9")], None),
+        ([code("MOV R1, R2")], [code("MOV R1, R2", "LDL R1, [R2]")], "+LDL R, [R]"),
+        ([code("EXIT", name="old")], [code("NOP", name="new")], "-EXIT"),
+        ([code("EXIT")], [code("EXIT"), code("NOP", name="g")], "+++ head: g"),
+    ],
+)
+def test_the_machine_code_of_a_case_is_compared_without_numbers_of_registers(tmp_path, base, head, expected):
+    old, new = (Profiled(codes={"ci-perf:k/a": tuple(codes)}) for codes in (base, head))
+    write_differences(tmp_path, [job("k", "a")], old, new)
+    file = tmp_path / "sass/k.a.diff"
+
+    assert file.is_file() == (expected is not None)
+    assert expected is None or expected in file.read_text().splitlines()

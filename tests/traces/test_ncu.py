@@ -14,6 +14,8 @@ import pytest
 
 from ci_perf.traces import ncu
 from ci_perf.traces.ncu import printed, units
+from ci_perf.traces.ncu.code import difference, opcodes
+from ci_perf.traces.ncu.code_reader import read_codes
 from ci_perf.traces.ncu.counters import Counters, Launch
 from ci_perf.traces.ncu.printed import Evidence
 from ci_perf.values.errors import ProfileError
@@ -487,3 +489,12 @@ def test_bench_ncu_times_the_program_alone_then_the_default_then_all_counters(tm
     (tmp_path / "ncu").write_text(BENCHED_NCU.replace('"$@" &&', '"$@"; exit 9;'))
     without = bench()
     assert (without.returncode, "ncu ended with exit status 9 and wrote no report" in without.stderr) == (1, True)
+
+
+def test_every_report_holds_the_machine_code_of_its_kernels():
+    attention, product = read_codes(REPORT)
+
+    assert (attention.ranges, len(attention.instructions)) == (("sdpa_s512",), 1064)
+    assert attention.instructions[0].text == "LDC R1, c[0x0][0x28]"
+    assert opcodes([product])["EXIT"] >= 1
+    assert difference(attention, attention) == ""

@@ -4,6 +4,7 @@ sides        the counters of both sides, and what a busy unit accounts for
 rule         a rule, and a cause that it found
 launch       rules of occupancy, waves of blocks, split and fused kernels
 compute      rules of instructions, pipes, divergence and stalls
+machine_code  what the machine code of both sides tells
 memory       rules of traffic for each level of memory
 host         rules of the timeline
 of_readings  the sides, from readings of ncu and from timelines

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_perf.judge.causes import compute, host, launch, memory
+from ci_perf.judge.causes.machine_code import LineChange
 from ci_perf.judge.causes.rule import SYMPTOM, Cause, Rule
 from ci_perf.judge.causes.sides import Sides, arrow
 from ci_perf.judge.gates import CounterChange
@@ -40,6 +41,8 @@ class Explanation:
     """What changed most, where no rule explains the change."""
     compared: tuple[CounterChange, ...]
     """The dozen counters of both sides that matter most for the case."""
+    line: LineChange | None = None
+    """The source line of the head that changed most, where the machine code has line information."""
     host_only: bool = False
     """Whether the change is one of the host, which the time of the case leaves out."""
 

@@ -122,6 +122,15 @@ def _repeated(s: Sides) -> float:
     return _waits(s, "l1_data_pct", "pipe_lsu_pct", "issue_active_pct")
 
 
+def _not_read_only(s: Sides) -> float:
+    """Recognise that the compiler no longer knows that what it loads is not written: it loads again, and in order."""
+    read_only, loads = s.both("code_readonly_loads"), s.both("code_global_loads")
+    if read_only is None or loads is None or any(s.kernels_changed):
+        return 0.0
+    lost = read_only[0] > 0 and read_only[1] <= 0.5 * read_only[0] and loads[1] - read_only[1] > loads[0] - read_only[0]
+    return _waits(s, "l1_data_pct", "pipe_lsu_pct", "issue_active_pct") if lost else 0.0
+
+
 def _more_dram(s: Sides) -> bool:
     moved = s.both(*_DRAM)
     return moved is not None and moved[1] > 1.05 * moved[0] and moved[1] - moved[0] > _LEAST_BYTES
@@ -232,6 +241,18 @@ RULES = (
         ),
         "Keep what several threads of a block use in shared memory.",
         f"{CUDA_GUIDE}, Shared Memory",
+    ),
+    Rule(
+        "read-only",
+        ("code_readonly_loads", "code_global_loads", *_LOADS, "l1_hit_rate_pct", "instructions"),
+        _not_read_only,
+        lambda s: (
+            f"read-only loads (`const __restrict__`) {s.arrow('code_readonly_loads')} of"
+            f" {s.arrow('code_global_loads')} loads in the machine code; global load requests"
+            f" {s.arrow('global_load_requests')}"
+        ),
+        "`const T* __restrict__` for every pointer that is only read, or `__ldg`: then loads may be early and single.",
+        "CUDA C++ Programming Guide, __restrict__",
     ),
     Rule(
         "repeated-loads",

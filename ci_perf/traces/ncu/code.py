@@ -25,6 +25,16 @@ class Instruction:
     samples: float = 0.0
     """How often a warp was seen at it, where samples were taken."""
 
+    @property
+    def opcode(self) -> str:
+        """With its modifiers; empty for an empty line."""
+        return next(iter(_PREDICATE.sub("", self.text).split()), "")
+
+    @property
+    def spills(self) -> bool:
+        """Whether it loads from or stores to local memory, where registers are spilled to."""
+        return self.opcode.startswith(("LDL", "STL"))
+
 
 @dataclass(frozen=True, slots=True)
 class Code:
@@ -42,8 +52,8 @@ def opcodes(codes: Iterable[Code]) -> dict[str, int]:
     >>> opcodes([Code("f", (), (Instruction("@!P0 LDG.E.128.CONSTANT R4, [R2.64]"), Instruction("EXIT ")))])
     {'EXIT': 1, 'LDG.E.128.CONSTANT': 1}
     """
-    texts = (instruction.text for code in codes for instruction in code.instructions)
-    return dict(sorted(Counter(_PREDICATE.sub("", text).split()[0] for text in texts if text.strip()).items()))
+    counted = Counter(instruction.opcode for code in codes for instruction in code.instructions)
+    return {opcode: number for opcode, number in sorted(counted.items()) if opcode}
 
 
 def normalise(text: str) -> str:

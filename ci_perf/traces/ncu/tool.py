@@ -15,13 +15,20 @@ from ci_perf.values.errors import ProfileError
 
 
 def command(
-    ncu: str, target: Sequence[str], *, metrics: Sequence[str], report: PurePath, full: bool = False
+    ncu: str,
+    target: Sequence[str],
+    *,
+    metrics: Sequence[str],
+    report: PurePath,
+    full: bool = False,
+    lines: bool = False,
 ) -> tuple[str, ...]:
     """Return the command that profiles every launch between cudaProfilerStart and Stop in `target`.
 
-    Only the metrics named are collected: a set costs a replay for each few metrics in it. `full` adds ncu's largest.
+    Only the metrics named are collected: a set costs a replay for each few metrics in it. `full` adds ncu's largest,
+    `lines` samples of warps by instruction.
     """
-    return (ncu, *_common(metrics, report, full=full), "--profile-from-start", "off", *target)
+    return (ncu, *_common(metrics, report, full=full, lines=lines), "--profile-from-start", "off", *target)
 
 
 def program_command(
@@ -34,6 +41,7 @@ def program_command(
     ranges: Sequence[str],
     launches: int,
     full: bool = False,
+    lines: bool = False,
 ) -> tuple[str, ...]:
     """Return the command that profiles the first launches of any program, of those that pass its filters.
 
@@ -46,7 +54,7 @@ def program_command(
     for name in ranges:
         # A name alone is that of a start/end range, with a slash that of a push/pop range; nsys does not say which.
         filters += ["--nvtx-include", _nvtx(name), "--nvtx-include", f"{_nvtx(name)}/"]
-    return (ncu, *_common(metrics, report, full=full), *filters, *target)
+    return (ncu, *_common(metrics, report, full=full, lines=lines), *filters, *target)
 
 
 def _nvtx(name: str) -> str:
@@ -58,13 +66,14 @@ def _nvtx(name: str) -> str:
     return re.sub(r"[\[\]/*+,]", r"\\\g<0>", name)
 
 
-def _common(metrics: Sequence[str], report: PurePath, *, full: bool) -> tuple[str, ...]:
+def _common(metrics: Sequence[str], report: PurePath, *, full: bool, lines: bool) -> tuple[str, ...]:
     if not metrics:
         raise ValueError("ncu collects its default set if no metric is named")
+    more = (*(("--set", "full") if full else ()), *(("--section", "SourceCounters") if lines else ()))
     return (
         # MIG refuses to lock the clocks, and counters of locked clocks do not fit the times beside them
         *("--target-processes", "all", "--clock-control", "none", "--nvtx", "--force-overwrite"),
-        *("--export", str(report), *(("--set", "full") if full else ()), "--metrics", ",".join(metrics)),
+        *("--export", str(report), *more, "--metrics", ",".join(metrics)),
     )
 
 

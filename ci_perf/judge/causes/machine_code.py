@@ -1,0 +1,74 @@
+"""What the machine code of both sides tells: its instructions by kind, and the source line that changed most."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ci_perf.values.trace import SourceLine
+
+_LEAST_POINTS = 10.0
+"""Of the time of the slower side: a line that takes less of it in addition is not named."""
+
+
+def values_of_code(opcodes: Mapping[str, int]) -> dict[str, float]:
+    """Count the instructions of a side by what they do; empty where its machine code was not read.
+
+    >>> values_of_code({"LDG.E.CONSTANT": 3, "LDG.E": 1, "EXIT": 1})["code_readonly_loads"]
+    3.0
+    """
+    if not opcodes:
+        return {}
+
+    def number(*starts: str, holds: str = "") -> float:
+        return float(sum(n for name, n in opcodes.items() if name.startswith(starts) and holds in name))
+
+    return {
+        "code_instructions": float(sum(opcodes.values())),
+        "code_readonly_loads": number("LDG", holds=".CONSTANT") + number("LDG", holds=".CI"),
+        "code_global_loads": number("LDG"),
+        "code_global_stores": number("STG"),
+        "code_wide_accesses": number("LDG", "STG", holds=".128"),
+        "code_spills": number("LDL", "STL"),
+        "code_fp64": number("DFMA", "DMUL", "DADD", "DSETP", "DMNMX"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LineChange:
+    """The source line that takes most of the added time, or that spills."""
+
+    file: str
+    line: int
+    base_pct: float
+    """Of the samples of the base; 0 where it has no such line."""
+    head_pct: float
+    spills: int = 0
+    """How many instructions of the line use local memory that did not."""
+
+    @property
+    def place(self) -> str:
+        """Write it as `file:line`."""
+        return f"{self.file}:{self.line}"
+
+    def __str__(self) -> str:
+        """Write it for a sentence."""
+        spilled = f", {self.spills} more instructions spill" if self.spills > 0 else ""
+        return f"{self.base_pct:.3g} -> {self.head_pct:.3g} % of the samples{spilled}"
+
+
+def line_change(base: Sequence[SourceLine], head: Sequence[SourceLine], ratio: float) -> LineChange | None:
+    """Return the line of the head whose part of the time changed most, where the time changed by `ratio`.
+
+    Lines are matched by their place: an edit above a line moves it, and then it counts as new.
+    """
+    before = {(line.file, line.line): line for line in base}
+    changes = []
+    for line in head:
+        old = before.get((line.file, line.line), SourceLine(line.file, line.line))
+        changes.append(LineChange(*(line.file, line.line, old.samples_pct, line.samples_pct), line.spills - old.spills))
+
+    def added(change: LineChange) -> float:
+        moved = change.head_pct * ratio - change.base_pct
+        return moved if ratio >= 1 else -moved
+
+    most = max(changes, key=added, default=None)
+    return most if most is not None and added(most) >= _LEAST_POINTS * max(ratio, 1.0) else None
