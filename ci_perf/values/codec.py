@@ -25,6 +25,7 @@ from ci_perf.values.baseline import Baseline
 from ci_perf.values.errors import FormatError
 from ci_perf.values.extensible import OMIT_DEFAULT, Extensible
 from ci_perf.values.job import Plan
+from ci_perf.values.measurement import Pair
 from ci_perf.values.run import Run
 from ci_perf.values.schema import check, check_version, schema_id
 
@@ -88,12 +89,28 @@ def run_from(document: object, source: str) -> Run:
                 f"{source}: key `measurements[{i}]`: the run lists no such kernel or device: "
                 f"{measurement.kernel} on {measurement.device}"
             )
+    for key, pair in _pairs_of(run):
+        if len(pair.base) != len(pair.head):
+            raise FormatError(
+                f"{source}: key `{key}`: {len(pair.base)} rounds of `base` and {len(pair.head)} of `head`, "
+                "which took turns",
+                hint="was it edited, or damaged? measure again",
+            )
     checked = [(f"fuzzed[{i}]", one.device) for i, one in enumerate(run.fuzzed)]
     checked += [(f"sanitized[{i}]", one.device) for i, one in enumerate(run.sanitized)]
     for key, device in checked:
         if device not in devices[0]:
             raise FormatError(f"{source}: key `{key}.device`: the run lists no such device: {device}")
     return run
+
+
+def _pairs_of(run: Run) -> Iterator[tuple[str, Pair]]:
+    for i, measurement in enumerate(run.measurements):
+        yield from ((f"measurements[{i}].pairs[{j}]", pair) for j, pair in enumerate(measurement.pairs))
+    sessions = [("", run.against), *((f"sessions[{i}].", part.against) for i, part in enumerate(run.sessions))]
+    for prefix, against in sessions:
+        if against:
+            yield from ((f"{prefix}against.control[{j}]", pair) for j, pair in enumerate(against.control))
 
 
 def dump_baseline(baseline: Baseline) -> str:

@@ -182,6 +182,8 @@ _WAYS = {
     "torch": [*_TEXT, *[_json] * 8],
     "benchmark": [*_TEXT, *[_json] * 4, *[_cell] * 3],
     "kernel-toml": _TEXT,
+    "run": [*_TEXT, *[_json] * 12],
+    "baseline": [*_TEXT, *[_json] * 12],
 }
 
 
@@ -190,5 +192,5 @@ def damaged(kind: str, number: int, raw: bytes) -> tuple[str, bytes, bool]:
     draw = random.Random(f"{kind} {number}")
     way = draw.choice(_WAYS[kind])
     content, unknowable = way(draw, raw)
-    by_hand = kind == "kernel-toml"  # people write it, and may end it anywhere
+    by_hand = kind in {"kernel-toml", "run", "baseline"}  # any value of theirs may be another one
     return way.__name__.strip("_").replace("_", " "), content, unknowable or by_hand

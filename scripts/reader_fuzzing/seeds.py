@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ci_perf import store
 from ci_perf.cli import inspection
+from ci_perf.cli.report import FORMATS
+from ci_perf.judge.report import build_report
 from ci_perf.values.kernel_toml import parse_kernel
 
-KINDS = ("ncu-rep", "ncu-csv", "nsys", "torch", "benchmark", "kernel-toml")
+KINDS = ("ncu-rep", "ncu-csv", "nsys", "torch", "benchmark", "kernel-toml", "run", "baseline")
 _LARGEST = 1 << 20
 """Bytes of a file of the corpus: damage in a large one is found no more often, and takes longer."""
 _GOOGLE = {
@@ -105,7 +108,12 @@ class Seed:
     @property
     def read(self) -> Callable[[Path], object]:
         """Return the reader of its kind."""
-        return read_kernel if self.kind == "kernel-toml" else read_any
+        return reader_of(self.kind)
+
+
+def reader_of(kind: str) -> Callable[[Path], object]:
+    """Return the reader of a kind of file."""
+    return {"kernel-toml": read_kernel, "run": replay, "baseline": store.read_baseline}.get(kind, read_any)
 
 
 def read_any(path: Path) -> object:
@@ -116,6 +124,12 @@ def read_any(path: Path) -> object:
 def read_kernel(path: Path) -> object:
     """Read a kernel.toml."""
     return parse_kernel(path.read_bytes().decode(errors="replace"), name="k", folder="kernels/k")
+
+
+def replay(path: Path) -> object:
+    """Judge a recorded run, and return what every format says of it."""
+    report = build_report(store.read_run(path))
+    return [render(report) for render, _ in FORMATS.values()]
 
 
 def seeds(root: Path) -> Iterator[Seed]:
@@ -133,6 +147,16 @@ def seeds(root: Path) -> Iterator[Seed]:
     yield Seed("kernel-toml", "kernel.toml", _TOML.encode(), is_ours=True)
     for file in sorted((root / "kernels").glob("*/kernel.toml")):
         yield Seed("kernel-toml", f"{file.parent.name}.toml", file.read_bytes(), is_ours=True)
+    for file in sorted((root / "tests/data/formats").glob("*/*.json")):
+        kind = file.name.partition("-")[0].removesuffix(".json")
+        if kind in KINDS:
+            yield Seed(kind, file.name, file.read_bytes(), is_ours=True)
+    for file in sorted((root / "tests/data/runs").glob("*/run.json")):
+        yield Seed("run", f"{file.parent.name}.json", file.read_bytes(), is_ours=True)
+    yield from _of_other_people(root)
+
+
+def _of_other_people(root: Path) -> Iterator[Seed]:
     corpus = Path(os.environ.get("CI_PERF_CORPUS") or root.parent / "shared/corpus")
     for folder, kind in (
         ("ncu-rep", "ncu-rep"),

@@ -7,10 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from reader_fuzzing.seeds import reader_of
 
-from ci_perf.cli import inspection
 from ci_perf.values.errors import CiPerfError
-from ci_perf.values.kernel_toml import parse_kernel
 
 ROOT = Path(__file__).parents[2]
 FOUND = sorted((ROOT / "tests/data/fuzz").glob("*.packed"))
@@ -18,14 +17,10 @@ FOUND = sorted((ROOT / "tests/data/fuzz").glob("*.packed"))
 
 @pytest.mark.parametrize("packed", FOUND, ids=lambda path: path.name)
 def test_what_the_fuzzer_found_ends_in_no_traceback(tmp_path, packed):
-    content = gzip.decompress(packed.read_bytes())
     file = tmp_path / packed.stem
-    file.write_bytes(content)
+    file.write_bytes(gzip.decompress(packed.read_bytes()))
     with suppress(CiPerfError):
-        if packed.name.startswith("kernel-toml"):
-            parse_kernel(content.decode(errors="replace"), name="k", folder="kernels/k")
-        else:
-            inspection.read(file, {"PATH": ""})
+        reader_of(packed.name.rpartition("-")[0])(file)
 
 
 @pytest.mark.slow

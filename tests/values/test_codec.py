@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -216,3 +217,21 @@ def test_a_measurement_with_nothing_but_a_name_fits():
     bare = Measurement("sdpa", "s128", {}, "cuda", "launch")
 
     assert load_run(dump_run(a_run(bare)), "run.json").measurements == (bare,)
+
+
+TURNS = Path(__file__).parents[1] / "data/runs/h200-turns-planted-8-percent/run.json"
+
+
+@pytest.mark.parametrize(("side", "lost"), [("base", 0), ("base", 1), ("head", 1)])
+def test_a_pair_has_as_many_rounds_of_base_and_head(side, lost):
+    document = json.loads(TURNS.read_text())
+    index = next(i for i, measurement in enumerate(document["measurements"]) if measurement.get("pairs"))
+    del document["measurements"][index]["pairs"][0][side][:lost]
+
+    if not lost:
+        assert load_run(json.dumps(document), "run.json").measurements[index].pairs
+        return
+    with pytest.raises(
+        FormatError, match=rf"^run.json: key `measurements\[{index}\]\.pairs\[0\]`: \d+ rounds of `base`"
+    ):
+        load_run(json.dumps(document), "run.json")
