@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from ci_perf.guard.spellings import hex_digits, joined
+from ci_perf.guard.spellings import joined
 
 _BLOCK = 1 << 20
 _TEXT_OF_A_KIND = 4096
@@ -33,10 +33,14 @@ def _from_base64(text: bytes) -> bytes:
     return base64.b64decode(text + b"=" * (-len(text) % 4), altchars=b"-_" if b"-" in text or b"_" in text else None)
 
 
+def _joined_digits(text: bytes) -> bytes:
+    return joined(text).lower().translate(None, b":-")
+
+
 _ENCODINGS = (
     _Encoding((b"H4sI", b"UEsDB", b"Qlpo", b"/Td6W", b"_Td6W"), joined, re.compile(rb"[^\w+/-]"), 4, _from_base64),
     *(
-        _Encoding(first, hex_digits, re.compile(rb"[^0-9a-f]"), 2, binascii.unhexlify)
+        _Encoding(first, _joined_digits, re.compile(rb"[^0-9a-f]"), 2, binascii.unhexlify)
         for lower in [(b"1f8b08", b"504b0304", b"425a68", b"fd377a58")]
         for first in (lower, tuple(text.upper() for text in lower))
     ),

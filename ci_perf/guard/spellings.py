@@ -31,7 +31,7 @@ def needles_of(secrets: Mapping[str, str | tuple[str, ...]]) -> tuple[Needle, ..
     """Return what to search for, given the value or the values of each variable; the longest first.
 
     >>> [needle.text for needle in needles_of({"KEY": "s3cr=t"})]
-    [b'733363723d74', b'czNjcj10', b'MzY3I9d', b'zM2NyPX', b's3cr=t']
+    [b'07303306307203d074', b'733363723d74', b'czNjcj10', b'MzY3I9d', b'zM2NyPX', b's3cr=t']
     """
     found: dict[bytes, Needle] = {}
     for name, values in secrets.items():
@@ -46,7 +46,8 @@ def _needles(name: str, value: str) -> Iterator[Needle]:
     for shift in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             yield Needle(name, _inside_base64(raw, shift, encode(bytes(shift) + raw)), joined)
-    yield Needle(name, raw.hex().encode(), hex_digits)
+    for before in ("", "0"):  # the latter: what is left of `0x`
+        yield Needle(name, "".join(f"{before}{byte:02x}" for byte in raw).encode(), hex_digits)
     yield Needle(name, raw)
     yield Needle(name, raw.replace(b" ", b"+"))  # what a URL's query is once its escapes are undone
     for only_ascii in (True, False):
@@ -60,16 +61,22 @@ def joined(text: bytes) -> bytes:
     >>> joined(b'["c2Vj",\n  "cmV0"]')
     b'[c2VjcmV0]'
     """
-    return text.replace(b"\\n", b"").replace(b"\\r", b"").translate(None, b" \t\r\n\"'\\,")
+    if b"\0" not in text:  # escaped line ends stand in texts only, and a search for them takes long
+        text = text.replace(b"\\n", b"").replace(b"\\r", b"")
+    return text.translate(None, b" \t\r\n\"'\\,")
+
+
+_LOWER = bytes(range(256)).lower()
+_NO_HEX_DIGITS = bytes(set(range(256)) - set(b"0123456789abcdefABCDEF"))
 
 
 def hex_digits(text: bytes) -> bytes:
-    r"""Return a text in lower case without what may stand between two bytes in hexadecimal.
+    r"""Return the hexadecimal digits of a text, in lower case, without what stands between them.
 
-    >>> hex_digits(b"0x68, 0x75"), hex_digits(rb"\x68\x75"), hex_digits(b"68:75 6E")
-    (b'6875', b'6875', b'68756e')
+    >>> hex_digits(rb"\x68\x75"), hex_digits(b"68:75 6E"), hex_digits(b"0x68, 0x75")
+    (b'6875', b'68756e', b'068075')
     """
-    return joined(text.lower().replace(b"0x", b"").replace(b"\\x", b"")).translate(None, b":-")
+    return text.translate(_LOWER, _NO_HEX_DIGITS)
 
 
 def _inside_base64(raw: bytes, shift: int, encoded: bytes) -> bytes:

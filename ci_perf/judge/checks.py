@@ -28,12 +28,15 @@ def judge_checks(run: Run) -> Iterator[Finding]:
         yield from (_fuzz_finding(fuzzed, failed, device) for failed in fuzzed.failures)
         if fuzzed.cases > len(fuzzed.failures) and (broken := memory_errors(run, fuzzed.device)):
             yield Finding(fuzzed.kernel, "*", device.slug, Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
+    known = {(spec.name, case): spec.expected_failure(case) for spec in run.kernels for case in spec.cases}
     for found in run.sanitized:
         sentence = _sanitizer_sentence(found)
         code = Reason.SANITIZER_NOT_CHECKED if found.problem else Reason(f"sanitizer-{found.tool}")
         verdict = Verdict.INCONCLUSIVE if found.problem or not sentence else Verdict.FAILED
         if verdict is not Verdict.FAILED and (broken := memory_errors(run, found.device)):
             code, sentence = Reason.MEMORY_ERRORS, broken
+        if verdict is Verdict.FAILED and not found.errors and (why := known.get((found.kernel, found.case))):
+            verdict, code, sentence = Verdict.EXPECTED_FAILURE, Reason.EXPECTED_FAILURE, f"{why}; {sentence}"
         if sentence:
             yield Finding(found.kernel, found.case, devices[found.device].slug, verdict, code, sentence)
 

@@ -99,6 +99,22 @@ def test_a_case_under_a_tool_that_failed_or_was_not_checked_is_a_finding(found, 
     assert could_not_check(a_run(sanitized=(found,))) == bool(found.problem)
 
 
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (sanitized(failure=DIED), Verdict.EXPECTED_FAILURE),
+        (sanitized(errors=1, defects=(WRITE,), failure=DIED), Verdict.FAILED),
+        (sanitized(problem="it refuses the device", failure=DIED), Verdict.INCONCLUSIVE),
+    ],
+    ids=["it dies as listed", "a defect is not listed", "not checked"],
+)
+def test_under_a_tool_only_the_failure_of_the_case_itself_can_be_expected(found, verdict):
+    spec = a_spec("k", cases={"a": {}}, expected_failures={"a": "overflows: issue 12"})
+    (finding,) = judge_checks(a_run(devices=(a_device(), a_cpu()), kernels=(spec,), sanitized=(found,)))
+
+    assert finding.verdict == verdict
+
+
 def test_a_case_under_a_tool_that_passed_is_no_finding():
     assert judged(sanitized()) == []
     assert not could_not_check(a_run(sanitized=(sanitized(),)))

@@ -14,6 +14,8 @@ from tests.measure.test_against import commit, git, run, write
 from tests.measure.test_against import repository as repository  # noqa: PLC0414 # a fixture
 from tests.measure.test_against import template as template  # noqa: PLC0414
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = "factor = {factor}\n"
 PATH = '[package]\npath = ["../../src"]\n'
 IMPORTS = '[package]\nimports = ["my_package"]\n'
