@@ -88,7 +88,7 @@ def publish(run_file: Path, from_workflow_run: bool, no_artifact: bool, dry_run:
     effects = decide(subject.report, target.event, policy, target.thread, subject.places)
     frame = Frame(
         key=key,
-        state=effects.state,
+        status=effects.status,
         run_url=event.run_url,
         patch_command=apply_command(event, settings["artifact-name"]) if subject.patch and not no_artifact else "",
         artifact=not no_artifact,
@@ -158,7 +158,7 @@ def _as_json(subject: Subject, effects: Effects, texts: Texts, target: Target) -
         "comment": {
             "action": effects.action,
             "reason": effects.reason,
-            "state": effects.state,
+            "state": effects.status.state,
             "pull_request": target.event.pull_request,
             "body": texts.comment,
         },
@@ -196,7 +196,7 @@ def _write_comment(effects: Effects, body: str, target: Target) -> dict[str, str
         click.echo(f"no comment: {effects.reason}")
         return {}
     comment = target.conversation.write(body)
-    click.echo(f"comment on #{target.event.pull_request}: {comment.url} ({effects.state}; {effects.reason})")
+    click.echo(f"comment on #{target.event.pull_request}: {comment.url} ({effects.status.state}; {effects.reason})")
     return {"comment-id": str(comment.id), "comment-url": comment.url}
 
 

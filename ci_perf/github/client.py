@@ -15,7 +15,7 @@ from github.PullRequest import PullRequest
 
 from ci_perf.github.event import Origin
 from ci_perf.github.publish import Forbidden
-from ci_perf.values.comment import State, read_marker
+from ci_perf.values.comment import CommentStatus, read_marker
 from ci_perf.values.errors import MachineError
 
 WORKFLOW_USER = "github-actions[bot]"
@@ -68,7 +68,7 @@ class Comment:
     id: int
     url: str
     body: str
-    state: State
+    status: CommentStatus
 
 
 class Repository:
@@ -182,11 +182,11 @@ class Conversation:
         """The current head of the pull request."""
         self._pull, self._key, self._repository = pull, key, repository
 
-    def find_state(self) -> State | None:
-        """Return the state in our comment, or None if there is no comment."""
+    def find_status(self) -> CommentStatus | None:
+        """Return what our comment says, or None if there is no comment."""
         with self._repository.errors():
             ours = self._ours()
-        return ours[0][1].state if ours else None
+        return ours[0][1].status if ours else None
 
     def write(self, body: str) -> Comment:
         """Make `body` our only comment; if two jobs do so at once, one comment remains.
@@ -212,7 +212,7 @@ class Conversation:
 
     def _of_key(self, comments: Iterable[IssueComment]) -> list[tuple[IssueComment, Comment]]:
         return [
-            (comment, Comment(comment.id, comment.html_url, comment.body, state))
+            (comment, Comment(comment.id, comment.html_url, comment.body, status))
             for comment in comments
-            if (state := read_marker(comment.body or "", self._key))
+            if (status := read_marker(comment.body or "", self._key))
         ]

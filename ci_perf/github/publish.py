@@ -7,9 +7,10 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 
 from ci_perf.github.event import Event
+from ci_perf.judge.comment import next_status
 from ci_perf.judge.finding import Finding
-from ci_perf.judge.report import ORDER, Report, Row, next_state
-from ci_perf.values.comment import State
+from ci_perf.judge.report import ORDER, Report, Row
+from ci_perf.values.comment import CommentStatus, State
 from ci_perf.values.errors import MachineError
 from ci_perf.values.reasons import Verdict
 
@@ -62,7 +63,7 @@ class Effects:
     action: Action
     reason: str
     """Why the comment is created, updated or left as it is."""
-    state: State
+    status: CommentStatus
     annotations: tuple[Annotation, ...]
     outputs: Mapping[str, str]
 
@@ -71,8 +72,8 @@ class Effects:
 class Thread:
     """The state of the pull request before anything is written."""
 
-    before: State | None = None
-    """Of our comment; None if there is no comment."""
+    before: CommentStatus | None = None
+    """What is said in our comment; None if there is no comment."""
     head_sha: str = ""
     """The current head: it may be newer than the commit of a job that waited for a GPU. Empty if not known."""
     absent: str = ""
@@ -87,9 +88,9 @@ def decide(
     `policy` is one of COMMENT_POLICIES. `places` is where each kernel is launched; with None there are no annotations,
     as they would refer to another commit than the job's.
     """
-    state = next_state(report, thread.before)
-    action, reason = _comment(state, event, policy, thread)
-    return Effects(action, reason, state, () if places is None else annotations(report, places), counts(report))
+    status = next_status(report, thread.before)
+    action, reason = _comment(status.state, event, policy, thread)
+    return Effects(action, reason, status, () if places is None else annotations(report, places), counts(report))
 
 
 def _comment(state: State, event: Event, policy: str, thread: Thread) -> tuple[Action, str]:
@@ -104,7 +105,7 @@ def _comment(state: State, event: Event, policy: str, thread: Thread) -> tuple[A
         if holds:
             return Action.LEAVE, why
     if thread.before is not None:
-        return Action.UPDATE, f"the existing comment says `{thread.before}`"
+        return Action.UPDATE, f"the existing comment says `{thread.before.state}`"
     if policy == "always":
         return Action.CREATE, "`comment` is `always`"
     if state is State.FLAGGED:

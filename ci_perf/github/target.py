@@ -47,7 +47,7 @@ def find_target(event: Event, policy: str, key: str, token: str, *, foreign: boo
             if absent:
                 return Target(event, Thread(absent=absent))
         conversation = repository.pull_request(event.pull_request or 0, key)
-        return Target(event, Thread(conversation.find_state(), conversation.head_sha), conversation)
+        return Target(event, Thread(conversation.find_status(), conversation.head_sha), conversation)
     except MachineError as error:
         return Target(event, Thread(absent=str(error)), failure=error)
 

@@ -11,7 +11,6 @@ from ci_perf.judge.ratios import mean_change, usable_ratios
 from ci_perf.judge.roofline import Roofline, roofline
 from ci_perf.judge.stats import Summary, summarize
 from ci_perf.judge.verdict import is_red, judge
-from ci_perf.values.comment import State
 from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.values.measurement import Measurement
@@ -236,15 +235,3 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
     )
     found = next((step for holds, step in steps if holds and step), "Nothing to do.")
     return found.steps[in_turns] if isinstance(found, Reason) else found
-
-
-def next_state(report: Report, before: State | None) -> State:
-    """Return what a comment says of this report, given what it said before; what fails a job is never kept quiet."""
-    if report.exit_status == EXIT_RED or any(row.flagged for row in report.rows):
-        return State.FLAGGED
-    if before in (None, State.CLEAN):
-        return State.CLEAN
-    fine = (Verdict.UNCHANGED, Verdict.NEW, Verdict.EXPECTED_FAILURE)
-    known = all(row.finding.verdict in fine and not row.finding.unmeasured_gates for row in report.rows)
-    decided = report.finished and report.compared and known
-    return State.RESOLVED if decided else State.PENDING

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ci_perf.judge.report import Report, next_state
+from ci_perf.judge.comment import next_status
+from ci_perf.judge.report import Report
 from ci_perf.render import cells
 from ci_perf.render.sections import Section, report_sections
 from ci_perf.render.tables import table
-from ci_perf.values.comment import State, marker
+from ci_perf.values.comment import CommentStatus, State, marker
 from ci_perf.values.escape import code, prose
-from ci_perf.values.quantity import percent
+from ci_perf.values.quantity import counted, percent
 from ci_perf.values.reasons import Verdict
 
 LARGEST_COMMENT = 65_000
@@ -31,8 +32,8 @@ class Frame:
 
     key: str = "default"
     """Identifies the comment if several runs comment on one pull request."""
-    state: State | None = None
-    """None: the state of a first comment."""
+    status: CommentStatus | None = None
+    """None: that of a first comment."""
     run_url: str = ""
     """The page of the workflow run, which has the full report in its artifact and in its summary."""
     artifact: bool = True
@@ -86,16 +87,25 @@ def _ever_shorter(report: Report, frame: Frame) -> Iterator[str]:
 
 
 def _assemble(report: Report, frame: Frame, parts: Iterable[str], left_out: str = "") -> str:
-    state = frame.state or next_state(report, None)
+    status = frame.status or next_status(report, None)
     around = [
-        marker(frame.key, state),
-        _HEADINGS[state].format(report.headline),
+        marker(frame.key, status),
+        _HEADINGS[status.state].format(report.headline),
+        _still_open(status),
         _FOREIGN if frame.foreign else "",
         _lead(report),
         *parts,
         _where(frame, left_out),
     ]
     return "\n\n".join(part for part in around if part) + "\n"
+
+
+def _still_open(status: CommentStatus) -> str:
+    """Return a sentence on the cases that keep a comment from saying "resolved"."""
+    if status.state is not State.PENDING or not status.open:
+        return ""
+    count = counted(len(status.open), "case")
+    return f"Before this is resolved, {count} that an earlier run flagged must be measured again on the same device."
 
 
 _FOREIGN = (

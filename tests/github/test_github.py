@@ -11,14 +11,14 @@ import pytest
 from ci_perf.github.client import Patience, Repository
 from ci_perf.github.event import Origin
 from ci_perf.github.publish import Forbidden
-from ci_perf.values.comment import State, marker
+from ci_perf.values.comment import CommentStatus, State, marker
 from ci_perf.values.errors import MachineError
 from tests.fake_github import Account, FakeGitHub, Fault
 
 TOKEN = "ghs_secret"
 SHA = "a" * 40
 QUICK = Patience(tries=3, backoff_s=0.0, secondary_limit_s=0.0, between_s=0.0, between_writes_s=0.0)
-OURS = marker("default", State.FLAGGED)
+OURS = marker("default", CommentStatus(State.FLAGGED))
 
 
 @pytest.fixture
@@ -59,11 +59,11 @@ def test_a_comment_that_says_the_same_already_is_not_written_again(github):
 def test_a_comment_is_found_on_any_page_and_its_state_read(github):
     for i in range(150):
         github.say(7, f"remark {i}", login="ada", kind="User")
-    github.say(7, f"{marker('default', State.RESOLVED)}\nfine")
+    github.say(7, f"{marker('default', CommentStatus(State.RESOLVED))}\nfine")
     for i in range(150):
         github.say(7, f"remark {i}", login="ada", kind="User")
 
-    assert talk(github).find_state() is State.RESOLVED
+    assert talk(github).find_status().state is State.RESOLVED
     write(github, f"{OURS}\nslower")
     assert len(github.bodies(7)) == 301
     assert github.bodies(7)[150] == f"{OURS}\nslower"
@@ -73,12 +73,12 @@ def test_comments_with_another_key_or_by_somebody_else_are_left_alone(github):
     others = [
         github.say(7, f"{OURS}\nmine", login="mallory", kind="User"),
         github.say(7, f"{OURS}\nmine", login="github-actions", kind="User"),
-        github.say(7, f"{marker('l4', State.FLAGGED)}\nof another GPU"),
+        github.say(7, f"{marker('l4', CommentStatus(State.FLAGGED))}\nof another GPU"),
         github.say(7, f"as I quoted: {OURS}"),
     ]
     before = [comment["body"] for comment in others]
 
-    assert talk(github).find_state() is None
+    assert talk(github).find_status() is None
     write(github, f"{OURS}\nslower")
     assert github.bodies(7) == [*before, f"{OURS}\nslower"]
 
@@ -100,7 +100,7 @@ def test_where_github_does_not_say_who_we_are_the_workflows_own_user_is_meant(gi
     github.faults.append(Fault("POST", 400, message="no GraphQL here"))
     github.say(7, f"{OURS}\nold")
 
-    assert talk(github).find_state() is State.FLAGGED
+    assert talk(github).find_status().state is State.FLAGGED
 
 
 def test_two_jobs_that_create_at_once_end_with_one_comment(github):
@@ -122,7 +122,7 @@ def test_two_jobs_that_create_at_once_end_with_one_comment(github):
 def test_of_several_of_ours_the_oldest_stays(github):
     kept = github.say(7, f"{OURS}\nold")
     github.say(7, f"{OURS}\nyounger")
-    github.say(7, f"{marker('default', State.RESOLVED)}\nyoungest")
+    github.say(7, f"{marker('default', CommentStatus(State.RESOLVED))}\nyoungest")
 
     assert write(github, f"{OURS}\nnew").id == kept["id"]
     assert github.bodies(7) == [f"{OURS}\nnew"]
@@ -200,7 +200,7 @@ def test_retry_after_is_respected(github):
 )
 def test_each_refusal_says_what_to_change(github, fault, message, hint):
     conversation = talk(github)
-    conversation.find_state()
+    conversation.find_status()
     github.faults.append(fault)
 
     with pytest.raises(MachineError) as error:

@@ -19,7 +19,7 @@ from ci_perf.github.workflow_commands import render_annotation
 from ci_perf.judge.report import build_report
 from ci_perf.render.markdown import LARGEST_COMMENT, LARGEST_SUMMARY, Frame, render_comment
 from ci_perf.values.codec import dump_baseline, dump_run
-from ci_perf.values.comment import State, marker, read_marker
+from ci_perf.values.comment import MOST_OPEN, CommentStatus, OpenCase, State, marker, read_marker
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Failure
 from ci_perf.values.reasons import Verdict
@@ -30,6 +30,8 @@ from tests.builders import (
     STEADY,
     a_baseline,
     a_baseline_case,
+    a_cpu,
+    a_device,
     a_measurement,
     a_provenance,
     a_run,
@@ -53,6 +55,21 @@ def slower(**changes):
 
 def steady(**changes):
     return a_run(a_measurement(STEADY), baselines=(a_baseline(),), **changes)
+
+
+def on_device(device):
+    measured = a_measurement(STEADY, device=device.kind)
+    return a_run(measured, devices=(device,), baselines=(a_baseline(device=device),))
+
+
+def of_kernel(name, **changes):
+    measured = a_measurement(STEADY, kernel=name)
+    return a_run(measured, kernels=(a_spec(name),), baselines=(a_baseline(kernel=name),), **changes)
+
+
+def missing():
+    found = a_measurement(STEADY, kernel="gemm")
+    return a_run(found, kernels=(a_spec("gemm"),), baselines=(a_baseline(kernel="gemm"), a_baseline()))
 
 
 def faster():
@@ -79,15 +96,21 @@ def noisy():
     return a_run(a_measurement(wild), baselines=(a_baseline(),))
 
 
+def said(state):
+    """Return what a comment in a state says of the case that every run here has."""
+    open_case = OpenCase.of(a_device().slug, "sdpa/s128", "c")
+    return CommentStatus(state, frozenset({open_case}) if state in (State.FLAGGED, State.PENDING) else frozenset())
+
+
 def decided(run, policy="on-change", before=None, event=EVENT, **thread):
-    return decide(build_report(run), event, policy, Thread(before, **thread), {"sdpa": HERE})
+    return decide(build_report(run), event, policy, Thread(before and said(before), **thread), {"sdpa": HERE})
 
 
 @pytest.mark.parametrize("change", [slower, faster, failed, gate_broken])
 def test_the_first_change_makes_a_comment(change):
     effects = decided(change())
 
-    assert (effects.action, effects.state) == (Action.CREATE, State.FLAGGED)
+    assert (effects.action, effects.status.state) == (Action.CREATE, State.FLAGGED)
 
 
 def test_a_job_that_turns_red_for_want_of_a_comparison_makes_a_comment():
@@ -123,7 +146,7 @@ def test_a_comment_that_is_there_follows_every_push(run, before, state):
     """Only a finished comparison of everything resolves: what was not measured or not told apart is not fine."""
     effects = decided(run(), before=before)
 
-    assert (effects.action, effects.state) == (Action.UPDATE, state)
+    assert (effects.action, effects.status.state) == (Action.UPDATE, state)
 
 
 def test_always_comments_on_a_quiet_run_too_and_never_does_not():
@@ -149,11 +172,65 @@ def test_a_job_that_waited_does_not_overwrite_what_a_later_push_said():
     assert "moved on to dddd" in effects.reason
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later", "state"),
+    [
+        (slower, lambda: on_device(a_cpu()), State.PENDING),
+        (slower, lambda: on_device(a_device(name="NVIDIA L4")), State.PENDING),
+        (slower, lambda: of_kernel("gemm", selection=("gemm",)), State.PENDING),
+        (slower, lambda: of_kernel("gemm"), State.PENDING),
+        (slower, lambda: a_run(a_measurement(STEADY)), State.PENDING),
+        (slower, steady, State.RESOLVED),
+        (failed, lambda: a_run(a_measurement(STEADY)), State.RESOLVED),
+        (failed, lambda: on_device(a_cpu()), State.PENDING),
+        (failed, lambda: of_kernel("gemm"), State.RESOLVED),
+        (failed, lambda: of_kernel("gemm", selection=("gemm",)), State.PENDING),
+        (gate_broken, steady, State.RESOLVED),
+        (gate_broken, gate_unmeasured, State.PENDING),
+        (missing, steady, State.RESOLVED),
+        (missing, lambda: of_kernel("gemm"), State.RESOLVED),
+        (missing, lambda: of_kernel("gemm", selection=("gemm",)), State.PENDING),
+    ],
+)
+def test_only_the_flagged_cases_measured_again_on_their_device_resolve_a_comment(earlier, later, state):
+    flagged = decide(build_report(earlier()), EVENT, "on-change", Thread(), {}).status
+    after = read_marker(marker("default", flagged), "default")
+
+    status = decide(build_report(later()), EVENT, "on-change", Thread(after), {}).status
+
+    assert (flagged.state, status.state) == (State.FLAGGED, state)
+    assert bool(status.open) == (state is State.PENDING)
+
+
+def test_a_case_that_stays_open_does_so_until_it_is_measured_again():
+    status = decide(build_report(slower()), EVENT, "on-change", Thread(), {}).status
+    for run, state in (
+        (of_kernel("gemm"), State.PENDING),
+        (on_device(a_cpu()), State.PENDING),
+        (steady(), State.RESOLVED),
+    ):
+        status = decide(build_report(run), EVENT, "on-change", Thread(status), {}).status
+
+        assert status.state is state
+
+
 @pytest.mark.parametrize("state", State)
 def test_a_marker_reads_back(state):
-    assert read_marker(f"{marker('h100 & l4', state)}\n\n### ci-perf", "h100 & l4") is state
-    assert read_marker(f"{marker('h100', state)}\n", "h10") is None
-    assert read_marker(f"> {marker('h100', state)}\n", "h100") is None
+    status = CommentStatus(state, frozenset({OpenCase.of("h100", "sdpa/s128", "c"), OpenCase.of("l4", "gemm/n", "f")}))
+
+    assert read_marker(f"{marker('h100 & l4', status)}\n\n### ci-perf", "h100 & l4") == status
+    assert read_marker(f"**Known (a maintainer)**\r\n\r\n{marker('h100', status)}\r\n", "h100") == status
+    assert read_marker(f"{marker('h100', status)}\n", "h10") is None
+    assert read_marker(f"> {marker('h100', status)}\n", "h100") is None
+
+
+def test_the_marker_of_many_cases_leaves_room_for_the_comment():
+    cases = frozenset(OpenCase.of("h100", f"k/n{n}", "c") for n in range(MOST_OPEN + 1))
+
+    text = marker("default", CommentStatus(State.FLAGGED, cases))
+
+    assert len(text) < LARGEST_COMMENT / 2
+    assert len(read_marker(text, "default").open) == MOST_OPEN
 
 
 @pytest.mark.parametrize(
@@ -313,7 +390,7 @@ def test_the_comment_says_what_it_is_about(golden):
     report = build_report(run)
     frame = Frame(
         key="h100",
-        state=State.FLAGGED,
+        status=CommentStatus(State.FLAGGED),
         run_url="https://github.com/octo/kernels/actions/runs/42",
         patch_command="gh run download 42 &&\n  git apply x/baseline.patch",
         cost_per_hour=2.5,
@@ -323,7 +400,7 @@ def test_the_comment_says_what_it_is_about(golden):
     golden("comment-fork.md", render_comment(report, Frame(foreign=True)))
     golden(
         "comment-resolved.md",
-        render_comment(build_report(steady()), replace(frame, state=State.RESOLVED, patch_command="")),
+        render_comment(build_report(steady()), replace(frame, status=CommentStatus(State.RESOLVED), patch_command="")),
     )
 
 
@@ -504,10 +581,9 @@ def test_two_keys_make_two_comments(job, github):
     job(slower(), "--comment-key", "l4")
     job(steady(), "--comment-key", "h100")
 
-    assert [body.splitlines()[0] for body in github.bodies(7)] == [
-        "<!-- ci-perf:h100 resolved -->",
-        "<!-- ci-perf:l4 flagged -->",
-    ]
+    resolved, flagged = github.bodies(7)
+    assert read_marker(resolved, "h100").state is State.RESOLVED
+    assert read_marker(flagged, "l4").state is State.FLAGGED
 
 
 def test_a_zip_and_a_file_are_published_as_the_folder_is(job, github, tmp_path):

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from ci_perf.judge.report import build_report, next_state
+from ci_perf.judge.comment import next_status
+from ci_perf.judge.report import build_report
 from ci_perf.judge.roofline import peak_bandwidth, peak_compute, roofline
 from ci_perf.judge.stats import upper_bound
 from ci_perf.judge.stored import confirming_processes
-from ci_perf.values.comment import State
+from ci_perf.values.comment import CommentStatus, State
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
 from ci_perf.values.reasons import Verdict
@@ -111,7 +112,7 @@ def test_half_of_the_time_of_a_program_that_nobody_checks_is_doubted(factor, che
     ],
 )
 def test_a_comment_is_resolved_where_everything_is_known_and_fine(run, before, state):
-    assert next_state(build_report(run), before) is state
+    assert next_status(build_report(run), before and CommentStatus(before)).state is state
 
 
 PAIRED = a_measurement(replicates=(), pairs=(Pair((1.0,) * 4, (1.0,) * 4, 1, "cuda-graph"),) * 5)
