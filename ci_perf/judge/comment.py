@@ -7,7 +7,7 @@ from ci_perf.values.comment import CommentStatus, OpenCase, State
 from ci_perf.values.errors import EXIT_RED
 from ci_perf.values.reasons import Verdict
 
-_FINE = (Verdict.UNCHANGED, Verdict.NEW)
+_FINE = (Verdict.UNCHANGED, Verdict.NEW, Verdict.EXPECTED_FAILURE)
 
 
 def next_status(report: Report, before: CommentStatus | None) -> CommentStatus:
@@ -43,4 +43,4 @@ def _is_settled(case: OpenCase, rows: Mapping[tuple[str, str], Row], report: Rep
     finding = row.finding
     if finding.broken_gates or finding.unmeasured_gates:
         return False
-    return finding.verdict is Verdict.UNCHANGED or (finding.verdict is Verdict.NEW and case.kind != "c")
+    return finding.verdict is Verdict.UNCHANGED or (finding.verdict in _FINE and case.kind != "c")
