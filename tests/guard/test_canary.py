@@ -6,6 +6,7 @@ The program is real, and so are its processes; torch, nsys and ncu are stand-ins
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ SECRETS = {
     "PIP_INDEX_URL": "https://robot:s3cr3t-index@packages.example.org/simple",
 }
 VALUES = {**SECRETS, "PIP_INDEX_URL": "s3cr3t-index"}
+LOOKED_ABOVE = re.compile(rb"GITHUB_TOKEN=\*\*\*\*|cannot be read")
+"""What the fake profiler finds above it: only root can read the environment of ci-perf at all."""
 ASKED = ("--processes", "1", "--samples", "5")
 TOML = 'entry = "kernel.py"\n[cases.a]\nms = 0.01\n[cases.b]\nms = 0.02\n[gates]\nlaunch_overhead_pct = "<= 4"\n'
 
@@ -116,8 +119,7 @@ def test_the_trace_of_a_program_is_kept_and_holds_no_secret(machine, tmp_path):
     assert leaks(root, done) == []
     assert case.methods == ("nsys-kernel-sum",)
     assert {path.name for path in traces.iterdir()} == {"app.a.nsys-rep", "app.a.sqlite"}
-    if os.getuid() == 0:
-        assert b"GITHUB_TOKEN=****" in (traces / "app.a.nsys-rep").read_bytes(), "the fake reads its parents"
+    assert LOOKED_ABOVE.search((traces / "app.a.nsys-rep").read_bytes())
     assert "[traces/](traces/)" in (root / "ci-perf-run/index.md").read_text()
     assert not (root / "ci-perf-run.withheld").exists()
 

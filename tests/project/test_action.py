@@ -538,18 +538,24 @@ def test_a_cancelled_job_ends_the_measurement(installed):
     assert out.read_text() == "status=143\n"
 
 
+SHOW_PARENTS = r"""
+echo "own: $DB_CREDS"
+pid=$PPID
+while [ "$pid" != "$TEST" ]; do
+  tr '\0' '\n' </proc/$pid/environ
+  pid=$(awk '/^PPid/ { print $2 }' /proc/$pid/status)
+done
+"""
+
+
 def test_no_process_above_ci_perf_holds_the_secrets_of_the_job(tmp_path):
     """Only root can read them at all: the memory of these processes is closed to others."""
-    parents = (
-        'pid=$$; while [ "$pid" != 1 ] && [ "$pid" != "$TEST" ]; do echo "$pid"; tr "\\0" "\\n" </proc/$pid/environ; '
-    )
-    parents += "pid=$(awk '/^PPid/ { print $2 }' /proc/$pid/status); done"
-    install(tmp_path, f'pid=$PPID; echo "own: $DB_CREDS"; {parents.removeprefix("pid=$$; ")}')
+    install(tmp_path, SHOW_PARENTS)
     ran, outputs = script(tmp_path, "measure", DB_CREDS="hunter2hunter2", TEST=str(os.getpid()))
 
     assert "own: hunter2hunter2\n" in ran.stdout
     assert ran.stdout.count("hunter2hunter2") == 1
-    assert os.getuid() != 0 or "DB_CREDS=****" in ran.stdout
+    assert "DB_CREDS=****" in ran.stdout or "Permission denied" in ran.stderr
     assert outputs["status"]
 
 
