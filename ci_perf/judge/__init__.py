@@ -8,6 +8,7 @@ control        whether a session can be believed: the base against itself
 explained      why one case of a run changed
 finding        the verdict on one case, with its reason and numbers
 gates          limits on counters and timelines, and differences
+launches       how base and head launch their GPU kernels
 outcome        the verdict on a number alone, thresholds
 pairs          the verdict on a case that took turns with its base commit
 parts          what a program's time is made of, beside what it was

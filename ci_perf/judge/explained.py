@@ -6,20 +6,22 @@ from ci_perf.judge.causes import Explanation, Side, Sides, explain, explain_host
 from ci_perf.judge.causes.machine_code import line_change, values_of_code
 from ci_perf.judge.causes.of_readings import side_of, sides_of
 from ci_perf.judge.finding import Finding
+from ci_perf.judge.launches import launch_values
 from ci_perf.judge.pairs import clock_ratio
+from ci_perf.values.device import Device
 from ci_perf.values.measurement import Measurement
-from ci_perf.values.trace import CaseTimeline
+from ci_perf.values.trace import CaseTimeline, SideProfile
 
 _CLOCK = "sm_clock_hz"
 
 
-def with_explanation(finding: Finding, measurement: Measurement) -> Finding:
+def with_explanation(finding: Finding, measurement: Measurement, device: Device) -> Finding:
     """Add why a case became slower or faster, or what changed on the host, where both sides were profiled.
 
     A case that did not change is explained by nothing on the GPU.
     """
     ratio = finding.change.point if finding.change else None
-    sides = sides_of_case(measurement, ratio)
+    sides = sides_of_case(measurement, device, ratio)
     if sides is None:
         return finding
     found = _explanation(sides) if finding.verdict.is_change else explain_host(sides)
@@ -35,11 +37,15 @@ def _explanation(sides: Sides) -> Explanation | None:
     return explain(sides) if sides.base.values.keys() & sides.head.values.keys() else None
 
 
-def sides_of_case(measurement: Measurement, ratio: float | None = None) -> Sides | None:
-    """Return both sides of a case, `ratio` being head over base of the time; None where the base was not profiled."""
-    profile = measurement.base_profile
-    if profile is None:
+def sides_of_case(measurement: Measurement, device: Device, ratio: float | None = None) -> Sides | None:
+    """Return both sides of a case, `ratio` being head over base of the time; None where nothing is known of the base.
+
+    What is known of the launches without a profiler gives way to what a profiler read.
+    """
+    launches = launch_values(measurement, device.compute_capability)
+    if measurement.base_profile is None and not launches[0]:
         return None
+    profile = measurement.base_profile or SideProfile()
     head = measurement.head_profile
     timelines = _comparable(profile.timeline, measurement.timeline)
     sides = (
@@ -48,8 +54,8 @@ def sides_of_case(measurement: Measurement, ratio: float | None = None) -> Sides
     )
     codes = (profile.opcodes, head.opcodes if head else {})
     base, now = (
-        _with_clock(replace(side, values={**side.values, **values_of_code(code)}), clock)
-        for side, code, clock in zip(sides, codes, _clocks(measurement), strict=True)
+        _with_clock(replace(side, values={**launch, **side.values, **values_of_code(code)}), clock)
+        for side, launch, code, clock in zip(sides, launches, codes, _clocks(measurement), strict=True)
     )
     return sides_of(base, now, ratio)
 

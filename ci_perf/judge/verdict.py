@@ -9,6 +9,7 @@ from ci_perf.judge.control import Doubt, control_doubt
 from ci_perf.judge.explained import with_explanation
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.gates import judge_gate
+from ci_perf.judge.launches import launch_changes
 from ci_perf.judge.pairs import is_paired, judge_pairs
 from ci_perf.judge.parts import cause_of, compare_parts
 from ci_perf.judge.stats import process_medians
@@ -79,7 +80,9 @@ def _judge_case(
         return blank.say(Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
     if device.kind == "cuda":
         found = replace(found, gates=tuple(judge_gate(gate, measurement) for gate in spec.gates))
-    found = _with_parts(with_explanation(found, measurement), base_parts, measurement.parts)
+    if run.against is not None:
+        found = replace(found, counters=launch_changes(measurement, device.compute_capability))
+    found = _with_parts(with_explanation(found, measurement, device), base_parts, measurement.parts)
     return _passed(found, expected) if expected else found
 
 

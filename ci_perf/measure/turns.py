@@ -15,6 +15,7 @@ from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Failure, Pair, SameCode
+from ci_perf.values.trace import LaunchedKernel
 
 ROUNDS = 10
 """Even, so that each side goes first as often as the other; each round uses another placement of the data."""
@@ -140,7 +141,11 @@ class TurnTaking:
         with self._conditions.watch(job) as watch:
             rounds = self._take_turns(job, number, warm_up_s)
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
-        return _pair(rounds, facts, shape, watch, self._not_captured.get(job.id, ()))
+        pair = _pair(rounds, facts, shape, watch, self._not_captured.get(job.id, ()))
+        if number:
+            return pair
+        base, head = (launched_kernels(answer) for answer in ready)
+        return replace(pair, base_kernels=base, head_kernels=head)
 
     def _lost_capture(self, job: Job, answers: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether only one side was captured in a CUDA graph; from then on the wall clock times both.
@@ -295,6 +300,14 @@ def _is_source_of(root: Path, package: str) -> bool:
     places = (root, root / "src", root / "python")
     files = (place / name for place in places for name in (f"{package}/__init__.py", f"{package}.py"))
     return package == project_of(root) or any(file.is_file() for file in files)
+
+
+def launched_kernels(answer: Mapping[str, Any]) -> tuple[LaunchedKernel, ...]:
+    """Return the GPU kernels of one launch that a side's answer tells."""
+    return tuple(
+        LaunchedKernel(**{**facts, "grid": tuple(facts["grid"]), "block": tuple(facts["block"])})
+        for facts in answer.get("kernels", ())
+    )
 
 
 def _pair(

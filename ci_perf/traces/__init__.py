@@ -11,7 +11,6 @@ timeline       what a trace holds
 activity       what a program did with the GPU in a range, summed up
 attribution    which kernels and counters belong to which case
 selection      which kernels count
-occupancy      how many warps of a kernel fit on a multiprocessor
 document       a file's content for `inspect`
 diagnosis      recognises a profiler's errors
 filetype       recognises files by how they begin; their encoding

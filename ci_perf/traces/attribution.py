@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ci_perf.traces.ncu.counters import Counters
-from ci_perf.traces.occupancy import occupancy_pct
 from ci_perf.traces.selection import counts, inside
 from ci_perf.traces.timeline import Gpu, KernelStats, Timeline, hidden_by_graphs
 from ci_perf.values.metrics import Metric, combine_kernels
+from ci_perf.values.occupancy import occupancy_pct
 from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
 
 _NO_SHAPE = (0, 0, 0)

@@ -7,6 +7,7 @@ compilers     NVRTC or nvcc, and what their output depends on
 cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
 identity      a hash of what a launch makes the GPU do
+launches      the GPU kernels of one launch: geometry, registers, memory
 machine_code  the machine code of the loaded kernels, and its hash
 package       what kernel.toml says of a kernel's packages and variables
 processes     the processes that answer requests

@@ -25,7 +25,7 @@ from ci_perf.userside.machine_code import Unknown, code_hash, known_codes
 from ci_perf.userside.timers import capture
 from ci_perf.userside.verify import leaves
 
-_KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
+KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 _POINTER_RANGE = 11  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
 _INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
 _NO_SUCH_THING = (_INVALID_VALUE, 215, 801)  # and CUDA_ERROR_UNSUPPORTED_LIMIT, CUDA_ERROR_NOT_SUPPORTED
@@ -48,7 +48,7 @@ _GOLDEN, _MIX = 0x9E3779B97F4A7C15 - (1 << 64), 0xBF58476D1CE4E5B9 - (1 << 64)
 """Constants of splitmix64 (Steele, Lea and Flood, OOPSLA 2014), as signed numbers."""
 
 
-class _KernelNode(ctypes.Structure):
+class KernelNode(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
 
     _fields_ = [  # type: ignore[mutable-override] # as ctypes wants it
@@ -151,22 +151,22 @@ def two_launches(driver: Any, graph: int) -> tuple[int, int]:
     launch): cuGraphGetEdges fails for edges that are not plain.
     """
     number = ctypes.c_size_t()
-    _check(driver.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(number)))
+    check(driver.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(number)))
     if number.value != 2:
         raise Unknown
-    _check(driver.cuGraphGetEdges(ctypes.c_void_p(graph), None, None, ctypes.byref(number)))
+    check(driver.cuGraphGetEdges(ctypes.c_void_p(graph), None, None, ctypes.byref(number)))
     if number.value != 1:
         raise Unknown
     first, second = ctypes.c_void_p(), ctypes.c_void_p()
     ends = ctypes.byref(first), ctypes.byref(second)
-    _check(driver.cuGraphGetEdges(ctypes.c_void_p(graph), *ends, ctypes.byref(number)))
+    check(driver.cuGraphGetEdges(ctypes.c_void_p(graph), *ends, ctypes.byref(number)))
     return int(first.value or 0), int(second.value or 0)
 
 
 def context_facts(driver: Any) -> tuple[Any, ...]:
     """Return the settings for all launches of this context: the split of L1, limits of L2."""
     preferred = ctypes.c_int()
-    _check(driver.cuCtxGetCacheConfig(ctypes.byref(preferred)))
+    check(driver.cuCtxGetCacheConfig(ctypes.byref(preferred)))
     return preferred.value, _readable(lambda i, value: driver.cuCtxGetLimit(value, i), _CONTEXT_LIMITS, 8)
 
 
@@ -211,11 +211,11 @@ def node_facts(
     driver: Any, node: int, codes: Mapping[int, Callable[[], bytes]], known: Sequence[range]
 ) -> tuple[Any, ...]:
     """Return code, geometry, attributes and arguments of a kernel node."""
-    kind, found = ctypes.c_int(), _KernelNode()
-    _check(driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)))
-    if kind.value != _KERNEL_NODE:
+    kind, found = ctypes.c_int(), KernelNode()
+    check(driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)))
+    if kind.value != KERNEL_NODE:
         raise Unknown
-    _check(driver.cuGraphKernelNodeGetParams_v2(ctypes.c_void_p(node), ctypes.byref(found)))
+    check(driver.cuGraphKernelNodeGetParams_v2(ctypes.c_void_p(node), ctypes.byref(found)))
     cubin = codes.get(found.func or 0)
     if cubin is None:
         raise Unknown
@@ -224,7 +224,7 @@ def node_facts(
     return code_hash(cubin()), geometry, attributes, _arguments(driver, found, known)
 
 
-def _arguments(driver: Any, node: _KernelNode, known: Sequence[range]) -> list[Any]:
+def _arguments(driver: Any, node: KernelNode, known: Sequence[range]) -> list[Any]:
     """Return each argument, in words of 8 bytes."""
     values: list[Any] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()
@@ -234,7 +234,7 @@ def _arguments(driver: Any, node: _KernelNode, known: Sequence[range]) -> list[A
         status = driver.cuFuncGetParamInfo(function, index, ctypes.byref(offset), ctypes.byref(size))
         if status == _INVALID_VALUE:  # the previous argument was the last
             return values
-        _check(status)
+        check(status)
         raw = ctypes.string_at(node.arguments[len(values)], size.value)
         values.append([_placed(driver, raw[at : at + 8], known) for at in range(0, len(raw), 8)])
 
@@ -251,7 +251,7 @@ def _placed(driver: Any, word: bytes, known: Sequence[range]) -> Any:
     status = driver.cuPointerGetAttribute(ctypes.byref(start), _POINTER_RANGE, ctypes.c_uint64(value))
     if status == _INVALID_VALUE:
         return word
-    _check(status)
+    check(status)
     for index, extent in enumerate(known):
         if value in extent:
             return index, value - extent.start, value % _ALIGNMENT
@@ -281,6 +281,7 @@ def _content(leaf: Any) -> Any:
     return tuple(leaf.shape), leaf.stride(), str(leaf.dtype), total
 
 
-def _check(status: int) -> None:
+def check(status: int) -> None:
+    """Raise Unknown for any answer of the driver but success."""
     if status:
         raise Unknown

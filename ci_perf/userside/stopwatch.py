@@ -15,6 +15,7 @@ from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, release
 from ci_perf.userside.cupti import CuptiError
 from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
+from ci_perf.userside.launches import launch_facts
 from ci_perf.userside.stages import stage
 from ci_perf.userside.timers import LADDER, ColdTimer, CpuTimer, EventTimer, GraphTimer, WallTimer, warm_up
 
@@ -58,6 +59,7 @@ class Stopwatch:
         identify = request.get("identify") and isinstance(self.timers[0], GraphTimer)
         with stage("hash"):
             self.code = launch_hash(self.case, self.inputs) if identify else None
+            self.kernels = launch_facts(self.case) if identify else []
         with stage("warm-up"):
             warm_up(self.timers[0], ESTIMATE_S[self.device])
             self.per_launch = self.timers[0].seconds(1)
@@ -227,6 +229,7 @@ def ready(request: Request) -> Answer:
         **watch.facts(),
         "placements": watch.placements,
         "code": watch.code,
+        "kernels": watch.kernels,
         "inputs": watch.inputs,
         "shapes": watch.shapes,
         "files": own_files(),

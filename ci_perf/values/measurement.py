@@ -22,7 +22,7 @@ from ci_perf.values.extensible import (
     one_of,
 )
 from ci_perf.values.kernel import Params
-from ci_perf.values.trace import CaseTimeline, Reading, SideProfile
+from ci_perf.values.trace import CaseTimeline, LaunchedKernel, Reading, SideProfile
 
 FAILURE_CODES = (
     *("wrong-output", "raised", "exited", "crashed", "timeout", "out-of-memory", "device-taken", "printed"),
@@ -138,6 +138,9 @@ class Pair(Extensible):
     """The mean while samples were taken."""
     disturbed: tuple[str, ...] = ()
     """What disturbed it: other programs on the GPU, or why the hardware slowed down. The pair does not count."""
+    base_kernels: Annotated[tuple[LaunchedKernel, ...], OMIT_DEFAULT] = ()
+    """The GPU kernels of one launch of the base, in the first pair of a case; empty where they are not known."""
+    head_kernels: Annotated[tuple[LaunchedKernel, ...], OMIT_DEFAULT] = ()
     not_captured: Annotated[tuple[str, ...], Keyword("minItems", 2), Keyword("maxItems", 2), OMIT_DEFAULT] = ()
     """Why no CUDA graph of a launch of base and of head could be captured, where that is so of one side only.
 

@@ -49,6 +49,19 @@ class CaseTimeline(Extensible):
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchedKernel(Extensible):
+    """A GPU kernel as one launch starts it, read from the compiled code and the launch, without a profiler."""
+
+    grid: Dim3
+    block: Dim3
+    registers_per_thread: Whole
+    static_shared_bytes: Whole
+    dynamic_shared_bytes: Whole
+    local_bytes: Whole
+    """Local memory of a thread, where registers are spilled to."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceLine(Extensible):
     """A line of source code in the machine code of a case."""
 

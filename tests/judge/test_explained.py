@@ -18,7 +18,7 @@ from ci_perf.values.metrics import METRICS, combine_kernels
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Against
 from ci_perf.values.timeline_metrics import BY_NAME
-from ci_perf.values.trace import CaseTimeline, Reading, SideProfile, TracedKernel
+from ci_perf.values.trace import CaseTimeline, LaunchedKernel, Reading, SideProfile, TracedKernel
 from tests.builders import a_device, a_measurement, a_run, a_spec
 
 CLOCK_HZ = 1.98e9
@@ -141,3 +141,43 @@ def test_timelines_of_two_profilers_are_not_compared():
     (finding,) = judge(explained(replace(case, base_profile=by_torch)))
 
     assert finding.explanation is None
+
+
+def a_kernel(**changes):
+    usual = LaunchedKernel((1056, 1, 1), (256, 1, 1), 32, 0, 0, 0)
+    return (replace(usual, **changes),)
+
+
+@pytest.mark.parametrize(
+    ("head", "changed"),
+    [
+        (a_kernel(), []),
+        (a_kernel(grid=(528, 2, 1)), []),
+        (a_kernel(registers_per_thread=76), ["registers_per_thread", "theoretical_occupancy_pct"]),
+        (a_kernel(registers_per_thread=30), ["registers_per_thread"]),
+        (a_kernel(dynamic_shared_bytes=50_000), ["shared_dynamic_bytes", "theoretical_occupancy_pct"]),
+        (a_kernel(local_bytes=16), ["local_bytes_per_thread"]),
+        (a_kernel() * 2, ["grid_size", "gpu_kernels"]),
+        ((), []),
+    ],
+)
+def test_the_launches_of_every_case_are_compared_without_a_profiler(head, changed):
+    case = a_case("neutral", 1.0)
+    first, *others = case.pairs
+    pairs = (replace(first, base_kernels=a_kernel(), head_kernels=head), *others)
+    unprofiled = replace(case, pairs=pairs, base_profile=None, head_profile=None, timeline=None)
+    run = explained(unprofiled)
+    (finding,) = judge(replace(run, devices=(a_device(compute_capability="9.0"),)))
+
+    assert [change.metric for change in finding.counters] == changed
+    assert (finding.verdict, finding.explanation) == (Verdict.UNCHANGED, None)
+
+
+def test_without_a_profiler_a_change_is_explained_by_how_the_kernel_is_launched():
+    case = a_case("neutral", 2.0)
+    first, *others = case.pairs
+    pairs = (replace(first, base_kernels=a_kernel(), head_kernels=a_kernel(registers_per_thread=76)), *others)
+    run = explained(replace(case, pairs=pairs, base_profile=None, head_profile=None, timeline=None))
+    (finding,) = judge(replace(run, devices=(a_device(compute_capability="9.0"),)))
+
+    assert finding.sentence.endswith("registers 32 -> 76 a thread: occupancy 100 -> 37.5 %")

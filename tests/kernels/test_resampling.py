@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ci_perf.traces.occupancy import occupancy_pct
+from ci_perf.values.occupancy import occupancy_pct
 from tests.kernels.helpers import load_alternatives, load_kernel, read_toml, rng, worst_error
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ci_perf import cuda
-from ci_perf.userside import compilers, cupti, cupti_timers, identity, machine_code, strides
+from ci_perf.userside import compilers, cupti, cupti_timers, identity, launches, machine_code, strides
 from ci_perf.userside.case import Case, release_memory
 from ci_perf.userside.cupti import CuptiError, Span, busy_ns
 
@@ -292,14 +292,19 @@ static CUlaunchAttributeID last = CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CA
 static CUdeviceptr x = 0x10100, y = 0x30000;
 static void *arguments[] = {&argument, &x, &y};
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *found, size_t *number) { *number = nodes; return 0; }
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *found, size_t *number) {
+    if (found) for (size_t i = 0; i < *number; i++) found[i] = (CUgraphNode)(i + 1);
+    *number = nodes;
+    return 0;
+}
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *number) {
     if (programmatic) return CUDA_ERROR_LOSSY_QUERY;
     if (from) { *from = (CUgraphNode)1; *to = (CUgraphNode)2; }
     *number = edges;
     return 0;
 }
-CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) { *type = CU_GRAPH_NODE_TYPE_KERNEL; return 0; }
+static CUgraphNodeType kind = CU_GRAPH_NODE_TYPE_KERNEL;
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) { *type = kind; return 0; }
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *found) {
     memset(found, 0, sizeof *found);
     found->func = (CUfunction)7;
@@ -369,6 +374,11 @@ void set(const char *what) {
     SET("stack", limits[CU_LIMIT_STACK_SIZE] = 4096);
     SET("L2 fetches", limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 32);
     SET("two kernels", nodes = 4);
+    SET("copies", kind = CU_GRAPH_NODE_TYPE_MEMCPY);
+    SET("a graph in it", kind = CU_GRAPH_NODE_TYPE_GRAPH);
+    SET("registers", of_function[CU_FUNC_ATTRIBUTE_NUM_REGS] = 76);
+    SET("static shared memory", of_function[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES] = 4096);
+    SET("local memory", of_function[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES] = 16);
     SET("not in order", edges = 0);
     SET("programmatic", programmatic = 1);
     SET("attributes unknown", attributes[0].cooperative = 1);
@@ -388,6 +398,34 @@ def driver_source(tmp_path_factory):
     command = ["cc", f"-I{header.parent}", "-shared", "-fPIC", "-w", "-o", str(built), str(folder / "driver.c")]
     subprocess.run(command, check=True)
     return built
+
+
+def a_driver(source, folder, *changes):
+    """Return a new fake driver in which something was set."""
+    copy = folder / f"{len(list(folder.iterdir()))}.so"
+    shutil.copy(source, copy)
+    driver = ctypes.CDLL(str(copy))
+    for change in changes:
+        driver.set(change.encode())
+    return driver
+
+
+def test_the_kernels_of_a_launch_are_read_from_its_graph(driver_source, tmp_path):
+    changes = ("registers", "static shared memory", "local memory", "two kernels")
+    found = launches.kernels_of(a_driver(driver_source, tmp_path, *changes), 99)
+
+    assert len(found) == 4
+    assert found[0] == {
+        "grid": [4, 1, 1],
+        "block": [128, 1, 1],
+        "registers_per_thread": 76,
+        "static_shared_bytes": 4096,
+        "dynamic_shared_bytes": 512,
+        "local_bytes": 16,
+    }
+    assert launches.kernels_of(a_driver(driver_source, tmp_path, "copies"), 99) == []
+    with pytest.raises(identity.Unknown):
+        launches.kernels_of(a_driver(driver_source, tmp_path, "a graph in it"), 99)
 
 
 def a_cubin(content=b""):
@@ -411,11 +449,7 @@ def facts(driver_source, tmp_path):
     """Return the facts of two launches, each with a new fake driver, after something was set in the second one."""
 
     def of(*changes, memory=MEMORY, cubin=CUBIN):
-        copy = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"
-        shutil.copy(driver_source, copy)
-        driver = ctypes.CDLL(str(copy))
-        for change in changes:
-            driver.set(change.encode())
+        driver = a_driver(driver_source, tmp_path, *changes)
         nodes = identity.two_launches(driver, 99)
         codes = {7: lambda: cubin, 8: lambda: b"cut off"}
         return identity.context_facts(driver), [identity.node_facts(driver, node, codes, memory) for node in nodes]

@@ -18,9 +18,9 @@ from ci_perf.traces import activity, chrome
 from ci_perf.traces.activity import Activity, Call, Work, measure, readings, union
 from ci_perf.traces.attribution import case_timeline, launch_counters
 from ci_perf.traces.nsys import activity as nsys_activity
-from ci_perf.traces.occupancy import occupancy_pct
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.kernel import Gate
+from ci_perf.values.occupancy import occupancy_pct
 from ci_perf.values.reasons import GateState
 from ci_perf.values.timeline_metrics import BY_NAME
 from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel

@@ -16,6 +16,8 @@ _CONTENDED = 0.75
 """The same of atomics whose number did not change: contention is the guess that is left."""
 _SAME, _MORE, _MUCH_MORE = 1.15, 1.2, 1.5
 _LEAST_BYTES = float(1 << 20)
+_UNCOUNTED = 0.5
+"""What spills account for where the compiled code has more local memory, and nothing was counted."""
 _LEAST_SPILLS = 0.002
 """Of all instructions: fewer loads and stores of local memory cost nothing that is seen."""
 
@@ -35,6 +37,8 @@ def _waits(s: Sides, *units: str) -> float:
 
 def _spills(s: Sides) -> float:
     local, executed = s.both(*_LOCAL_INST), s.both("instructions")
+    if local is None and s.grew("local_bytes_per_thread", by=_MORE):
+        return _UNCOUNTED
     if (
         local is None
         or executed is None
@@ -50,6 +54,13 @@ def _spills(s: Sides) -> float:
     of_code = share(added / (executed[1] - executed[0])) if executed[1] > executed[0] else 1.0
     waiting = s.latency * share(20 * added / executed[1])
     return max(part * s.busy(*_MEMORY, "pipe_lsu_pct"), of_code * s.busy("issue_active_pct"), waiting)
+
+
+def _say_spills(s: Sides) -> str:
+    counted = f"{s.arrow(*_LOCAL_INST)} local loads and stores" if s.both(*_LOCAL_INST) else ""
+    stored = f"{s.arrow('local_bytes_per_thread')} a thread" if s.both("local_bytes_per_thread") else ""
+    known = ", ".join(filter(None, (counted, stored)))
+    return f"registers are spilled to local memory: {known}, registers {s.arrow('registers_per_thread')}"
 
 
 def _uncoalesced(s: Sides) -> float:
@@ -199,10 +210,7 @@ RULES = (
         "spills",
         (*_LOCAL_INST, *_LOCAL, "registers_per_thread", "local_bytes_per_thread", "instructions"),
         _spills,
-        lambda s: (
-            f"registers are spilled to local memory: {s.arrow(*_LOCAL_INST)} local loads and stores,"
-            f" registers {s.arrow('registers_per_thread')}"
-        ),
+        _say_spills,
         "Raise the limit of registers (`__launch_bounds__`, `-maxrregcount`, `num_warps`), or use smaller tiles;"
         " arrays with an index that is not constant also lie in local memory.",
         f"{CUDA_GUIDE}, Local Memory; {NCU_GUIDE}, Memory Tables",
