@@ -98,10 +98,7 @@ def test_profilers_that_record_environments_find_no_secret_in_any(machine):
         *("timeline.nsys-rep", "timeline.sqlite", "kernels.ncu-rep", "logs"),
     }
     assert not [note for note in run.notes if note.code == "withheld"]
-    if os.getuid() == 0:  # nobody else can read the environment of ci-perf at all
-        assert b"GITHUB_TOKEN=****" in (root / "ci-perf-run/timeline.nsys-rep").read_bytes(), (
-            "the fake reads its parents"
-        )
+    assert LOOKED_ABOVE.search((root / "ci-perf-run/timeline.nsys-rep").read_bytes())
     assert not (root / "ci-perf-run.withheld").exists()
 
 
