@@ -343,7 +343,7 @@ def test_a_missing_gpu_that_was_requested_is_exit_status_3(repository):
 
     assert done.exit_code == 3
     assert "error: no GPU to measure on" in done.stderr
-    assert "hint: `ci-perf doctor` says what is missing" in done.stderr
+    assert "hint: name the interpreter that has torch with --python PATH; `ci-perf doctor` says" in done.stderr
 
 
 def test_requesting_a_profiler_changes_nothing_on_a_cpu(repository):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -57,6 +58,27 @@ def test_each_side_takes_the_package_from_its_own_tree():
     two_commits(PATH + 'imports = ["my_package"]\n')
 
     ran, cases = run("--against", "HEAD~1")
+
+    assert cases["nap"]["verdict"] == "REGRESSION", ran.output
+    assert cases["nap"]["change"]["ratio"] == pytest.approx(1.2, rel=0.002)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize("keep", ["always", "never"])
+def test_each_side_runs_what_setup_built_in_its_tree(keep):
+    """A package with compiled code, which is not in the repository."""
+    use_package(PATH + 'imports = ["my_package"]\n')
+    write_package("ctypes.c_double.in_dll(ctypes.CDLL(__file__.replace('__init__.py', 'lib.so')), 'factor').value")
+    module = Path("src/my_package/__init__.py")
+    module.write_text("import ctypes\n" + module.read_text())
+    Path(".gitignore").write_text("*.so\nout/\n")
+    Path("factor.c").write_text("double factor = 1.0;\n")
+    commit("compiled code")
+    Path("factor.c").write_text("double factor = 1.2;\n")
+    commit("slower compiled code")
+    build = "cc -shared -fPIC -o src/my_package/lib.so factor.c"
+
+    ran, cases = run("--against", "HEAD~1", "--setup", build, "--keep-base", keep)
 
     assert cases["nap"]["verdict"] == "REGRESSION", ran.output
     assert cases["nap"]["change"]["ratio"] == pytest.approx(1.2, rel=0.002)
