@@ -42,6 +42,7 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
         "target": job.target,
         "seed": job.seed,
         "rng": job.spec.rng,
+        "tolerance": job.spec.tolerances(job.params),
     }
 
 

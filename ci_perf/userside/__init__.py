@@ -10,11 +10,12 @@ identity      a hash of what a launch makes the GPU do
 launches      the GPU kernels of one launch: geometry, registers, memory
 machine_code  the machine code of the loaded kernels, and its hash
 package       what kernel.toml says of a kernel's packages and variables
+outputs       the outputs of a launch by name, and how far they are from what is expected
 processes     the processes that answer requests
 profiling     launches under a profiler or compute-sanitizer
 stages        where the time of a request goes
 stopwatch     times a case, alone or in turns with another process
 strides       inputs in another order of memory
 timers        how a sample is taken
-verify        compares an output with the reference
+verify        compares the outputs of launches with the reference
 """

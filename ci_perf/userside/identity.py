@@ -22,8 +22,8 @@ from typing import Any, Callable
 
 from ci_perf.userside.case import Case, release_memory
 from ci_perf.userside.machine_code import Unknown, code_hash, known_codes
+from ci_perf.userside.outputs import leaves
 from ci_perf.userside.timers import capture
-from ci_perf.userside.verify import leaves
 
 KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 _POINTER_RANGE = 11  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR

@@ -102,6 +102,18 @@ class Package(Extensible):
 
 
 @dataclass(frozen=True, slots=True)
+class ToleranceRule(Extensible):
+    """A tolerance for one output, for cases with some parameters, or both; it replaces the general one by data type."""
+
+    tolerance: Mapping[str, NonNegative]
+    """By data type."""
+    output: str = ""
+    """The name of the output, as the error of a wrong output shows it; empty: all."""
+    params: Params = field(default_factory=dict)
+    """The rule applies to cases with these parameters; empty: to all."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec(Extensible):
     """A `kernel.toml`, checked."""
 
@@ -134,6 +146,8 @@ class KernelSpec(Extensible):
     """
     tolerance: Mapping[str, NonNegative] = field(default_factory=dict)
     """By data type: the largest allowed |out - ref| / (|ref| + rms(ref)) of any element."""
+    tolerance_rules: Annotated[tuple[ToleranceRule, ...], OMIT_DEFAULT] = ()
+    """Of two rules for one output, the later one counts."""
     regression: Positive | None = None
     """The kernel's own threshold; None: that of the policy."""
     speedup: Positive | None = None
@@ -159,6 +173,20 @@ class KernelSpec(Extensible):
         ('overflows in float16: #12', '')
         """
         return next((why for name, why in self.expected_failures.items() if fnmatchcase(case, name)), "")
+
+    def tolerances(self, params: Params) -> dict[str, object]:
+        """Return the tolerances of a case by data type; under `outputs` those of single outputs, by name.
+
+        >>> rules = ToleranceRule({"float16": 0.1}, "dw"), ToleranceRule({"float16": 0.2}, "", {"causal": True})
+        >>> spec = KernelSpec("sdpa", "kernels/sdpa", tolerance={"float16": 0.01}, tolerance_rules=rules)
+        >>> spec.tolerances({"n": 8, "causal": True})
+        {'float16': 0.2, 'outputs': {'dw': {'float16': 0.1}}}
+        """
+        general, outputs = dict(self.tolerance), dict[str, dict[str, float]]()
+        for rule in self.tolerance_rules:
+            if rule.params.items() <= params.items():
+                (outputs.setdefault(rule.output, {}) if rule.output else general).update(rule.tolerance)
+        return {**general, **({"outputs": outputs} if outputs else {})}
 
     def path_in(self, root: Path) -> tuple[str, ...]:
         """Return the folders of `package.path` in a tree."""

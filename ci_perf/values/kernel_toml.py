@@ -22,6 +22,7 @@ from ci_perf.values.kernel import (
     Params,
     Program,
     Scalar,
+    ToleranceRule,
     placeholders,
     unfilled,
 )
@@ -75,8 +76,9 @@ def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
         raise _wrong("time", '"wall" cannot be combined with l2 = "cold"', "the wall clock would time the flush, too")
     policy, fuzz = document.get("policy", {}), document.get("fuzz", {})
     given: dict[str, Any] = {"devices": ("cpu", "cuda") if program else ("cuda",)}
-    copied = ("entry", "description", "l2", "rng", "time", "tolerance", "env", "expected_failures")
+    copied = ("entry", "description", "l2", "rng", "time", "env", "expected_failures")
     given |= {key: document[key] for key in copied if key in document}
+    given |= _tolerance(document.get("tolerance", {}), cases)
     listed = ("devices", "ranges", "kernels", "cpu_cases", "sanitize")
     given |= {key: tuple(document[key]) for key in listed if key in document}
     for key in ("regression", "speedup"):
@@ -247,6 +249,25 @@ def _check_package(document: Mapping[str, Any]) -> None:
         if lacking := unfilled([value], {}, ["folder"]):
             hint = "known here: {folder}; double braces stay braces"
             raise _wrong(f"env.{name}", f"`{{{lacking[0]}}}` is not known", hint)
+
+
+def _tolerance(table: Mapping[str, Any], cases: Mapping[str, Params]) -> dict[str, Any]:
+    """Return the general tolerance, and the rules for single outputs and for cases with some parameters."""
+    known = {name for params in cases.values() for name in params}
+    rules: list[ToleranceRule] = []
+    for part in (table, *table.get("when", ())):
+        params = part.get("params", {})
+        for name in params:
+            if name not in known:
+                raise _wrong(f"tolerance.when.params.{name}", "no case has this parameter", _similar(name, known))
+        if params:
+            rules.append(ToleranceRule(_by_type(part), "", params))
+        rules += [ToleranceRule(_by_type(own), output, params) for output, own in part.get("outputs", {}).items()]
+    return {"tolerance": _by_type(table), "tolerance_rules": tuple(rules)}
+
+
+def _by_type(table: Mapping[str, Any]) -> dict[str, float]:
+    return {key: value for key, value in table.items() if key not in {"outputs", "when", "params"}}
 
 
 def _fuzz(table: Mapping[str, object], cases: Mapping[str, Params]) -> dict[str, FuzzRange]:

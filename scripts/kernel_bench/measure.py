@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory, run_module, torch_or_none
+from ci_perf.userside.outputs import compare, difference, leaves, worst_of
 from ci_perf.userside.stopwatch import choose_timer
 from ci_perf.userside.timers import LADDER, CpuTimer, EventTimer, GraphTimer, warm_up
-from ci_perf.userside.verify import compare, float_error, leaves, poison
+from ci_perf.userside.verify import poison
 
 SAMPLES = 10
 SAMPLE_S = 2e-3
@@ -130,7 +131,7 @@ def prepare(request: Request) -> Prepared:
         forget_compiled()
         case = Case(request)
         reference = case.module.reference(copy.deepcopy(case.inputs))
-        if any(float_error(leaf, leaf) != 0.0 for leaf in leaves(reference)):
+        if any(difference("", leaf, leaf, 0.0).is_wrong for leaf in leaves(reference)):
             raise Wrong("wrong-output", "the reference contains NaN or infinity")
         READY[label] = Prepared(case, reference)
     return READY[label]
@@ -174,13 +175,13 @@ def check(request: Request) -> Answer:
     case.inputs = copy.deepcopy(ready.case.inputs)
     output = case.launch()
     case.synchronize()
-    error, tolerance = compare(output, ready.reference, request["tolerance"], request["params"].get("dtype"))
-    if not error <= tolerance:
-        raise Wrong("wrong-output", f"largest error against the reference is {error:.3g}, allowed is {tolerance:.3g}")
+    worst = worst_of(compare(output, ready.reference, request["tolerance"], request["params"].get("dtype")))
+    if worst and worst.is_wrong:
+        raise Wrong("wrong-output", f"largest error against the reference is {worst.brief}")
     del output
     case.inputs = copy.deepcopy(ready.case.inputs)
     warm_up(choose_timer(case), WARM_UP_S[case.device])
-    return {"error": error, "tolerance": tolerance}
+    return {"error": worst.error if worst else 0.0, "tolerance": worst.tolerance if worst else 0.0}
 
 
 def time_once(request: Request) -> Answer:

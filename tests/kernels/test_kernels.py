@@ -6,8 +6,8 @@ import pytest
 
 from ci_perf import store
 from ci_perf.checks.random_cases import draw
+from ci_perf.userside.outputs import leaves
 from ci_perf.userside.strides import VIEWS, rearranged
-from ci_perf.userside.verify import leaves
 from tests.kernels.helpers import KERNELS, NAMES, cases_of, load_kernel, read_toml, rng, worst_error
 
 pytestmark = pytest.mark.slow

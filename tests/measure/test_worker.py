@@ -392,6 +392,14 @@ def test_the_time_of_a_reference_has_its_own_method_id(worker, kernel):
         pytest.param("return kept", "largest error against the reference is nan", id="unwritten"),
         pytest.param("return 2 * inputs.half()", "allowed is 0", id="tolerance-of-its-type"),
         pytest.param(
+            "inputs = 2 * inputs; inputs[[1, 6]] = 0; inputs[6] = 9.5; return inputs.reshape(8)",
+            "the output[6] is 9.5 instead of",
+            id="element",
+        ),
+        pytest.param(
+            "inputs = 2 * inputs; inputs[[1, 6]] = 9.5; return inputs", "; 2 of 8 elements are wrong", id="count"
+        ),
+        pytest.param(
             "inputs[3] = float('inf'); return inputs.mul_(2)", "largest error against the reference is inf", id="inf"
         ),
     ],
@@ -452,6 +460,54 @@ def test_half_precision_has_its_own_default_tolerance(torch_worker, kernel):
     answer = ask(torch_worker, half)
     assert 0 < answer["error"] < 1e-3
     assert answer["tolerance"] == 0.01
+
+
+@pytest.mark.parametrize("declared", ["float32", "torch.float32"])
+def test_the_tolerance_follows_the_declared_type_whatever_the_type_of_the_output(torch_worker, kernel, declared):
+    half = kernel("def launch(inputs):\n    return 2 * inputs.half()\n", above=TORCH)
+
+    failure = ask(torch_worker, half, params={"dtype": declared})
+    assert failure.code == "wrong-output"
+    assert "allowed is 1e-05" in failure.message
+
+
+SEVERAL = {
+    "dict": ("", "{'dw': x + 2, 'dx': x}", "dw"),
+    "nested": ("", "{'of': {'dw': x + 2}, 'dx': x}", "of.dw"),
+    "tuple": ("", "(x + 2, x)", "0"),
+    "namedtuple": (
+        "import collections\nGradients = collections.namedtuple('Gradients', 'dw dx')\n",
+        "Gradients(x + 2, x)",
+        "dw",
+    ),
+    "dataclass": (
+        "import dataclasses\n@dataclasses.dataclass\nclass Gradients:\n    dw: float\n    dx: float\n",
+        "Gradients(x + 2, x)",
+        "dw",
+    ),
+}
+REF = "def make_inputs(rng, device, **case):\n    return 4.0\ndef reference(x):\n    return {}\n"
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_a_wrong_output_is_named_and_may_have_its_own_tolerance(worker, kernel, kind):
+    source, outputs, name = SEVERAL[kind]
+    launch = f"def launch(x):\n    return {outputs.replace('x + 2', 'x + 2.06')}\n"
+    entry = kernel(launch, above=source + REF.format(outputs))
+
+    failure = ask(worker, entry, tolerance={"float64": 1e-3})
+    assert failure.message == (
+        f"largest error against the reference is 0.01, allowed is 0.001: `{name}` is 6.06 instead of 6; "
+        "1 of 1 elements are wrong"
+    )
+    assert ask(worker, entry, tolerance={"outputs": {name: {"float64": 0.02}}})["tolerance"] == 0.02
+    assert "tolerance.outputs.dz" in ask(worker, entry, tolerance={"outputs": {"dz": {"float64": 0.02}}}).message
+
+
+def test_all_wrong_outputs_are_named(worker, kernel):
+    entry = kernel("def launch(x):\n    return (x, x + 1, x + 2, x)\n", above=REF.format("(x, x, x, x)"))
+
+    assert "`2` is 6 instead of 4; 1 of 1 elements are wrong; also wrong: `1`" in ask(worker, entry).message
 
 
 def test_both_parts_of_complex_numbers_are_compared(torch_worker, kernel):

@@ -314,10 +314,51 @@ def test_the_imports_of_a_program_are_not_known():
         parse('command = ["./a"]\n[package]\nimports = ["b"]\n[cases.a]\n')
 
 
+def test_a_tolerance_may_be_that_of_one_output_and_of_cases_with_some_parameters():
+    spec = parse(
+        MINIMAL
+        + """
+        [sweep]
+        seq = [256, 512]
+        [tolerance]
+        float16 = 1e-2
+        [tolerance.outputs.dw]
+        float16 = 2e-2
+        [[tolerance.when]]
+        params = { seq = 256 }
+        float16 = 3e-2
+        float32 = 1e-4
+        outputs.dw = { float16 = 4e-2 }
+        """
+    )
+
+    assert spec.tolerances({"seq": 512}) == {"float16": 1e-2, "outputs": {"dw": {"float16": 2e-2}}}
+    assert spec.tolerances({"seq": 256}) == {"float16": 3e-2, "float32": 1e-4, "outputs": {"dw": {"float16": 4e-2}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("float16 = -1", "tolerance.float16"),
+        ("outputs = 1e-3", "tolerance.outputs"),
+        ("outputs.dw = 1e-3", "tolerance.outputs.dw"),
+        ("outputs.dw.float16 = -1", "tolerance.outputs.dw.float16"),
+        ("[[tolerance.when]]\nfloat16 = 1", "tolerance.when[0]"),
+        ("[[tolerance.when]]\nparams = { se = 128 }", "tolerance.when.params.se"),
+    ],
+)
+def test_an_invalid_tolerance_is_an_error_that_names_the_key(text, key):
+    with pytest.raises(ConfigError, match=f"`{re.escape(key)}`"):
+        parse(MINIMAL + "[tolerance]\n" + text)
+
+
 def test_the_examples_of_the_page_are_valid():
     page = (Path(__file__).parents[2] / ".github/docs/writing-kernels.md").read_text()
     examples = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[package]" in block]
     tables = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[expected_failures]" in block]
 
+    (tolerances,) = [block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "tolerance.when" in block]
+    spec = parse('entry = "kernel.py"\n[cases.a]\ncausal = true\n' + tolerances)
+    assert spec.tolerances({"causal": True}) == {"float16": 2e-2, "outputs": {"dw": {"float16": 4e-2}}}
     assert parse(*examples).package.imports == ("my_package",)
     assert parse('entry = "kernel.py"\n[cases.s8192-h8]\n' + tables[0]).expected_failure("s8192-h8")
