@@ -56,7 +56,7 @@ def impossible(value: float, unit: str) -> str | None:
     """
     if not math.isfinite(value):
         return str(value)
-    return "a time below zero" if unit == "ns" and value < 0 else None
+    return "a time below zero" if unit in {"ns", "s"} and value < 0 else None
 
 
 @dataclass(slots=True)
@@ -106,6 +106,9 @@ def overlaps(
     start, end = starts[order], ends[order]
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = np.logical_or.reduce([(s := stream[order])[1:] != s[:-1] for stream in streams])
+    within = np.zeros(len(order), dtype=np.bool_)
+    if (first[1:] | (start[1:] >= end[:-1])).all():
+        return within, 0  # nearly every trace
     # The streams one after another on one axis, so that the latest end so far is that of the stream.
     number = np.cumsum(first) - 1
     ranks = np.unique(end, return_inverse=True)[1] + number * (len(order) + 1)
@@ -114,7 +117,6 @@ def overlaps(
     before[1:] = end[_places_of(ranks, latest)][:-1]
     before[first] = np.iinfo(np.int64).min
     inside = end <= before
-    within = np.zeros(len(order), dtype=np.bool_)
     within[order] = inside
     return within, int(((start < before) & ~inside).sum())
 

@@ -8,6 +8,7 @@ import pytest
 
 from ci_perf.cli import inspection
 from ci_perf.traces import chrome, ncu
+from ci_perf.traces.benchmarks import reader as benchmarks
 from ci_perf.values.errors import ProfileError
 from tests.corpus import CAPTURES
 
@@ -230,3 +231,50 @@ def test_a_trace_is_read_the_same_in_pieces_of_any_size(tmp_path, monkeypatch):
     for size in (1, 7, 100):
         monkeypatch.setattr("ci_perf.traces.chrome_json._CHUNK", size)
         assert chrome.read_trace(file).timeline == whole
+
+
+# --- benchmarks ------------------------------------------------------------------------------------------------------
+
+
+def google(*indices, time=1.5):
+    entries = [
+        {"name": "BM_a", "run_name": "BM_a", "run_type": "iteration", "repetition_index": index, "iterations": 9}
+        | {"real_time": time, "cpu_time": 1.0, "time_unit": "us"}
+        for index in indices
+    ]
+    return json.dumps({"context": {}, "benchmarks": entries})
+
+
+def test_repetitions_are_samples_but_two_benchmarks_of_one_name_are_not():
+    (real, _) = benchmarks.parse(google(0, 1), "g.json").cases
+    (twice,) = benchmarks.parse(google(0, 1, 0, 1), "g.json").cases
+
+    assert (len(real.values), real.skipped) == (2, "")
+    assert (twice.values, twice.skipped) == ((), "several benchmarks have this name: give each its own")
+
+
+TRITON = "N,Triton\n128.000000,1.500000\n256.000000,3.500000\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (TRITON, None),
+        (TRITON.replace("256", "128"), "1 results occur more than once, among them Triton [N=128] value"),
+        (TRITON[:-4], "the last row has no line break behind it: it may be cut off"),
+        (google(0), None),
+        (google(0, time=-1.5), "1 results have a time below zero, among them BM_a real_time"),
+    ],
+)
+def test_doubtful_results_of_a_benchmark_are_told(text, warning):
+    found = benchmarks.parse(text, "results", declared="triton_csv" if text[0] == "N" else "")
+
+    assert found.warnings == ((warning,) if warning else ())
+
+
+def test_results_with_a_lost_part_or_numbers_of_400_digits_are_refused_or_have_no_value():
+    with pytest.raises(ProfileError, match="a part of the file is lost"):
+        benchmarks.parse(TRITON.replace("1.5", "\0\0\0"), "results")
+    text = google(0, time=0).replace('"real_time": 0', '"real_time": ' + "9" * 400)
+
+    assert benchmarks.parse(text, "g.json").cases[0].skipped == "the file says inf"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ci_perf.traces import guards
 from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile, Scalar, measured, number, scaled
 from ci_perf.values.quantity import base_unit, counted
 
@@ -87,17 +88,28 @@ def _is_fit(entry: Mapping[str, Any]) -> bool:
     return entry.get("aggregate_name") in ("BigO", "RMS") or "rms" in entry or "big_o" in entry
 
 
-def _cases(name: str, group: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkCase]:
-    params = _params(name)
+def _is_summary(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("run_type", "iteration") != "iteration")
+
+
+def _why_none(group: Sequence[Mapping[str, Any]]) -> str:
+    """Say why the entries of one name hold no result; empty: they do."""
+    if guards.doubled([str(e["repetition_index"]) for e in group if "repetition_index" in e and not _is_summary(e)]):
+        return "several benchmarks have this name: give each its own"  # no repetitions of one, to be averaged
     for entry in group:
         if entry.get("error_occurred") or entry.get("skipped"):
-            reason = entry.get("error_message") or entry.get("skip_message") or "skipped without a reason"
-            yield BenchmarkCase(name, params, "real_time", "s", "lower", (), str(reason))
-            return
+            return str(entry.get("error_message") or entry.get("skip_message") or "skipped without a reason")
         if number(entry.get("iterations")) == 0:
-            yield BenchmarkCase(name, params, "real_time", "s", "lower", (), "it ran for no iteration")
-            return
-    samples = [e for e in group if e.get("run_type", "iteration") == "iteration"] or _summary(group)
+            return "it ran for no iteration"
+    return ""
+
+
+def _cases(name: str, group: Sequence[Mapping[str, Any]]) -> Iterator[BenchmarkCase]:
+    params = _params(name)
+    if reason := _why_none(group):
+        yield BenchmarkCase(name, params, "real_time", "s", "lower", (), reason)
+        return
+    samples = [e for e in group if not _is_summary(e)] or _summary(group)
     if not samples:
         held = ", ".join(f"`{entry.get('aggregate_name', '?')}`" for entry in group)
         reason = f"the file holds only the statistic {held} of it: no repetition, no median and no mean"

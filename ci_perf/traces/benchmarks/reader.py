@@ -3,16 +3,16 @@
 import contextlib
 import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ci_perf.traces import filetype
+from ci_perf.traces import filetype, guards
 from ci_perf.traces.benchmarks import google, nvbench, pytest_benchmark, triton
 from ci_perf.traces.benchmarks.nvbench import Beside
-from ci_perf.traces.benchmarks.results import BenchmarkFile
+from ci_perf.traces.benchmarks.results import BenchmarkCase, BenchmarkFile
 from ci_perf.values.errors import ProfileError
 
 _Parser = Callable[[Mapping[str, Any]], BenchmarkFile]
@@ -66,7 +66,16 @@ def parse(text: str, name: str, *, declared: str = "", beside: Beside = lambda *
         raise ProfileError(
             f"{name}: a file of {found.kind} without a benchmark", hint="did the filter of the benchmark match nothing?"
         )
-    return found
+    return replace(found, warnings=(*found.warnings, *_doubts(found.cases)))
+
+
+def _doubts(cases: Sequence[BenchmarkCase]) -> Iterator[str]:
+    """Yield a warning for each kind of result that may not be what it seems."""
+    if twice := guards.doubled([str(case) for case in cases]):
+        yield f"{len(twice)} results occur more than once, among them {twice[0][:80]}"
+    below = [case for case in cases if any(guards.impossible(value, case.unit) for value in case.values)]
+    if below:
+        yield f"{len(below)} results have a time below zero, among them {str(below[0])[:80]}"
 
 
 def _refusal(name: str, look: str) -> ProfileError:

@@ -34,8 +34,8 @@ _LAUNCH: Fields = {
     35: (_FIXED32, None),
 }
 _LAUNCH_NEEDS = frozenset({1, 5, 6, 7, 10, 11, 15})
-_TEXTS = frozenset({5, 6, 7, 17, 18, 19})
-"""Names of the kernel, sections, comments and rules: messages of texts and small numbers."""
+_TEXTS = frozenset({5, 6, 7, 12, 17, 18, 19, 21, 24, 25, 26, 27, 28, 31, 32, 39})
+"""Names of the kernel, sections, rules, ranges, stacks: messages of texts and small numbers."""
 _EMPTY = bytes(16)
 _HEADER: Fields = {
     **dict.fromkeys((_SOURCES, _RESULTS, _PAYLOAD, *_FURTHER_RESULTS), (_VARINT, None)),

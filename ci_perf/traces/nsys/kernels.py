@@ -154,12 +154,15 @@ def read_kernels(database: sqlite3.Connection, calls: Calls) -> Kernels:
     alone[launched_by >= 0] &= calls.launches[launched_by[launched_by >= 0]]  # the branches of a graph run side by side
     in_order = np.flatnonzero(alone)
     within, across = overlaps(*(column[in_order] for column in (starts, ends, stream, processes)))
-    kept = np.setdiff1d(np.arange(len(starts)), in_order[within], assume_unique=True)
-    variants = list(number_of)
+    kept: Ints | slice = slice(None)
+    if within.any():
+        kept = np.setdiff1d(np.arange(len(starts)), in_order[within], assume_unique=True)
     variant, processes, starts, durations, launched_by = (
         column[kept] for column in (columns[-1], processes, starts, durations, launched_by)
     )
-    return Kernels(variants, variant, processes, starts, durations, launched_by, int(within.sum()), across)
+    return Kernels(
+        list(number_of), variant, processes, starts, durations, launched_by, within=int(within.sum()), across=across
+    )
 
 
 def _columns(database: sqlite3.Connection, query: str, width: int) -> list[Ints]:
