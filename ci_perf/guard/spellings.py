@@ -31,13 +31,13 @@ def needles_of(secrets: Mapping[str, str | tuple[str, ...]]) -> tuple[Needle, ..
     """Return what to search for, given the value or the values of each variable; the longest first.
 
     >>> [needle.text for needle in needles_of({"KEY": "s3cr=t"})]
-    [b'07303306307203d074', b'733363723d74', b'czNjcj10', b'MzY3I9d', b'zM2NyPX', b's3cr=t']
+    [b'07303306307203d074', b'733363723d74', b'733363723d74', b'czNjcj10', b'MzY3I9d', b'zM2NyPX', b's3cr=t']
     """
-    found: dict[bytes, Needle] = {}
+    found: dict[tuple[bytes, object], Needle] = {}
     for name, values in secrets.items():
         for value in (values,) if isinstance(values, str) else values:
             for needle in _needles(name, value):
-                found.setdefault(needle.text, needle)
+                found.setdefault((needle.text, needle.view), needle)
     return tuple(sorted(found.values(), key=lambda n: -len(n.text)))  # for `redact`: one may begin with another
 
 
@@ -52,6 +52,7 @@ def _needles(name: str, value: str) -> Iterator[Needle]:
     yield Needle(name, raw.replace(b" ", b"+"))  # what a URL's query is once its escapes are undone
     for only_ascii in (True, False):
         yield Needle(name, json.dumps(value, ensure_ascii=only_ascii)[1:-1].encode("utf-8", "surrogatepass"))
+    yield Needle(name, raw.hex().encode(), dumped_digits)
     yield from (Needle(name, line.encode()) for line in _lines_of_a_key(value))
 
 
@@ -77,6 +78,19 @@ def hex_digits(text: bytes) -> bytes:
     (b'6875', b'68756e', b'068075')
     """
     return text.translate(_LOWER, _NO_HEX_DIGITS)
+
+
+_LINE_OF_A_DUMP = re.compile(rb"^[0-9a-fA-F]{6,8}:?[ \t]+((?:[0-9a-fA-F]{2,4}[ \t]{1,2}){1,16})", re.MULTILINE)
+
+
+def dumped_digits(text: bytes) -> bytes:
+    r"""Return the hexadecimal digits of a dump without its offsets and without the characters at the end of its lines.
+
+    >>> dumped_digits(b"00000000: 6875 6e74  hunt\n00000004: 6572 32    er2\n")
+    b'68756e74657232'
+    """
+    lines = [] if b"\0" in text else _LINE_OF_A_DUMP.findall(text)  # a dump is text
+    return hex_digits(b"".join(lines))
 
 
 def _inside_base64(raw: bytes, shift: int, encoded: bytes) -> bytes:

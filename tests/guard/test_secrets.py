@@ -48,6 +48,21 @@ def lower_hex(text):
     return re.sub("%..", lambda found: found[0].lower(), text)
 
 
+def dump(text, line):
+    """Dump a text as xxd and `hexdump -C` do, 16 bytes in a line."""
+    raw = text.encode()
+    rows = ((at, raw[at : at + 16]) for at in range(0, len(raw), 16))
+    return "\n" + "\n".join(line(at, row) for at, row in rows) + "\n"
+
+
+def xxd(at, row):
+    return f"{at:08x}: {row.hex(' ', 2)}  {row.decode('ascii', 'replace')}"
+
+
+def hexdump(at, row):
+    return f"{at:08x}  {row[:8].hex(' ')}  {row[8:].hex(' ')}  |{row.decode('ascii', 'replace')}|"
+
+
 SPELLINGS = {
     "plain": str,
     "URL-encoded, as a path": quote,
@@ -60,6 +75,8 @@ SPELLINGS = {
     "JSON": json.dumps,
     "hexadecimal": lambda value: value.encode().hex(),
     "hexadecimal, in capitals": lambda value: value.encode().hex().upper(),
+    "hexadecimal, dumped by xxd": lambda value: dump(f"before {value} after", xxd),
+    "hexadecimal, dumped by hexdump": lambda value: dump(f"before {value} after", hexdump),
     "hexadecimal, in pairs": lambda value: value.encode().hex(":"),
     "hexadecimal, as an array of C": lambda value: ", ".join(f"0x{byte:02X}" for byte in value.encode()),
     "hexadecimal, as a string of C": lambda value: "".join(f"\\x{byte:02x}" for byte in value.encode()),
