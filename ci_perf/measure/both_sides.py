@@ -50,25 +50,25 @@ class ProfiledBase:
         return replace(of_head, root=self.root, python=self.python, env=env)
 
 
-def as_base(found: Profiled, root: Path | None = None) -> Profiled:
-    """Return what a profiler saw of the base, whose files lie below `root`, as that."""
-    return Profiled(base_profiles=_profiles(found, root), notes=_of_base(found.notes))
+def as_base(found: Profiled) -> Profiled:
+    """Return what a profiler saw of the base as that."""
+    return Profiled(base_profiles=_profiles(found), notes=_of_base(found.notes))
 
 
-def as_sides(base: Profiled, head: Profiled, base_root: Path, head_root: Path) -> Profiled:
+def as_sides(base: Profiled, head: Profiled) -> Profiled:
     """Return what was counted of both sides; the counters of the head are not judged again."""
-    heads = _profiles(head, head_root)
-    return replace(as_base(base, base_root), head_profiles=heads, notes=(*_of_base(base.notes), *head.notes))
+    heads = _profiles(head)
+    return replace(as_base(base), head_profiles=heads, notes=(*_of_base(base.notes), *head.notes))
 
 
-def _profiles(found: Profiled, root: Path | None) -> dict[str, SideProfile]:
+def _profiles(found: Profiled) -> dict[str, SideProfile]:
     labels = dict.fromkeys((*found.timelines, *found.counters))
     return {
         label: SideProfile(
             found.counters.get(label, ()),
             found.timelines.get(label),
             opcodes(found.codes.get(label, ())),
-            source_lines(found.codes.get(label, ()), root or Path()),
+            source_lines(found.codes.get(label, ())),
         )
         for label in labels
     }
@@ -81,19 +81,42 @@ def codes_of(report: Path) -> tuple[Code, ...]:
     return ()
 
 
-def case_codes(codes: Sequence[Code], jobs: Iterable[Job]) -> dict[str, tuple[Code, ...]]:
-    """Return the machine code of the GPU kernels that count of each case, by label."""
+def case_codes(codes: Sequence[Code], jobs: Iterable[Job], root: Path) -> dict[str, tuple[Code, ...]]:
+    """Return the machine code of the GPU kernels that count of each case, by label; files are relative to `root`."""
     return {
-        job.label: tuple(c for c in codes if job.label in c.ranges and counts(c.name, job.spec.kernels)) for job in jobs
+        job.label: tuple(
+            located(code, root, job.spec.folder)
+            for code in codes
+            if job.label in code.ranges and counts(code.name, job.spec.kernels)
+        )
+        for job in jobs
     }
 
 
-def source_lines(codes: Iterable[Code], root: Path) -> tuple[SourceLine, ...]:
-    """Return the MOST_LINES lines with most samples or spills; those of files below `root` are relative to it."""
+def located(code: Code, root: Path, folder: str) -> Code:
+    """Return machine code whose source files are named relative to `root`.
+
+    NVRTC is told the name of a file alone, and a cache may hold what another checkout compiled: a file of that name in
+    the kernel's own `folder` is meant. Of any other file only the name is kept.
+    """
+    places = {file: _place_of(file, root, folder) for file in {i.file for i in code.instructions} if file}
+    return replace(code, instructions=tuple(replace(i, file=places.get(i.file, "")) for i in code.instructions))
+
+
+def _place_of(file: str, root: Path, folder: str) -> str:
+    path = Path(file)
+    if path.is_absolute() and path.is_relative_to(root):
+        return path.relative_to(root).as_posix()
+    own = Path(folder) / path.name
+    return own.as_posix() if (root / own).is_file() else path.name
+
+
+def source_lines(codes: Iterable[Code]) -> tuple[SourceLine, ...]:
+    """Return the MOST_LINES lines with most samples or spills."""
     samples: defaultdict[tuple[str, int], float] = defaultdict(float)
     spills: Counter[tuple[str, int]] = Counter()
-    for instruction in (instruction for code in codes for instruction in code.instructions if instruction.file):
-        place = (_relative(instruction.file, root), instruction.line)
+    for instruction in (i for code in codes for i in code.instructions if i.file and i.line > 0):
+        place = (instruction.file, instruction.line)
         samples[place] += instruction.samples
         spills[place] += instruction.spills
     whole = sum(samples.values()) or 1.0
@@ -101,11 +124,6 @@ def source_lines(codes: Iterable[Code], root: Path) -> tuple[SourceLine, ...]:
     return tuple(
         SourceLine(*place, samples_pct=round(100 * samples[place] / whole, 2), spills=spills[place]) for place in most
     )
-
-
-def _relative(file: str, root: Path) -> str:
-    path = Path(file)
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
 
 def write_differences(folder: Path, jobs: Iterable[Job], base: Profiled, head: Profiled) -> None:

@@ -47,10 +47,12 @@ def execute(
     else:
         take_turns(journal, machine, journal.sound(jobs), budget, progress)
     profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]
+    changed = _changed(journal, profiled)
     if profiled:
         programs = sum(job.spec.program is not None for job in profiled)
-        progress.begin("profile", 2 + programs)
-    for found in machine.profile(profiled, _changed(journal, profiled)):
+        both = 2 if run.against is not None and changed else 0
+        progress.begin("profile", 2 + programs + both)
+    for found in machine.profile(profiled, changed):
         journal.add(profiled, found)
         progress.step("profiler done")
     return journal.finish()

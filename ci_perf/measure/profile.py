@@ -244,10 +244,9 @@ class NcuProfiler(NvidiaProfiler):
         theirs = base.jobs(known) if base else []
         if base and theirs:
             both = replace(self, full=False, explain=True, report="explain")
-            of_base = both.of_base(base)
-            old, new = of_base.run(theirs), both.run(known)
+            old, new = both.of_base(base).run(theirs), both.run(known)
             write_differences(self.guard.folder, known, old, new)
-            yield as_sides(old, new, of_base.conditions.root, both.conditions.root)
+            yield as_sides(old, new)
         elif known and not self.full:
             explained = replace(self, full=True, report="explain").run(known)
             yield replace(explained, counters=_with_more(found.counters, explained.counters))
@@ -290,7 +289,7 @@ class NcuProfiler(NvidiaProfiler):
             for name in launch.ranges:
                 ran[name].append(launch.name)
         notes += self._unseen(ended, {label for label, counters in found.items() if counters}, ran)
-        codes = case_codes(codes_of(report), ended) if self.explain else {}
+        codes = case_codes(codes_of(report), ended, self.conditions.root) if self.explain else {}
         return Profiled(counters={k: v for k, v in found.items() if v}, notes=tuple(notes), codes=codes)
 
     def _wanted(self, jobs: Sequence[Job]) -> tuple[Metric, ...]:

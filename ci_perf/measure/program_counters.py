@@ -8,7 +8,7 @@ from typing import Self
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.both_sides import codes_of
+from ci_perf.measure.both_sides import codes_of, located
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import WAITING
 from ci_perf.measure.program_run import program_env
@@ -84,7 +84,8 @@ class ProgramCounters:
     def _codes(self, job: Job, report: Path) -> Mapping[str, tuple[Code, ...]]:
         """Return the machine code of the kernels that count."""
         kernels = [fill(pattern, job.params) for pattern in job.spec.kernels]
-        return {job.label: tuple(code for code in codes_of(report) if counts(code.name, kernels))}
+        mine = (code for code in codes_of(report) if counts(code.name, kernels))
+        return {job.label: tuple(located(code, self.conditions.root, job.spec.folder) for code in mine)}
 
     def _run(
         self, job: Job, argv: Sequence[str], traced: Traced, report: Path, *, full: bool

@@ -171,7 +171,7 @@ class Programs:
             return Profiled()
         old, new = base.count(job, self._counters, "explain-base"), head.count(job, self._counters, "explain")
         write_differences(self._counters.guard.folder, [job], old, new)
-        return as_sides(old, new, base.root, head.root)
+        return as_sides(old, new)
 
 
 class _Side:

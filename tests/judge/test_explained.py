@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ci_perf.github.publish import Place, annotations
 from ci_perf.judge.report import build_report
 from ci_perf.judge.verdict import judge
 from ci_perf.render.json_text import render_json
@@ -18,7 +19,7 @@ from ci_perf.values.metrics import METRICS, combine_kernels
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Against
 from ci_perf.values.timeline_metrics import BY_NAME
-from ci_perf.values.trace import CaseTimeline, LaunchedKernel, Reading, SideProfile, TracedKernel
+from ci_perf.values.trace import CaseTimeline, LaunchedKernel, Reading, SideProfile, SourceLine, TracedKernel
 from tests.builders import a_device, a_measurement, a_run, a_spec
 
 CLOCK_HZ = 1.98e9
@@ -181,3 +182,22 @@ def test_without_a_profiler_a_change_is_explained_by_how_the_kernel_is_launched(
     (finding,) = judge(replace(run, devices=(a_device(compute_capability="9.0"),)))
 
     assert finding.sentence.endswith("registers 32 -> 76 a thread: occupancy 100 -> 37.5 %")
+
+
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        ("kernels/fp64_slip/fp64_slip.cu", Place("sub/kernels/fp64_slip/fp64_slip.cu", 12)),
+        ("kernels/other/other.cu", Place("sub/kernels/fp64_slip/kernel.py", 30)),
+        ("header.cuh", Place("sub/kernels/fp64_slip/kernel.py", 30)),
+    ],
+)
+def test_the_annotation_is_at_the_line_that_changed_most_if_it_is_the_kernels_own(file, place):
+    case = a_case("fp64_slip", 5.9)
+    base = replace(case.base_profile, lines=(SourceLine(file, 12, 30.0), SourceLine(file, 3, 70.0)))
+    head = replace(case.head_profile, lines=(SourceLine(file, 12, 95.0), SourceLine(file, 3, 5.0)))
+    report = build_report(explained(replace(case, base_profile=base, head_profile=head)))
+    (annotation,) = annotations(report, {"fp64_slip": Place("sub/kernels/fp64_slip/kernel.py", 30)})
+
+    assert annotation.place == place
+    assert ", 30 -&#62; 95 % of the samples." in render_comment(report)

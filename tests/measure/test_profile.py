@@ -11,7 +11,7 @@ import pytest
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.both_sides import ProfiledBase, source_lines, write_differences
+from ci_perf.measure.both_sides import ProfiledBase, located, source_lines, write_differences
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import NcuProfiler, NsysProfiler
 from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
@@ -274,12 +274,15 @@ def code(*texts, name="f", file="", line=0, samples=0.0):
     return Code(name, ("ci-perf:k/a",), tuple(Instruction(text, file, line, samples) for text in texts))
 
 
-def test_the_lines_of_a_case_are_those_of_its_own_tree_and_the_spills_in_them():
-    mine = code("LDL R1, [R2]", "FADD R1, R2", file="/tree/kernels/k/k.cu", line=7, samples=30.0)
+def test_the_lines_of_a_case_have_the_place_of_their_file_in_the_tree_and_the_spills_in_them(tmp_path):
+    (tmp_path / "kernels/k").mkdir(parents=True)
+    (tmp_path / "kernels/k/k.cu").touch()
+    by_path = code("LDL R1, [R2]", "FADD R1, R2", file=f"{tmp_path}/kernels/k/k.cu", line=7, samples=20.0)
+    by_name = code("LDL R1, [R2]", file="k.cu", line=7, samples=20.0)
     other = code("FADD R1, R2", file="/usr/include/cuda/x.h", line=9, samples=40.0)
 
-    assert source_lines([mine, other, code("EXIT")], Path("/tree")) == (
-        SourceLine("kernels/k/k.cu", 7, samples_pct=60.0, spills=1),
+    assert source_lines(located(found, tmp_path, "kernels/k") for found in (by_path, by_name, other, code("EXIT"))) == (
+        SourceLine("kernels/k/k.cu", 7, samples_pct=60.0, spills=2),
         SourceLine("x.h", 9, samples_pct=40.0),
     )
 
