@@ -3,6 +3,8 @@
 import csv
 import gzip
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -278,3 +280,49 @@ def test_results_with_a_lost_part_or_numbers_of_400_digits_are_refused_or_have_n
     text = google(0, time=0).replace('"real_time": 0', '"real_time": ' + "9" * 400)
 
     assert benchmarks.parse(text, "g.json").cases[0].skipped == "the file says inf"
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+INSPECT = """
+import resource, sys
+from ci_perf.cli import main
+sys.argv[1:] = ["inspect", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+"""
+
+
+def memory_of_inspect(*argv):
+    """Return the most bytes that the command had in memory."""
+    argv = [sys.executable, "-c", INSPECT, *argv]
+    done = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+    return int(done.stderr.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [[], ["--json"]], ids=["table", "json"])
+def test_a_page_of_20_000_launches_takes_three_times_its_size_in_memory(tmp_path, option):
+    lines = PAGES[0].read_text().splitlines(keepends=True)
+    at = next(place for place, line in enumerate(lines) if line.startswith('"0"'))
+    file = tmp_path / "a.csv"
+    with file.open("w") as page:
+        page.writelines(lines[:at])
+        page.writelines(f'"{n}"{lines[at][3:]}' for n in range(20_000))
+
+    assert memory_of_inspect(*option, file) < 3 * file.stat().st_size + (150 << 20)
+
+
+@pytest.mark.slow
+def test_a_trace_of_torch_of_200_000_events_takes_600_bytes_for_each(tmp_path):
+    file = tmp_path / "a.json"
+    with file.open("w") as trace:
+        trace.write('{"traceEvents": [')
+        for n in range(100_000):
+            events = call(50 * n, correlation=n), kernel(50 * n + 5, correlation=n)
+            trace.write(f"{',' * bool(n)}{json.dumps(events)[1:-1]}")
+        trace.write("]}")
+
+    assert memory_of_inspect(file) < 600 * 200_000 + (150 << 20)
