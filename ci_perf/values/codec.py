@@ -89,6 +89,10 @@ def run_from(document: object, source: str) -> Run:
                 f"{source}: key `measurements[{i}]`: the run lists no such kernel or device: "
                 f"{measurement.kernel} on {measurement.device}"
             )
+    listed = {device.slug for device in run.devices}
+    for i, part in enumerate(run.sessions):
+        if missing := [device.name for device in part.devices if device.slug not in listed]:
+            raise FormatError(f"{source}: key `devices`: lacks {missing[0]}, which session {i} used")
     for key, pair in _pairs_of(run):
         if len(pair.base) != len(pair.head):
             raise FormatError(

@@ -235,3 +235,12 @@ def test_a_pair_has_as_many_rounds_of_base_and_head(side, lost):
         FormatError, match=rf"^run.json: key `measurements\[{index}\]\.pairs\[0\]`: \d+ rounds of `base`"
     ):
         load_run(json.dumps(document), "run.json")
+
+
+def test_a_merged_run_lists_the_devices_of_its_sessions():
+    document = json.loads((Path(__file__).parents[1] / "data/formats/0.1.0/run-merged.json").read_text())
+    assert load_run(json.dumps(document), "run.json").sessions
+
+    document["devices"][0]["name"] = "NVIDIA L4"
+    with pytest.raises(FormatError, match="key `devices`: lacks NVIDIA H100"):
+        load_run(json.dumps(document), "run.json")
