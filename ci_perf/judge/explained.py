@@ -34,7 +34,9 @@ def with_explanation(finding: Finding, measurement: Measurement, device: Device)
 
 
 def _explanation(sides: Sides) -> Explanation | None:
-    return explain(sides) if sides.base.values.keys() & sides.head.values.keys() else None
+    """Explain a change; where the counters of a side are missing, that no cause is seen says nothing."""
+    found = explain(sides)
+    return found if found.causes or sides.both("cycles") else None
 
 
 def sides_of_case(measurement: Measurement, device: Device, ratio: float | None = None) -> Sides | None:

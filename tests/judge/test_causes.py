@@ -243,7 +243,8 @@ def test_a_change_of_the_host_is_told_by_calls_that_repeat_and_a_longer_range(me
     assert mechanism in found(change)
     assert mechanism not in found(change | less)
     if mechanism != "pageable-copies":  # which are slow whatever else hides them
-        assert mechanism not in found(change | {"range_ns": 1.0e6, "alloc_share_pct": 0}), "not longer at all"
+        unseen = {"range_ns": 1.0e6, "alloc_share_pct": 0, "idle_pct": 10}
+        assert mechanism not in found(change | unseen), "not longer at all"
 
 
 def test_atomics_that_are_as_many_and_wait_longer_are_the_guess_that_is_left():
@@ -276,3 +277,19 @@ def test_the_line_that_changed_most_is_that_with_most_of_the_added_time(base, he
     found = line_change([SourceLine(*line) for line in base], [SourceLine(*line) for line in head], ratio)
 
     assert (found.place if found else None) == expected
+
+
+def host_causes(base, head):
+    found = explain_host(sides_of(Side(HOST | base), Side(HOST | head), 1.0))
+    return [cause.mechanism for cause in found.causes] if found else []
+
+
+def test_calls_that_were_added_and_leave_the_gpu_idle_are_named_though_the_range_is_hardly_longer():
+    more = {"sync_calls": 9, "range_ns": 1.03e6}
+
+    assert host_causes({}, more | {"idle_pct": 12}) == ["synchronisation"]
+    assert host_causes({}, more | {"idle_pct": 10.5}) == []
+
+
+def test_what_the_host_no_longer_does_is_named_too():
+    assert host_causes({"sync_calls": 11, "sync_pct": 50, "idle_pct": 40, "range_ns": 1.8e6}, {}) == ["synchronisation"]

@@ -184,6 +184,15 @@ def test_without_a_profiler_a_change_is_explained_by_how_the_kernel_is_launched(
     assert finding.sentence.endswith("registers 32 -> 76 a thread: occupancy 100 -> 37.5 %")
 
 
+def test_without_counters_of_both_sides_nothing_is_said_of_a_change_that_nothing_explains():
+    case = a_case("neutral", 2.0)
+    traced = replace(case.base_profile, counters=())
+    for base in (None, traced):
+        (finding,) = judge(explained(replace(case, base_profile=base, head_profile=None)))
+
+        assert (finding.verdict, finding.explanation) == (Verdict.REGRESSION, None)
+
+
 @pytest.mark.parametrize(
     ("file", "place"),
     [

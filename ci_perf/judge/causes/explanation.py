@@ -76,10 +76,10 @@ def explain_host(sides: Sides) -> Explanation | None:
     Such a change is one of the host: the time of a case is that of its GPU kernels. A count of calls repeats from run
     to run, so that one trace of each side tells it.
     """
-    spans = sides.both("range_ns")
-    timeline = Sides(sides.base, sides.head, spans[1] / spans[0] if spans and all(spans) else 1.0, sides.units)
-    if not timeline.slower:
-        timeline = Sides(sides.base, sides.head, 1.0, sides.units)
+    spans = [side.values.get("range_ns") or 0.0 for side in (sides.base, sides.head)]
+    ratio = spans[1] / spans[0] if all(spans) else 1.0
+    scatters = 1 / host.SCATTER < ratio < host.SCATTER
+    timeline = Sides(sides.base, sides.head, 1.0 if scatters else ratio, sides.units)
     causes = _ranked(timeline, [rule for rule in ON_HOST if not rule.symptom])
     if not causes:
         return None

@@ -6,10 +6,15 @@ from ci_perf.judge.causes.sides import Sides, share
 _TIMELINE = ("range_ns", "idle_pct", "cuda_time_pct", "longest_gap_ns")
 _NOTABLE = 0.05
 """Of the range: a smaller change is the scatter of one trace."""
+SCATTER = 1 + _NOTABLE
 _UNKNOWN = 0.5
 """The share where calls were added and the trace does not say how long the range was."""
 _POINTS = 5.0
 """Percentage points by which a share of the range must change."""
+_LEAST_IDLE = 1.0
+"""The same of the idle time, where calls were added."""
+_LEAST_ALLOCATION = 0.25
+"""What added allocations that are seen among the calls account for at least."""
 
 
 def added_time(s: Sides) -> float | None:
@@ -28,8 +33,8 @@ def _part_of_range(s: Sides, *percentages: str) -> float:
     spans, longer = s.both("range_ns"), added_time(s)
     if spans is None or longer is None:
         return _UNKNOWN if any(_points(s, name) > _POINTS for name in percentages) else 0.0
-    if longer < _NOTABLE:
-        return 0.0
+    if longer < _NOTABLE:  # calls that were added and leave the GPU idle count all the same
+        return _UNKNOWN if _points(s, "idle_pct") >= _LEAST_IDLE else 0.0
     found = [values for name in percentages if (values := s.both(name))]
     added = max((values[1] * spans[1] - values[0] * spans[0] for values in found), default=0.0) / 100
     return share(added / (spans[1] - spans[0]))
@@ -42,13 +47,9 @@ def _synchronisation(s: Sides) -> float:
 def _allocation(s: Sides) -> float:
     if not s.grew("alloc_calls"):
         return 0.0
-    part = _part_of_range(s, "idle_pct")
-    # the share of the time in calls stands for that of the range, where calls are what the range waits for
-    return (
-        max(part, share(_points(s, "alloc_share_pct") / 100))
-        if part or _points(s, "alloc_share_pct") > _POINTS
-        else 0.0
-    )
+    of_calls = _points(s, "alloc_share_pct")  # where a range waits for calls, their time is that of the range
+    seen = max(share(of_calls / 100), _LEAST_ALLOCATION) if of_calls > _POINTS else 0.0
+    return max(_part_of_range(s, "idle_pct"), seen)
 
 
 def _pageable(s: Sides) -> float:
