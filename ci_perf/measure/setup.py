@@ -58,7 +58,8 @@ class Setup:
         if not self.command:
             return
         command = self.command
-        completed = proc.run(shlex.split(command), timeout_s=TIMEOUT_S, env=env or self.env, cwd=folder)
+        own = {**(env or self.env or {}), "PWD": str(folder)}  # makefiles read it
+        completed = proc.run(shlex.split(command), timeout_s=TIMEOUT_S, env=own, cwd=folder)
         store.write_text(log, heading + completed.output)
         if completed.timed_out:
             raise MachineError(f"setup `{command}` took longer than {TIMEOUT_S:g} s in {folder}", hint=f"see {log}")

@@ -747,7 +747,7 @@ def test_a_base_that_changes_the_interpreter_of_both_sides_is_refused(repository
 def test_the_setup_command_reads_no_variable_that_names_one_job_unless_asked(repository, monkeypatch):
     monkeypatch.setenv("GITHUB_SHA", "a" * 40)
     monkeypatch.setenv("GITHUB_ENV", "/file")
-    show = ("--processes", "2", "--setup", "sh -c 'env > env.txt'")
+    show = ("--processes", "2", "--setup", "cp /proc/self/environ env.txt")
 
     run(*show)
     usual = (repository / "env.txt").read_text()
@@ -755,6 +755,7 @@ def test_the_setup_command_reads_no_variable_that_names_one_job_unless_asked(rep
     asked = (repository / "env.txt").read_text()
 
     assert "GITHUB_" not in usual
+    assert f"PWD={repository}\0" in usual
     assert "GITHUB_SHA=aaaa" in asked
     assert "GITHUB_ENV" not in asked
 
