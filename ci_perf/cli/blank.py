@@ -37,6 +37,7 @@ def blank_run(
         baselines=() if checks else _baselines(root / settings["baselines"], patterns, jobs, session),
         notes=(*session.notes, *_git_note(root), *_reference_note(jobs, checks=checks)),
         planted=settings["plant-slowdown"],
+        among=settings["among"],
     )
 
 

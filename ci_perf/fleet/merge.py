@@ -168,7 +168,9 @@ def _check_once(found: Found) -> None:
 def _session(run: Run) -> Session:
     broken = next((note.message for note in run.notes if note.code == Reason.MEMORY_ERRORS), "")
     shard = run.provenance.shard or ""
-    return Session(shard, run.devices, run.toolchain, run.finished, run.against, run.trace, broken)
+    return Session(
+        shard, run.devices, run.toolchain, run.finished, run.against, run.trace, among=run.among, memory_errors=broken
+    )
 
 
 def _models(sessions: Iterable[Session]) -> tuple[Device, ...]:

@@ -96,10 +96,16 @@ def _labels(runners: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def matrix(plan: Plan) -> dict[str, list[dict[str, object]]]:
-    """Return the value of `strategy.matrix`, for `fromJSON`."""
+    """Return the value of `strategy.matrix`, for `fromJSON`; `among` is the number of cases of all jobs."""
+    among = sum(len(shard.cases) for shard in plan.shards)
     return {
         "include": [
-            {"shard": shard.name, "runner": list(shard.runner), "kernels": " ".join(shard.patterns)}
+            {
+                "shard": shard.name,
+                "runner": list(shard.runner),
+                "kernels": " ".join(shard.patterns),
+                "among": among,
+            }
             for shard in plan.shards
         ]
     }

@@ -34,15 +34,25 @@ def judge(run: Run) -> tuple[Finding, ...]:
         for device in session.devices
         if device.kind == m.device
     ]
-    comparisons = sum(
-        m.failure is None and (is_paired(m) if run.against else b is not None and m.case in b.cases)
-        for _, _, m, _, b in found
-    )
+    compared = [
+        session
+        for session, _, m, _, b in found
+        if m.failure is None and (is_paired(m) if run.against else b is not None and m.case in b.cases)
+    ]
     findings = [
-        _judge_case(session, doubt, m, specs[m.kernel], device, baseline, comparisons)
+        _judge_case(session, doubt, m, specs[m.kernel], device, baseline, _comparisons(session, compared))
         for session, doubt, m, device, baseline in found
     ]
     return (*findings, *judge_checks(run), *_missing(run, run.devices, baselines.values()))
+
+
+def _comparisons(session: Run, compared: Sequence[Run]) -> int:
+    """Return how many cases share the error with those of a session.
+
+    That is as many as the plan has, which each of its shards is told. Otherwise it is those of the session, so that a
+    merged run judges a case as its own job did, which stopped measuring once it was decided.
+    """
+    return max(session.among, sum(other is session for other in compared))
 
 
 def _judge_case(

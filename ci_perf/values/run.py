@@ -150,6 +150,8 @@ class Session(Extensible):
     """False: the job was stopped."""
     against: Against | None = None
     trace: Mapping[str, Reading] = field(default_factory=dict)
+    among: Annotated[Whole, OMIT_DEFAULT] = 0
+    """The number of cases of the plan that the job belongs to; 0: it was not told."""
     memory_errors: str = ""
     """The memory errors of its GPU during the session, in words; empty: none are known."""
 
@@ -183,6 +185,8 @@ class Run(Extensible):
     """The metrics of the timeline over all that the profiler traced, not only inside the cases' ranges."""
     sessions: Annotated[tuple[Session, ...], OMIT_DEFAULT] = ()
     """The sessions of a run that `ci-perf merge` made of several; empty: there was one session."""
+    among: Annotated[Whole, OMIT_DEFAULT] = 0
+    """The number of cases of the plan that this shard belongs to; 0: it was not told, or there is no plan."""
     fuzzed: Annotated[tuple[Fuzzed, ...], OMIT_DEFAULT] = ()
     """The random cases of `run --fuzz`, which times nothing."""
     sanitized: Annotated[tuple[Sanitized, ...], OMIT_DEFAULT] = ()
@@ -205,6 +209,7 @@ def sessions_of(run: Run) -> Iterator[Run]:
             finished=session.finished,
             against=session.against,
             trace=session.trace,
+            among=session.among,
             measurements=tuple(m for m in run.measurements if m.session == index),
             sessions=(),
         )

@@ -240,6 +240,7 @@ SETTINGS: tuple[Setting, ...] = (
         "LIST",
     ),
     Setting("shard", "", _text, "Which shard of a plan this is; `merge --plan` goes by it.", "NAME"),
+    Setting("among", 0, _whole, "How many cases the plan of this shard has: they share the error.", "N"),
     Setting("strict", False, _flag, "Fail on everything that fail-on can name.", "BOOL"),
     Setting(
         "compile-cache",

@@ -112,6 +112,7 @@ def test_a_plan_survives_its_file_and_the_matrix_fits_strategy_matrix():
     rows = matrix(plan)["include"]
     assert [row["shard"] for row in rows] == ["h100-1-of-2", "h100-2-of-2", "l4-1-of-2", "l4-2-of-2"]
     assert rows[0]["runner"] == ["self-hosted", "h100"]
+    assert {row["among"] for row in rows} == {2 * len({case for shard in plan.shards for case in shard.cases})}
 
 
 # --- merging ---------------------------------------------------------------------------------------------------------
@@ -306,7 +307,7 @@ def test_a_session_that_cannot_be_believed_casts_no_doubt_on_another():
 
 
 @pytest.mark.parametrize("against", [None, Against("main", "b" * 40)])
-def test_the_level_is_shared_by_all_cases_of_the_merged_run(against):
+def test_the_level_is_shared_by_all_cases_of_the_plan_in_each_shard_and_in_the_merged_run(against):
     """Else every further shard would add a chance of a false alarm."""
     spec = a_spec(cases={f"s{i}": PARAMS for i in range(200)})
     base = a_baseline()
@@ -321,13 +322,39 @@ def test_the_level_is_shared_by_all_cases_of_the_merged_run(against):
         [(row.finding.id, row.finding.verdict, row.finding.change) for row in build_report(run).rows]
         for run in (
             a_run(*measured, **asked),
-            a_run(measured[0], **asked),
-            merge_runs(found(*(a_run(m, **asked) for m in measured))),
+            a_run(measured[0], among=200, **asked),
+            merge_runs(found(*(a_run(m, among=200, **asked) for m in measured))),
         )
     )
 
     assert merged == as_one
-    assert merged[0] != alone[0]
+    assert merged[0] == alone[0]
+
+
+@pytest.mark.parametrize("against", [None, Against("main", "b" * 40)])
+@pytest.mark.parametrize("among", [0, 200])
+def test_merging_weakens_no_verdict_of_a_shard(against, among):
+    """A shard stops measuring once a case is decided, so that a stricter rule would find too few pairs."""
+    spec = a_spec(cases={f"s{i}": PARAMS for i in range(200)})
+    base = a_baseline()
+    agreed = replace(base, cases=dict.fromkeys(spec.cases, base.cases["s128"]))
+    noisy = tuple(Pair(STEADY, times(ratio), 100, "cuda-graph") for ratio in (1.035, 1.045, 1.05, 1.055, 1.065))
+    timed = {"replicates": (), "pairs": noisy} if against else {}
+    runs = [
+        a_run(
+            *(a_measurement(*(times(1.2),) * 2, case=case, **timed) for case in cases),
+            kernels=(spec,),
+            baselines=(agreed,),
+            against=against,
+            among=among,
+        )
+        for cases in (list(spec.cases)[:1], list(spec.cases)[1:])
+    ]
+
+    merged = {row.finding.id: row.finding.verdict for row in build_report(merge_runs(found(*runs))).rows}
+
+    apart = {row.finding.id: row.finding.verdict for run in runs for row in build_report(run).rows}
+    assert merged == apart
 
 
 def test_baselines_can_be_accepted_from_a_merged_run_of_machines_that_are_alike(tmp_path):
