@@ -71,6 +71,7 @@ class PythonKernels:
     def time(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a job once in a fresh process."""
         request = {"op": "time", "samples": self._conditions.samples, "l2": job.spec.l2, "time": job.spec.time}
+        request["check"] = job.target == "launch"
         with self._conditions.watch(job) as watch:
             answer = self._ask(job, {**request, "planted": self._conditions.planted})
         return answer if isinstance(answer, Failure) else _replicate(answer, batch, watch, self._conditions.root)

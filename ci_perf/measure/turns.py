@@ -83,6 +83,8 @@ class TurnTaking:
         self._skip_same = skip_same and not conditions.time_identical
         self._timed_same: set[str] = set()
         """Cases of the same machine code that are timed all the same."""
+        self._restored: set[str] = set()
+        """Cases that work in place on one side only."""
         self._alone: set[str] = set()
         """Cases of which only one side at a time fits on the device."""
         self._not_captured: dict[str, tuple[str, ...]] = {}
@@ -127,6 +129,9 @@ class TurnTaking:
         if self._lost_capture(job, ready):
             fresh = True
             ready = self._make_ready(job, number, fresh=fresh)
+        if self._restored_on_one_side(job, ready):
+            fresh = True
+            ready = self._make_ready(job, number, fresh=fresh)
         if mixed := _mixed_methods(ready) or _same_code(self._sides, ready):
             raise SideFailure("base", mixed)
         if self._is_proven(job, ready):
@@ -140,6 +145,9 @@ class TurnTaking:
         warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
         with self._conditions.watch(job) as watch:
             rounds = self._take_turns(job, number, warm_up_s)
+        for index, side in enumerate(self._sides):
+            if _is_checked(side, job):
+                self._ask(job, index, {"op": "check", "same": True})
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
         pair = _pair(rounds, facts, shape, watch, self._not_captured.get(job.id, ()))
         if number:
@@ -161,6 +169,14 @@ class TurnTaking:
         self._not_captured[job.id] = reasons
         return True
 
+    def _restored_on_one_side(self, job: Job, answers: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether only one side works in place; from then on both are timed in the way of such kernels."""
+        restored = [str(answer["method"]).partition("/")[0].endswith("-restored") for answer in answers]
+        if all(restored) or not any(restored):
+            return False
+        self._restored.add(job.id)
+        return True
+
     def _is_proven(self, job: Job, ready: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether both sides run the same code, and the case is not one of those that are timed as controls."""
         if not self._skip_same or not _runs_same_code(ready):
@@ -169,9 +185,10 @@ class TurnTaking:
             self._timed_same.add(job.id)
         return job.id not in self._timed_same
 
-    def _timer(self, job: Job) -> dict[str, str]:
+    def _timer(self, job: Job) -> dict[str, Any]:
         """Return the part of a request that says how to time a case whose sides would choose differently."""
-        return {"time": "wall"} if job.id in self._not_captured else {}
+        way: dict[str, Any] = {"time": "wall"} if job.id in self._not_captured else {}
+        return {**way, "restore": True} if job.id in self._restored else way
 
     def _make_ready(self, job: Job, number: int, *, fresh: bool) -> list[dict[str, Any]]:
         """Let both sides make the inputs of a case and choose a timer."""
@@ -184,14 +201,16 @@ class TurnTaking:
             **self._timer(job),
         }
         planted = zip(self._sides, (None, self._conditions.planted), strict=True)
-        requests = [side.request(job, **wishes, planted=slowdown) for side, slowdown in planted]
+        requests = [
+            side.request(job, **wishes, planted=slowdown, check=_is_checked(side, job)) for side, slowdown in planted
+        ]
         return self._both(job, requests, number)
 
     def _alternate(self, job: Job, number: int) -> Pair:
         """Time the sides one after the other, each alone on the device; SideFailure."""
         with self._conditions.watch(job) as watch:
             answers = self._each_alone(job, number)
-            if self._lost_capture(job, answers):
+            if self._lost_capture(job, answers) or self._restored_on_one_side(job, answers):
                 answers = self._each_alone(job, number)
         if mixed := _mixed_methods(answers):
             raise SideFailure("base", mixed)
@@ -208,8 +227,9 @@ class TurnTaking:
             for side in self._sides:
                 side.worker.rest()
             planted = self._conditions.planted if index else None
-            more = {"samples": ALONE_SAMPLES, "planted": planted, **self._timer(job)}
-            answers[index] = self._ask(job, index, self._sides[index].request(job, op="time", **more))
+            side = self._sides[index]
+            more = {"samples": ALONE_SAMPLES, "planted": planted, "check": _is_checked(side, job), **self._timer(job)}
+            answers[index] = self._ask(job, index, side.request(job, op="time", **more))
         return [answers[0], answers[1]]
 
     def _both(self, job: Job, requests: Sequence[Mapping[str, Any]], number: int) -> list[dict[str, Any]]:
@@ -249,6 +269,11 @@ class TurnTaking:
 
 
 _Round = tuple[dict[str, Any], dict[str, Any]]
+
+
+def _is_checked(side: Side, job: Job) -> bool:
+    """Return whether the outputs of a side are checked after the timing: those of the head's kernel are."""
+    return side.name == "head" and job.target == "launch"
 
 
 def _order(number: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ case          a kernel.py with its inputs
 compilers     NVRTC or nvcc, and what their output depends on
 cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
+gradients     the expected gradients of a kernel.py that names them
 identity      a hash of what a launch makes the GPU do
 launches      the GPU kernels of one launch: geometry, registers, memory
 machine_code  the machine code of the loaded kernels, and its hash
@@ -13,6 +14,8 @@ package       what kernel.toml says of a kernel's packages and variables
 outputs       the outputs of a launch by name, and how far they are from what is expected
 processes     the processes that answer requests
 profiling     launches under a profiler or compute-sanitizer
+recheck       compares outputs after the timing with that of the first launch
+restore       the inputs of kernels that work in place
 stages        where the time of a request goes
 stopwatch     times a case, alone or in turns with another process
 strides       inputs in another order of memory

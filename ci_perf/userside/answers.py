@@ -12,7 +12,7 @@ from typing import Any, Callable
 from ci_perf.userside.case import Answer, Request, Wrong, code_of, torch_or_none
 from ci_perf.userside.profiling import profile, sanitize, trace
 from ci_perf.userside.stages import take_spent
-from ci_perf.userside.stopwatch import alike, measure, ready, turn
+from ci_perf.userside.stopwatch import alike, check, measure, ready, turn
 from ci_perf.userside.verify import verify
 
 
@@ -45,6 +45,7 @@ OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "ready": ready,
     "alike": alike,
     "turn": turn,
+    "check": check,
     "verify": verify,
     "time": measure,
     "profile": profile,

@@ -112,6 +112,10 @@ class Case:
         if not callable(getattr(self.module, request["target"], None)):
             raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
         self.function = getattr(self.module, request["target"])
+        self.prepares = request["target"] == "launch" and callable(getattr(self.module, "prepare", None))
+        self.prepared: Any = None
+        self.saved: list[tuple[Any, Any]] = []
+        """Inputs that a launch changes and reads, with copies from before: restored before each timed launch."""
         with stage("context"):
             self.synchronize()
         with stage("inputs"):
@@ -133,8 +137,18 @@ class Case:
             other.inputs = self.fresh_inputs()
         return other
 
+    def prepare(self) -> None:
+        """Run `prepare` of the entry, which makes what `launch` gets from the inputs: a forward pass, say."""
+        if self.prepares:
+            self.prepared = self.module.prepare(self.inputs)
+
+    @property
+    def arguments(self) -> Any:
+        """What `launch` gets."""
+        return self.prepared if self.prepares else self.inputs
+
     def launch(self) -> Any:
-        return self.function(self.inputs)
+        return self.function(self.prepared if self.prepares else self.inputs)
 
     def synchronize(self) -> None:
         """Wait for the GPU, so that an error is raised in the case that caused it."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 
 from ci_perf.userside.case import Case
 from ci_perf.userside.cupti import CuptiError, Span, activities, busy_ns, check_whole
+from ci_perf.userside.restore import restore
 from ci_perf.userside.timers import EventTimer, l2_flush
 
 ATTEMPTS = 3
@@ -69,27 +71,47 @@ class CuptiTimer(EventTimer):
         return True
 
 
-class CuptiColdTimer(CuptiTimer):
-    """The same, with the L2 cache overwritten before each launch, on a stream whose work does not count."""
+class CuptiRestoredTimer(CuptiTimer):
+    """The same, with the inputs restored before each launch, on a stream whose work does not count."""
 
-    method = "cupti-cold"
+    method = "cupti-restored"
     most = 20
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self.flush = l2_flush(self.torch)
-        self.flushing = self.torch.cuda.Stream(priority=-1)  # kernels seldom use streams of this priority
+        self.aside = self.torch.cuda.Stream(priority=-1)  # kernels seldom use streams of this priority
         self.collect()
         self.before()
         self.not_counted = {span.stream for span in self.collect()}
 
     def before(self) -> None:
-        """Overwrite the L2 cache, after what was launched before and before what follows."""
+        """Do what does not count, after what was launched before and before what follows."""
         current = self.torch.cuda.current_stream()
-        self.flushing.wait_stream(current)
-        with self.torch.cuda.stream(self.flushing):
-            self.flush.zero_()
-        current.wait_stream(self.flushing)
+        self.aside.wait_stream(current)
+        with self.torch.cuda.stream(self.aside):
+            self.work_aside()
+        current.wait_stream(self.aside)
+
+    def work_aside(self) -> None:
+        """Restore the inputs."""
+        restore(self.case.saved)
 
     def counts(self, span: Span) -> bool:
         return span.stream not in self.not_counted
+
+
+class CuptiColdTimer(CuptiRestoredTimer):
+    """The same, with the L2 cache overwritten before each launch."""
+
+    method = "cupti-cold"
+
+    def __init__(self, case: Case) -> None:
+        self.flush = l2_flush(sys.modules["torch"])
+        super().__init__(case)
+        if case.saved:
+            self.method = "cupti-cold-restored"
+
+    def work_aside(self) -> None:
+        """Restore the inputs of a kernel that works in place, then overwrite the L2 cache."""
+        super().work_aside()
+        self.flush.zero_()

@@ -13,11 +13,25 @@ from typing import Any
 from ci_perf.userside.blame import what_broke
 from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, release_memory
 from ci_perf.userside.cupti import CuptiError
-from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiTimer
+from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiRestoredTimer, CuptiTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.launches import launch_facts
+from ci_perf.userside.outputs import leaves
+from ci_perf.userside.recheck import check_again, kept
+from ci_perf.userside.restore import is_array, saved, worked_on
 from ci_perf.userside.stages import stage
-from ci_perf.userside.timers import LADDER, ColdTimer, CpuTimer, EventTimer, GraphTimer, WallTimer, warm_up
+from ci_perf.userside.timers import (
+    LADDER,
+    ColdTimer,
+    CpuTimer,
+    EventTimer,
+    GraphTimer,
+    RestoredCpuTimer,
+    RestoredTimer,
+    RestoredWallTimer,
+    WallTimer,
+    warm_up,
+)
 
 SAMPLE_S = {"cuda": 4e-3, "cpu": 2e-3}
 """A sample lasts at least this long, or 500 launches: the overhead at its ends, some us, is then negligible."""
@@ -47,16 +61,16 @@ class Stopwatch:
         with stage("copy"):
             pristine, held = self._copy_of_inputs(request)
         with stage("first launch"):
-            self.case.launch()  # compiles, tunes and allocates; it may print
-            self.case.synchronize()
+            self.case.prepare()
+            held += self._launch_first(request)
         self.printed = printed_bytes()
         self._pristine = pristine
         self._spacers: list[Any] = []
         self.placements = min(request.get("placements", 1), self._most_placements(held)) if pristine else 1
         with stage("timer"):
-            self.timers = [choose_timer(self.case)]
+            self.timers = [choose_timer(self.case, restores=self.restores)]
         self.planted = exact_fraction(request.get("planted") or 0.0)
-        identify = request.get("identify") and isinstance(self.timers[0], GraphTimer)
+        identify = request.get("identify") and self._is_graph_like() and not self.case.prepares
         with stage("hash"):
             self.code = launch_hash(self.case, self.inputs) if identify else None
             self.kernels = launch_facts(self.case) if identify else []
@@ -70,6 +84,41 @@ class Stopwatch:
         self.count = math.ceil(count / step) * step
         if "placements" not in request:
             self.prepare(self.count)
+
+    def _is_graph_like(self) -> bool:
+        """Return whether a CUDA graph times the case, or would if it did not work in place."""
+        return isinstance(self.timers[0], GraphTimer) or type(self.timers[0]) in (CuptiRestoredTimer, RestoredTimer)
+
+    def _launch_first(self, request: Request) -> int:
+        """Launch, and find out what the kernel changes in place; return the bytes on the GPU that count for no copy."""
+        before = self._allocated()
+        copies = saved(self.case.arguments) if request["target"] == "launch" else []
+        held = self._allocated() - before
+        output = self.case.launch()  # compiles, tunes and allocates; it may print
+        self.case.synchronize()
+        before = self._allocated()
+        self.first = kept(output) if request.get("check") else None
+        held += self._allocated() - before
+        del output
+        self.case.saved = worked_on(self.case, copies)
+        self.restores = bool(self.case.saved) or bool(request.get("restore"))
+        return held
+
+    def _allocated(self) -> int:
+        """Return the bytes that are allocated on the GPU."""
+        if self.device == "cpu":
+            return 0
+        import torch
+
+        return int(torch.cuda.memory_allocated())
+
+    def check(self) -> None:
+        """Compare the outputs of some launches with that of the first; Wrong."""
+        if self.first is None:
+            return
+        with stage("comparison"):
+            timed = [timer.output for timer in self.timers if timer.output is not None]
+            check_again(self.case, self.first, timed, self.per_launch)
 
     def _copy_of_inputs(self, request: Request) -> tuple[Case | None, int]:
         """Return the case on a copy of its inputs from before the first launch, and the size of the copy in bytes."""
@@ -110,7 +159,18 @@ class Stopwatch:
         for index in range(1, number):
             # Kept, or the next tensor would get the same memory.
             self._spacers.append(torch.empty((1 + 2 * index) << 20, dtype=torch.int8, device=self.device))
-            self.timers.append(type(self.timers[0])(self._pristine.with_copied_inputs()))
+            other = self._pristine.with_copied_inputs()
+            other.prepare()
+            other.saved = self._saved_of(other)
+            self.timers.append(type(self.timers[0])(other))
+
+    def _saved_of(self, other: Case) -> list[tuple[Any, Any]]:
+        """Return the inputs of a copy that correspond to those that are restored in the first case."""
+        if not self.case.saved:
+            return []
+        restored = {id(leaf) for leaf, _ in self.case.saved}
+        mine = [leaf for leaf in leaves(self.case.arguments) if is_array(leaf)]
+        return [pair for leaf, pair in zip(mine, saved(other.arguments)) if id(leaf) in restored]
 
     def prepare(self, count: int, placements: int = 1) -> None:
         """Set over how many launches a sample is averaged, and the number of placements.
@@ -165,19 +225,21 @@ def exact_fraction(planted: float) -> Fraction:
     return Fraction(planted).limit_denominator(PLANTED_LAUNCHES)
 
 
-def choose_timer(case: Case) -> Any:
+def choose_timer(case: Case, *, restores: bool = False) -> Any:
     """Choose how to time a case; its duration does not matter, so that both sides of a comparison choose alike.
 
     On a CPU a loop. On a GPU the wall clock if the request says so, else a CUDA graph if the launch can be captured,
     else CUPTI. With a cold L2 cache CUPTI, as events would time the launch gap of a small kernel. Events where CUPTI is
-    not available.
+    not available. With `restores`, timers that restore the inputs before each launch, outside of the time.
     """
     if case.device == "cpu":
-        return CpuTimer(case)
+        return RestoredCpuTimer(case) if restores else CpuTimer(case)
     if case.request.get("time") == "wall":
-        return WallTimer(case)
+        return RestoredWallTimer(case) if restores else WallTimer(case)
     if case.request.get("l2") == "cold":
         return cupti_or(ColdTimer, CuptiColdTimer, case)
+    if restores:
+        return cupti_or(RestoredTimer, CuptiRestoredTimer, case)
     timer = GraphTimer(case)
     try:
         timer.prepare(3)
@@ -213,6 +275,7 @@ def measure(request: Request) -> Answer:
         warm_up(watch.timers[0], WARM_UP_S[watch.device], batches=True)
     most = int(BUDGET_S[watch.device] / max(watch.count * watch.per_launch, TINY))
     taken = watch.take(max(5, min(request.get("samples", 30), most)))
+    watch.check()
     return {**taken, **watch.facts(), "shapes": watch.shapes, "pid": os.getpid()}
 
 
@@ -249,6 +312,13 @@ def turn(request: Request) -> Answer:
     """Take this side's samples of one round; the first one, right after the other side's turn, is dropped."""
     answer = READY["case"].take(request["samples"] + 1, request["placement"])
     return {**answer, "seconds": answer["seconds"][1:]}
+
+
+def check(request: Request) -> Answer:
+    """Compare the outputs of launches after the timing with that of the first launch."""
+    del request
+    READY["case"].check()
+    return {}
 
 
 def own_files() -> list[str]:

@@ -10,6 +10,7 @@ import warnings
 from typing import Any, Callable
 
 from ci_perf.userside.case import Case, Wrong
+from ci_perf.userside.restore import restore
 
 STEADY = 0.005
 """Warming up ends when two groups of launches differ by less than this fraction, or after four times WARM_UP_S."""
@@ -55,6 +56,8 @@ class Timer:
         self.count = 1
         self.not_captured = ""
         """Why there is no CUDA graph of the launch; empty: there is one, or none was tried."""
+        self.output: Any = None
+        """The output of the last timed launch, where it is kept."""
 
     def prepare(self, count: int) -> None:
         """Set the number of launches of one sample."""
@@ -75,6 +78,21 @@ class CpuTimer(Timer):
 
     def samples(self, number: int) -> list[float]:
         return [self.seconds(self.count) * self.count for _ in range(number)]
+
+
+class RestoredCpuTimer(CpuTimer):
+    """perf_counter around each launch, whose inputs are restored before."""
+
+    method = "perf-counter-restored"
+
+    def seconds(self, launches: int) -> float:
+        launch, pairs, spent = self.case.launch, self.case.saved, 0.0
+        for _ in range(launches):
+            restore(pairs)
+            started = time.perf_counter()
+            launch()
+            spent += time.perf_counter() - started
+        return spent / launches
 
 
 class WallTimer(Timer):
@@ -109,6 +127,20 @@ class WallTimer(Timer):
         finally:
             if collects:
                 gc.enable()
+
+
+class RestoredWallTimer(WallTimer):
+    """The same, with the inputs restored before each BURST, outside of the time."""
+
+    method = "wall-two-launches-restored"
+
+    def wait_for(self, launches: int) -> float:
+        """Return the time of so many launches; the second launch of a BURST works on what the first one left."""
+        spent = 0.0
+        for done in range(0, launches, BURST):
+            restore(self.case.saved)
+            spent += super().wait_for(min(BURST, launches - done))
+        return spent
 
 
 class EventTimer(Timer):
@@ -175,19 +207,27 @@ class GraphTimer(EventTimer):
     def prepare(self, count: int) -> None:
         self.count = count
         self.graph = None
-        self.on_side_stream(self.case.launch)
+        # Autograd runs a backward pass on the stream of the forward pass, which `prepare` makes.
+        side = self.torch.cuda.Stream()
+        self.on_side_stream(self.case.prepare, side)
+        self.on_side_stream(self.case.launch, side)
         graph = self.torch.cuda.CUDAGraph()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            self.on_side_stream(lambda: capture(graph, self.case.launch, count))
+            self.on_side_stream(lambda: capture(graph, self.kept_launch, count), side)
         if any("graph is empty" in str(warning.message).lower() for warning in said):
             message = "its GPU work is not on torch's current stream, so it cannot be timed"
             raise Wrong("raised", message + ": launch on torch.cuda.current_stream()")
         self.graph = graph
 
-    def on_side_stream(self, work: Callable[[], object]) -> None:
+    def kept_launch(self) -> None:
+        """Launch, and keep the output of the last launch only."""
+        self.output = None
+        self.output = self.case.launch()
+
+    def on_side_stream(self, work: Callable[[], object], side: Any) -> None:
         """Run `work` on a side stream that is ordered with the current stream before and after."""
-        side, current = self.torch.cuda.Stream(), self.torch.cuda.current_stream()
+        current = self.torch.cuda.current_stream()
         side.wait_stream(current)
         with self.torch.cuda.stream(side):
             work()
@@ -212,6 +252,8 @@ class ColdTimer(EventTimer):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.flush = l2_flush(self.torch)
+        if case.saved:
+            self.method = "cuda-events-cold-restored"
 
     def seconds(self, launches: int) -> float:
         return statistics.median(self.one_cold() for _ in range(launches))
@@ -222,12 +264,29 @@ class ColdTimer(EventTimer):
     def one_cold(self) -> float:
         """Overwrite the L2 cache, then time one launch; both are queued before either runs."""
         start, stop = self.event(), self.event()
-        self.flush.zero_()
+        self.before()
         start.record()
         self.case.launch()
         stop.record()
         stop.synchronize()
         return float(start.elapsed_time(stop)) / 1e3
+
+    def before(self) -> None:
+        """Restore the inputs of a kernel that works in place, then overwrite the L2 cache."""
+        restore(self.case.saved)
+        self.flush.zero_()
+
+
+class RestoredTimer(ColdTimer):
+    """CUDA events around single launches, whose inputs are restored before the first event."""
+
+    method = "cuda-events-restored"
+
+    def __init__(self, case: Case) -> None:
+        EventTimer.__init__(self, case)
+
+    def before(self) -> None:
+        restore(self.case.saved)
 
 
 def l2_flush(torch: Any) -> Any:

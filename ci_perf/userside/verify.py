@@ -7,6 +7,7 @@ import sys
 from typing import Any, Callable
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
+from ci_perf.userside.gradients import as_output, expected
 from ci_perf.userside.outputs import compare, difference, leaves, shape, worst_of, wrong_sentence
 from ci_perf.userside.stages import stage
 from ci_perf.userside.strides import filler, rearranged
@@ -22,7 +23,7 @@ def verify(request: Request) -> Answer:
     case = Case(request)
     spare = copied(case.inputs)
     with stage("reference"):
-        reference = case.module.reference(case.inputs)
+        reference = expected(case)
     if not leaves(reference):
         raise Wrong("wrong-output", "the reference returns no output, so there is nothing to compare with")
     for leaf in leaves(reference):
@@ -32,10 +33,10 @@ def verify(request: Request) -> Answer:
         return {"error": 0.0, "tolerance": 0.0, "checked": "reference", "cost": case.cost()}
     case.inputs = None
     spare += copied(spare[0]) if spare else []
-    renew(case, spare)
     try:
         with stage("first launch"):
-            poison(case.launch(), case.inputs)
+            renew(case, spare)
+            poison(case.launch(), (case.inputs, case.arguments))
             case.synchronize()
     except ValueError:
         if not request.get("may_refuse"):
@@ -45,6 +46,7 @@ def verify(request: Request) -> Answer:
         renew(case, spare)
         output = case.launch()
         case.synchronize()
+        reference = as_output(reference, output, case)
         found = compare(output, reference, request.get("tolerance", {}), request["params"].get("dtype"))
     answer = {"checked": "launch", "cost": case.cost()}
     if wrong := wrong_sentence(found):
@@ -63,9 +65,10 @@ def copied(inputs: Any) -> list[Any]:
 
 def renew(case: Case, spare: list[Any]) -> None:
     """Give a case unused inputs: a prepared copy if one is left, else new ones, which takes longer for large inputs."""
-    case.inputs = None
+    case.inputs = case.prepared = None
     inputs = spare.pop() if spare else case.fresh_inputs()
     case.inputs = rearranged(inputs, case.request.get("strides", "contiguous"), case.request.get("seed", 0))
+    case.prepare()
 
 
 def poison(output: Any, inputs: Any) -> None:

@@ -40,6 +40,10 @@ class Work:
         self.device = device
         self.launch = launch
         self.request: Request = {}
+        self.saved: list[tuple[Any, Any]] = []
+
+    def prepare(self) -> None:
+        """Do nothing: there are no inputs."""
 
     def synchronize(self) -> None:
         """Wait for the GPU."""
