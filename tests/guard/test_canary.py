@@ -236,3 +236,24 @@ def test_the_canary_fails_where_it_proves_nothing(program, line):
 
     assert status == 1
     assert line in lines
+
+
+def test_the_timeline_of_the_base_is_recorded_with_its_own_code_and_holds_no_secret(machine):
+    root, environ = machine
+    kernel = root / "kernels/spin/kernel.py"
+    for number, content in enumerate((SPIN, SPIN.replace("/ 1e3", "/ 5e2"))):
+        kernel.write_text(content)
+        for command in ("init -q", "add -A", f"-c user.name=me -c user.email=me@localhost commit -qm {number}"):
+            subprocess.run(["git", *command.split()], cwd=root, env=environ, check=True)
+    done = ci_perf(machine, "run", "spin/b", "--against", "HEAD~1", "--profile", "nsys")
+    (case,) = store.read_run(root / "ci-perf-run").measurements
+    requests = [
+        json.loads((root / f"ci-perf-run/logs/nsys{side}-requests.jsonl").read_text()) for side in ("", "-base")
+    ]
+
+    assert leaks(root, done) == []
+    assert case.base_profile.timeline.kernels == case.timeline.kernels
+    assert {"timeline-base.sqlite", "timeline-base.nsys-rep"} <= {p.name for p in (root / "ci-perf-run").iterdir()}
+    assert [request["entry"].startswith(str(root)) for request in requests] == [True, False]
+    assert (requests[0]["params"], requests[0]["range"]) == (requests[1]["params"], requests[1]["range"])
+    assert "[timeline-base.sqlite](timeline-base.sqlite)" in (root / "ci-perf-run/index.md").read_text()

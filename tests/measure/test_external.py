@@ -566,6 +566,7 @@ def test_a_program_that_changed_is_counted_on_both_sides_for_what_explains_it(tm
     assert traces.base_profiles[job.label].timeline.kernels == traces.timelines[job.label].kernels
     assert compared.counters == {}, "what is judged stays as it was"
     assert compared.base_profiles[job.label].counters == compared.head_profiles[job.label].counters
+    assert compared.base_profiles[job.label].opcodes == compared.head_profiles[job.label].opcodes != {}
     assert all("--set full" not in call and "l1tex__t_sectors_pipe" in call for call in (base, head))
     assert "app.a@explain-base.ncu-rep" in base
     assert sorted(path.name for path in (tmp_path / "out/counters").iterdir()) == [
