@@ -6,7 +6,7 @@ protobuf messages. Names and numbers of their fields are those of ProfilerReport
 extras/FileFormat. Nothing in a file guards a single value: a bit that flips inside one stays unseen.
 """
 
-import struct
+import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,17 +58,17 @@ class Held:
 
 def check(path: Path) -> Held:
     """Read through a report that begins with ncu's magic bytes; one that is not whole is a ProfileError."""
-    raw = path.read_bytes()
     try:
-        return _walk(raw)
-    except (_Damaged, struct.error) as error:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+            return _walk(raw)
+    except _Damaged as error:
         raise ProfileError(
             f"{path}: the report is cut off or damaged: {error}",
             hint="the disk or the upload may have filled up; profile again",
         ) from None
 
 
-def _walk(raw: bytes) -> Held:
+def _walk(raw: mmap.mmap) -> Held:
     place = 8 + _length(raw, 4)
     launches = others = blocks = 0
     while place < len(raw):
@@ -89,7 +89,7 @@ def _walk(raw: bytes) -> Held:
     return Held(launches, others)
 
 
-def _check_names(raw: bytes, begin: int, end: int) -> None:
+def _check_names(raw: mmap.mmap, begin: int, end: int) -> None:
     """Check the names of the metrics, which the header of a block lists."""
     for number, _, size, behind in _fields(raw, begin, end, "the header of a block"):
         if number == _STRINGS:
@@ -98,7 +98,7 @@ def _check_names(raw: bytes, begin: int, end: int) -> None:
                     raise _Damaged("a name of a metric that is no text")
 
 
-def _check_payload(raw: bytes, place: int, end: int, counts: tuple[int, int, int]) -> None:
+def _check_payload(raw: mmap.mmap, place: int, end: int, counts: tuple[int, int, int]) -> None:
     """Check the messages of a block: sources, launches, and results of other kinds, as many as its header says."""
     if end > len(raw):
         raise _Damaged("it ends inside a block")
@@ -120,20 +120,20 @@ def _check_payload(raw: bytes, place: int, end: int, counts: tuple[int, int, int
         raise _Damaged("more bytes in a block than its results have")
 
 
-def _check_texts(raw: bytes, begin: int, end: int) -> None:
+def _check_texts(raw: mmap.mmap, begin: int, end: int) -> None:
     """Refuse a launch with an emptied name or section: ncu computes some metrics by what the sections say."""
     for number, _, size, behind in _fields(raw, begin, end, "a launch"):
         if number in _TEXTS and raw.find(_EMPTY, behind - size, behind) >= 0:
             raise _Damaged("a launch with an emptied text")
 
 
-def _length(raw: bytes, place: int) -> int:
+def _length(raw: mmap.mmap, place: int) -> int:
     if place + 4 > len(raw):
         raise _Damaged("it ends inside a block")
     return int.from_bytes(raw[place : place + 4], "little")
 
 
-def _message(raw: bytes, begin: int, end: int, known: Fields, what: str) -> dict[int, int]:
+def _message(raw: mmap.mmap, begin: int, end: int, known: Fields, what: str) -> dict[int, int]:
     """Check a protobuf message and those inside it; return the last number, or length, of each field."""
     if end > len(raw):
         raise _Damaged("it ends inside a block")
@@ -148,7 +148,7 @@ def _message(raw: bytes, begin: int, end: int, known: Fields, what: str) -> dict
     return found
 
 
-def _fields(raw: bytes, place: int, end: int, what: str) -> Iterator[tuple[int, int, int, int]]:
+def _fields(raw: mmap.mmap, place: int, end: int, what: str) -> Iterator[tuple[int, int, int, int]]:
     """Yield number, wire type, number or length, and the place behind each field of a message."""
     while place < end:
         key, place = _varint(raw, place, end, what)
@@ -167,7 +167,7 @@ def _fields(raw: bytes, place: int, end: int, what: str) -> Iterator[tuple[int, 
         yield key >> 3, wire, value, place
 
 
-def _varint(raw: bytes, place: int, end: int, what: str) -> tuple[int, int]:
+def _varint(raw: mmap.mmap, place: int, end: int, what: str) -> tuple[int, int]:
     value = shift = 0
     while place < end and shift < 70:
         byte = raw[place]
