@@ -12,6 +12,7 @@ from ci_perf.traces import chrome, filetype, ncu, nsys
 from ci_perf.traces.benchmarks import reader as benchmarks
 from ci_perf.traces.document import Found
 from ci_perf.traces.ncu.table import has_summary, has_table
+from ci_perf.traces.timeline import Timeline
 from ci_perf.values.errors import ProfileError
 
 _EXPORT_TIMEOUT_S = 600.0
@@ -73,12 +74,21 @@ def read(path: Path, environ: Mapping[str, str]) -> Found:
 
 def _trace(path: Path) -> Found:
     timeline = nsys.read_timeline(path)
+    if timeline.holds_nothing and timeline.left_out:
+        raise _unsound(path, timeline)
     if timeline.holds_nothing:
         raise ProfileError(
             f"{path}: it looks like an nsys export, but holds no kernel, no call, no range and no device",
             hint="did the capture range begin, and did the program use CUDA? record it again",
         )
     return timeline
+
+
+def _unsound(path: Path, timeline: Timeline) -> ProfileError:
+    return ProfileError(
+        f"{path}: nothing in it was measured: {'; '.join(timeline.left_out)}",
+        hint="was the profiler stopped before the GPU was done? record it again",
+    )
 
 
 def _is_chrome_trace(path: Path, head: bytes) -> bool:
@@ -93,6 +103,8 @@ def _is_chrome_trace(path: Path, head: bytes) -> bool:
 
 def _chrome_trace(path: Path) -> Found:
     timeline = chrome.read_trace(path).timeline
+    if not timeline.uses_gpu and timeline.left_out:
+        raise _unsound(path, timeline)
     if not timeline.uses_gpu:
         raise ProfileError(
             f"{path}: it looks like a Chrome trace, but holds no kernel and no CUDA call",

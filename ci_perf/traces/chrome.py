@@ -126,7 +126,7 @@ def _sum_up(events: Events, header: Mapping[str, Any]) -> ChromeTrace:
         ranges={name: len(spans[name]) for name in metrics},
         inside=listing.inside,
         launches=sum(bool(_LAUNCH.match(call.name)) for call in record.calls),
-        warnings=(*warnings, *(() if kernels else (_NO_KERNEL,))),
+        warnings=(*warnings, *(() if events.totals["kernels"] else (_NO_KERNEL,))),
         kind="torch-profiler",
     )
     return ChromeTrace(timeline, metrics, record.whole())

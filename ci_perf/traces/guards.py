@@ -18,7 +18,7 @@ LONGEST_NS = 1 << 62
 """No time of a trace is as large: the sum of two still fits 64 bits."""
 NO_END = "have no end in the trace and were left out"
 NO_TIME = "have no time in the trace and were left out"
-WITHIN = "lie inside another kernel of their stream and were left out: a stream runs one after the other"
+WITHIN = "lie inside another kernel of their stream and were left out"
 ACROSS = "begin before the kernel in front of them in their stream ends, so their time is in the total twice"
 OTHER_THREAD = "were launched by another thread while an NVTX range was open, and are in no range"
 

@@ -93,6 +93,11 @@ class Timeline:
     """The profiler: `nsys` or `torch-profiler`."""
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """The warnings that count what was left out."""
+        return tuple(text for text in self.warnings if text.endswith("were left out"))
+
+    @property
     def holds_nothing(self) -> bool:
         """Whether the trace has no event and not even a device."""
         return not (self.uses_gpu or self.graph_count or self.nvtx_count or self.devices)

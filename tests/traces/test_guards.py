@@ -151,6 +151,15 @@ def test_a_kernel_of_torch_without_a_sound_time_is_left_out_and_counted(tmp_path
     assert [text[: len(warning or "")] for text in found.warnings] == ([warning] if warning else [])
 
 
+@pytest.mark.parametrize("event", [kernel(0, 0), kernel(10, -5)])
+def test_a_trace_of_which_all_was_left_out_does_not_say_that_nothing_ran(tmp_path, event):
+    with pytest.raises(ProfileError, match=r"nothing in it was measured: 1 .*kernels have no \w+ in the trace"):
+        inspection.read(written(tmp_path, event), {})
+    (warning,) = chrome_timeline(tmp_path, event, call()).warnings
+
+    assert "left out" in warning
+
+
 def test_times_since_1970_keep_their_nanoseconds(tmp_path):
     file = tmp_path / "a.json"
     event = json.dumps(kernel()).replace('"ts": 10', f'"ts": {EPOCH_US}.789').replace('"dur": 40', '"dur": 0.001')

@@ -268,6 +268,13 @@ def test_a_kernel_without_a_sound_time_is_left_out_and_counted(read, row, count,
     assert [text[: len(warning or "")] for text in timeline.warnings] == ([warning] if warning else [])
 
 
+def test_a_trace_of_which_all_kernels_were_left_out_does_not_say_that_none_was_traced(read):
+    timeline = read(kernels=[kernel(5, 0, 1)], calls=[call(0, 1)])
+
+    assert timeline.warnings == ("1 kernels have no end in the trace and were left out",)
+    assert not timeline.tells_kernel_time
+
+
 def test_the_branches_of_a_graph_may_run_side_by_side_in_a_stream(read):
     rows = [kernel(20, 40, 1, streamId=7), kernel(25, 30, 1, streamId=7)]
     timeline = read(kernels=rows, calls=[call(10, 1, "cudaGraphLaunch_v10000")])

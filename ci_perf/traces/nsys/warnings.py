@@ -41,8 +41,10 @@ def warnings_of(database: sqlite3.Connection, timeline: Timeline, calls: Calls, 
     major = re.match(r"\d+", timeline.schema_version or "")
     if major and int(major[0]) > NEWEST_SCHEMA:
         yield f"schema {timeline.schema_version} is newer than any this reader was tried on ({NEWEST_SCHEMA}.x)"
-    yield from _untraced(timeline, calls, kernels)
-    yield from _unsound(database, kernels)
+    unsound = [*_unsound(database, kernels)]
+    if timeline.has_kernel_data or not any(" kernels " in text for text in unsound):  # else these say why there is none
+        yield from _untraced(timeline, calls, kernels)
+    yield from unsound
     if nameless := sum(kernel.count for kernel in timeline.kernels if kernel.name.isdecimal()):
         yield f"{nameless} of {timeline.kernel_count} kernels have no name in the trace, only the number of one"
     if timeline.graph_count:
