@@ -108,7 +108,7 @@ class CuptiColdTimer(CuptiRestoredTimer):
     def __init__(self, case: Case) -> None:
         self.flush = l2_flush(sys.modules["torch"])
         super().__init__(case)
-        if case.saved:
+        if case.saved or case.request.get("restore"):
             self.method = "cupti-cold-restored"
 
     def work_aside(self) -> None:

@@ -12,12 +12,24 @@ Saved = list[tuple[Any, Any]]
 """Tensors or arrays, and a copy of each."""
 
 
-def saved(inputs: Any) -> Saved:
-    """Return copies of the tensors and arrays among inputs; none where memory does not suffice."""
+def saved(inputs: Any) -> Saved | None:
+    """Return copies of the tensors and arrays among inputs; None where memory does not suffice."""
     try:
         return [(leaf, copied(leaf)) for leaf in leaves(inputs) if is_array(leaf)]
     except (MemoryError, RuntimeError):
-        return []
+        return None
+
+
+def unsaved(inputs: Any) -> list[Any]:
+    """Return the inputs that are not copied: numbers, texts, and objects of other classes."""
+    return [leaf for leaf in leaves(inputs) if not is_array(leaf)]
+
+
+def are_known(inputs: Any, before: list[Any]) -> bool:
+    """Return whether the inputs that are not copied are plain values, and what they were before a launch."""
+    now = unsaved(inputs)
+    plain = all(leaf is None or isinstance(leaf, (bool, int, float, complex, str)) for leaf in now)
+    return plain and repr(now) == repr(before)
 
 
 def is_array(leaf: Any) -> bool:

@@ -18,7 +18,7 @@ from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.launches import launch_facts
 from ci_perf.userside.outputs import leaves
 from ci_perf.userside.recheck import check_again, kept
-from ci_perf.userside.restore import is_array, saved, worked_on
+from ci_perf.userside.restore import are_known, is_array, saved, unsaved, worked_on
 from ci_perf.userside.stages import stage
 from ci_perf.userside.timers import (
     LADDER,
@@ -45,6 +45,8 @@ PLANTED_LAUNCHES = 100
 """The largest denominator of a planted slowdown: of 3.5 % it is 57, as 2 more launches for 57 are 3.509 %."""
 PLACEMENTS_SHARE = 0.05
 """The share of the GPU's memory that all placements of a case may take."""
+COPIED_SHARE = 0.2
+"""Larger inputs, as a share of the GPU's memory, are not copied: both sides have them, and a copy each."""
 TINY = 1e-300
 
 
@@ -66,6 +68,8 @@ class Stopwatch:
         self.printed = printed_bytes()
         self._pristine = pristine
         self._spacers: list[Any] = []
+        self._used: list[Any] = []
+        """The timers that took samples."""
         self.placements = min(request.get("placements", 1), self._most_placements(held)) if pristine else 1
         with stage("timer"):
             self.timers = [choose_timer(self.case, restores=self.restores)]
@@ -92,17 +96,32 @@ class Stopwatch:
     def _launch_first(self, request: Request) -> int:
         """Launch, and find out what the kernel changes in place; return the bytes on the GPU that count for no copy."""
         before = self._allocated()
-        copies = saved(self.case.arguments) if request["target"] == "launch" else []
+        fits = before <= COPIED_SHARE * self._memory()
+        copies = saved(self.case.arguments) if request["target"] == "launch" and fits else None
+        others = unsaved(self.case.arguments)
         held = self._allocated() - before
         output = self.case.launch()  # compiles, tunes and allocates; it may print
         self.case.synchronize()
         before = self._allocated()
-        self.first = kept(output) if request.get("check") else None
+        # Outputs may change from launch to launch if the kernel changes inputs that cannot be restored.
+        is_checked = request.get("check") and copies is not None and are_known(self.case.arguments, others)
+        self.first = kept(output) if is_checked else None
         held += self._allocated() - before
         del output
-        self.case.saved = worked_on(self.case, copies)
+        self.case.saved = worked_on(self.case, copies or [])
+        del copies
+        if self.device == "cuda":
+            sys.modules["torch"].cuda.empty_cache()  # the other side may need the memory
         self.restores = bool(self.case.saved) or bool(request.get("restore"))
         return held
+
+    def _memory(self) -> float:
+        """Return the bytes of the GPU's memory."""
+        if self.device == "cpu":
+            return math.inf
+        import torch
+
+        return float(torch.cuda.get_device_properties(0).total_memory)
 
     def _allocated(self) -> int:
         """Return the bytes that are allocated on the GPU."""
@@ -117,7 +136,7 @@ class Stopwatch:
         if self.first is None:
             return
         with stage("comparison"):
-            timed = [timer.output for timer in self.timers if timer.output is not None]
+            timed = [timer.output for timer in self._used if timer.output is not None]
             check_again(self.case, self.first, timed, self.per_launch)
 
     def _copy_of_inputs(self, request: Request) -> tuple[Case | None, int]:
@@ -170,7 +189,7 @@ class Stopwatch:
             return []
         restored = {id(leaf) for leaf, _ in self.case.saved}
         mine = [leaf for leaf in leaves(self.case.arguments) if is_array(leaf)]
-        return [pair for leaf, pair in zip(mine, saved(other.arguments)) if id(leaf) in restored]
+        return [pair for leaf, pair in zip(mine, saved(other.arguments) or []) if id(leaf) in restored]
 
     def prepare(self, count: int, placements: int = 1) -> None:
         """Set over how many launches a sample is averaged, and the number of placements.
@@ -195,6 +214,8 @@ class Stopwatch:
     def take(self, samples: int, placement: int = 0) -> Answer:
         """Take samples back to back; return seconds per launch, and the window (CLOCK_MONOTONIC) of all of them."""
         timer = self.timers[placement % len(self.timers)]
+        if timer not in self._used:
+            self._used.append(timer)
         started = time.monotonic()
         with stage("rounds"):
             seconds = timer.samples(samples)

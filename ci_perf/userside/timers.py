@@ -206,7 +206,7 @@ class GraphTimer(EventTimer):
 
     def prepare(self, count: int) -> None:
         self.count = count
-        self.graph = None
+        self.graph = self.output = None
         # Autograd runs a backward pass on the stream of the forward pass, which `prepare` makes.
         side = self.torch.cuda.Stream()
         self.on_side_stream(self.case.prepare, side)
@@ -252,7 +252,7 @@ class ColdTimer(EventTimer):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.flush = l2_flush(self.torch)
-        if case.saved:
+        if case.saved or case.request.get("restore"):
             self.method = "cuda-events-cold-restored"
 
     def seconds(self, launches: int) -> float:

@@ -159,3 +159,11 @@ def test_the_example_of_a_backward_pass_on_the_page_works(ask):
 
     assert ask(example, "verify", **case)["checked"] == "launch"
     assert ask(example, **case)["method"] == "perf-counter"
+
+
+def test_a_kernel_that_changes_what_cannot_be_restored_is_not_checked_after_the_timing(ask):
+    source = TORCH.replace('"out":', '"steps": [0.0], "out":') + (
+        "\ndef launch(inputs):\n    inputs['steps'][0] += 1\n    return 2 * inputs['x'] * inputs['steps'][0]\n"
+    )
+
+    assert ask(source)["method"] == "perf-counter"
