@@ -26,7 +26,7 @@ class GateFinding:
 
 @dataclass(frozen=True, slots=True)
 class CounterChange:
-    """A counter that differs from the baseline by more than its repeatability."""
+    """A counter of both sides; of a baseline: one that differs by more than its repeatability."""
 
     metric: str
     unit: str

@@ -82,7 +82,7 @@ def _cause(name: str, ncu: str, unit: str = "%", combine: Combine = Combine.SUM)
     return Metric(name, ncu, unit, Combine.WEIGHTED if unit == "%" else combine, explains=True)
 
 
-# The rules of ci_perf.judge.causes read these. On a GH100 they need 7 replays more than the counters of every case.
+# The rules of ci_perf.judge.causes read these. With the counters of every case they take 7 replays on a GH100.
 EXPLAINING: tuple[Metric, ...] = (
     _cause("cycles_active", "sm__cycles_active.avg", "cycle"),
     _cause("sm_clock_hz", "gpc__cycles_elapsed.avg.per_second", "hz", Combine.WEIGHTED),
