@@ -105,7 +105,7 @@ ON_BOTH_SIDES_OF_ITS_BOUNDARY = [
     (
         "block-size-occupancy",
         {"occupancy_bound_pct": 50, "warps_active_pct": 40, "block_size": 32, "blocks_by_hardware": 4},
-        {"blocks_by_registers": 3},
+        {"occupancy_bound_pct": 96},
     ),
     ("few-blocks", {"waves": 0.5, "grid_size": 66, "cycles_active": 95_000}, {"waves": 1.0}),
     ("tail", {"waves": 8.05, "grid_size": 1063, "cycles_active": 100_000}, {"waves": 8.95}),
@@ -293,3 +293,24 @@ def test_calls_that_were_added_and_leave_the_gpu_idle_are_named_though_the_range
 
 def test_what_the_host_no_longer_does_is_named_too():
     assert host_causes({"sync_calls": 11, "sync_pct": 50, "idle_pct": 40, "range_ns": 1.8e6}, {}) == ["synchronisation"]
+
+
+@pytest.mark.parametrize(
+    ("change", "mechanism"),
+    [
+        ({"blocks_by_registers": 1, "block_size": 1024}, "block-size-occupancy"),
+        ({"blocks_by_registers": 1, "block_size": 1024, "registers_per_thread": 64}, "register-pressure"),
+        ({"blocks_by_shared_memory": 1, "block_size": 1024, "shared_bytes": 200e3}, "shared-memory-occupancy"),
+        ({"blocks_by_warps": 2, "block_size": 1024}, "block-size-occupancy"),
+        ({"blocks_by_registers": 1}, "register-pressure"),
+    ],
+)
+def test_lower_occupancy_is_laid_to_what_changed(change, mechanism):
+    assert causes_of({"occupancy_bound_pct": 50, "warps_active_pct": 40} | change)[0] == mechanism
+
+
+def test_tensor_cores_that_work_longer_are_named():
+    tensor = {"tensor_active_pct": 70}
+
+    assert "tensor-work" in causes_of({"tensor_active_pct": 72}, base=tensor)
+    assert "tensor-work" not in causes_of({"tensor_active_pct": 37}, base=tensor), "as long as before"

@@ -70,6 +70,11 @@ def _tensor(s: Sides) -> float:
     return max(s.busy("pipe_fma_pct", "pipe_fp64_pct", "issue_active_pct"), s.latency)
 
 
+def _tensor_work(s: Sides) -> float:
+    """Recognise more work of the tensor cores, or work in a type that takes them longer."""
+    return s.busy("tensor_active_pct") if _more_work(s, "tensor_active_pct", by=1.1, least=5) else 0.0
+
+
 def _divergence(s: Sides) -> float:
     threads = s.both("threads_per_inst")
     if threads is None or not threads[1] or threads[1] >= 0.95 * threads[0]:
@@ -162,6 +167,18 @@ RULES = (
         "Type and alignment of the operands, shapes that are multiples of 8 or 16, and settings such as TF32"
         " (`torch.set_float32_matmul_precision`).",
         "NVIDIA Deep Learning Performance Guide, Tensor Core Requirements",
+    ),
+    Rule(
+        "tensor-work",
+        ("tensor_active_pct", "tensor_inst", "cycles", "instructions", "dram_read_bytes"),
+        _tensor_work,
+        lambda s: (
+            f"tensor cores work {'longer' if s.slower else 'less long'}: {s.arrow('tensor_active_pct')} busy in"
+            f" {s.arrow('cycles')} cycles, instructions {s.arrow('tensor_inst')}"
+        ),
+        "The type of the operands (TF32 takes twice as long as FP16), padding to larger tiles, work done twice.",
+        "NVIDIA Deep Learning Performance Guide, Tensor Core Requirements",
+        symptom=True,
     ),
     Rule(
         "divergence",

@@ -27,23 +27,28 @@ def _occupancy(s: Sides) -> float:
     return s.predicted(warps[0] / warps[1] if warps[1] else math.inf) * s.unsaturated
 
 
-def _limited_by(s: Sides, limit: str, counter: str) -> bool:
-    if all(limit in side.values for side in (s.base, s.head)):
-        return _limiter(s.bad) == limit
-    return s.grew(counter)
+def _reason(s: Sides) -> str:
+    """Return which launch parameter lowers the occupancy: the limit itself if that grew, else the block size."""
+    known = all(limit in side.values for limit in _LIMITS for side in (s.base, s.head))
+    limit = _limiter(s.bad) if known else ""
+    for mine, counter in ((_LIMITS[0], "registers_per_thread"), (_LIMITS[1], "shared_bytes")):
+        if limit in ("", mine) and s.grew(counter):
+            return mine
+    blocks = s.both("block_size")
+    resized = blocks is not None and blocks[0] != blocks[1]
+    return limit if limit in _LIMITS[:2] and not resized else _LIMITS[2]
 
 
 def _by_registers(s: Sides) -> float:
-    return _occupancy(s) if _limited_by(s, "blocks_by_registers", "registers_per_thread") else 0.0
+    return _occupancy(s) if _reason(s) == _LIMITS[0] else 0.0
 
 
 def _by_shared_memory(s: Sides) -> float:
-    return _occupancy(s) if _limited_by(s, "blocks_by_shared_memory", "shared_bytes") else 0.0
+    return _occupancy(s) if _reason(s) == _LIMITS[1] else 0.0
 
 
 def _by_block_size(s: Sides) -> float:
-    known = all(_LIMITS[2] in side.values for side in (s.base, s.head))
-    return _occupancy(s) if known and _limiter(s.bad) in _LIMITS[2:] else 0.0
+    return _occupancy(s) if _reason(s) == _LIMITS[2] else 0.0
 
 
 def _occupancy_words(s: Sides) -> str:
