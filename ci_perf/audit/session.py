@@ -12,8 +12,9 @@ from functools import partial
 from typing import Annotated
 
 from ci_perf.judge.control import base_doubt, believe
+from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.outcome import Outcome
-from ci_perf.judge.pairs import LOOKS, decide_pairs
+from ci_perf.judge.pairs import decide_pairs
 from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.extensible import Extensible, Keyword, Name, NonNegative, Positive, Text, Whole, pattern
 from ci_perf.values.reasons import Reason

@@ -44,8 +44,20 @@ def size(ratio: float) -> str:
 
 
 def unchanged(change: Interval, detectable: float) -> Outcome:
-    """Return UNCHANGED, with the change that was measured and the smallest that would likely be seen."""
+    """Return UNCHANGED, with the change that was measured and the smallest that would likely be seen.
+
+    A change that the interval establishes, but that reaches no threshold, has a reason of its own.
+    """
     seen = percent(change.point - 1, sign=True)
+    if change.low > 1 or change.high < 1:
+        ends = f"{percent(change.low - 1, sign=True)} to {percent(change.high - 1, sign=True)}"
+        return Outcome(
+            Verdict.UNCHANGED,
+            Reason.BELOW_THRESHOLD,
+            f"{seen}, certain ({ends}), below the threshold",
+            change,
+            detectable,
+        )
     sentence = f"{seen}; a change of {percent(detectable)} would likely be seen"
     return Outcome(Verdict.UNCHANGED, Reason.WITHIN_NOISE, sentence, change, detectable)
 

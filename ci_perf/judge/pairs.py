@@ -2,10 +2,12 @@
 
 One value for each pair: the Hodges-Lehmann estimate over its rounds of log(head / base). Turns cancel drift of clock,
 power and temperature; each round has its data elsewhere in memory; the process stays the unit of replication. The
-interval is that of Student's t over the pairs, from eight pairs on without the lowest and the highest; its level is
-shared by the looks at the data (Bonferroni), so that looking again after more pairs costs what it must, and for a
-change by the cases of the run, too. Measuring stops when the interval lies clear of both thresholds, or at the last
-look.
+interval is that of Student's t over the pairs, from eight pairs on without the lowest and the highest.
+
+Two intervals decide. That code is unchanged, the one that also uses what is known of the scatter: it lies between the
+thresholds. That it changed, the one of the pairs alone, whose error is shared by the cases of the run: it lies beyond
+the threshold, the pairs agree, and they are so many that processes of two kinds cannot look like it (`looks`).
+Measuring stops when one of them decides, or at the last look.
 """
 
 import math
@@ -15,16 +17,27 @@ from dataclasses import replace
 
 from ci_perf.judge.control import Doubt, believe, disturbances, is_identical
 from ci_perf.judge.finding import Finding
+from ci_perf.judge.looks import FAR, LOOKS, excused, least_pairs, level
 from ci_perf.judge.outcome import Outcome, allows, policy_of, size, thresholds, unchanged
-from ci_perf.judge.ratios import detectable_change, log_ratio, mean_change, pair_interval, usable_ratios
+from ci_perf.judge.ratios import (
+    USUAL,
+    Scatter,
+    detectable_change,
+    expected_interval,
+    log_ratio,
+    mean_change,
+    pair_interval,
+    usable_ratios,
+)
+from ci_perf.judge.stats import Interval
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Pair
 from ci_perf.values.quantity import percent
 from ci_perf.values.reasons import NO_BASE_CODES, Reason, Verdict
 from ci_perf.values.run import Against, Policy, Run
 
-LOOKS = (5, 8, 12)
-"""After how many pairs of a case the data are looked at; the last is the budget."""
+SHOWN = 1 / 3
+"""The part of the change that each pair must show, but for those excused: two kinds show all or nothing."""
 LEAST_CLOCKS = 3
 """The interval of two pairs excludes next to nothing."""
 _CLOCK = (Reason.SLOWER_CLOCK, Reason.FASTER_CLOCK)
@@ -144,45 +157,100 @@ def decide_pairs(
     policy: Policy,
     *,
     comparisons: int = 1,
-    looks: int = len(LOOKS),
     last: bool = False,
     clocks: Sequence[float | None] = (),
+    scatter: Scatter = USUAL,
 ) -> Outcome:
     """Judge the log ratios of the pairs measured so far.
 
     `clocks` is for each pair the SM clock of head over that of base; where fewer than half know it, it explains
-    nothing. Before the `last` look whatever is not clear of the thresholds is INCONCLUSIVE and asks for more pairs.
+    nothing. `scatter` is what is known of that of the case. Before the `last` look whatever is not clear of the
+    thresholds is INCONCLUSIVE and asks for more pairs.
 
-    >>> print(decide_pairs([0.049, 0.050, 0.051, 0.0505, 0.0495], Policy()).code)
+    >>> print(decide_pairs([0.049, 0.050, 0.051, 0.0505, 0.0495, 0.05, 0.05, 0.05], Policy()).code)
     slower
-    >>> print(decide_pairs([0.001, -0.001, 0.002, 0.0, -0.002], Policy()).code)
+    >>> print(decide_pairs([0.001, -0.001, 0.002], Policy()).code)
     within-noise
     """
     if not all(math.isfinite(value) for value in values) or not values:
         return Outcome(
             Verdict.INCONCLUSIVE, Reason.BAD_VALUES if values else Reason.NO_VALUES, "a pair holds no usable time"
         )
-    seen = pair_interval(values, 1 - (1 - policy.confidence) / looks)
-    sure = pair_interval(values, 1 - (1 - policy.confidence) / looks / max(1, comparisons))
+    confidence = level(policy.confidence, len(values))
+    few = len(values) < LOOKS[0]
+    seen = pair_interval(values, confidence) if few else expected_interval(values, confidence, scatter)
     slow, fast = thresholds(policy)
-    detectable = detectable_change(values, seen.confidence or policy.confidence)
-    if seen.high < slow and 1 / max(seen.low, 1e-300) < fast:
+    detectable = detectable_change(values, confidence, None if few else scatter)
+    if seen.high < slow and 1 / max(seen.low, 1e-300) < fast and not few:
         return unchanged(seen, detectable)
-    slower, faster = seen.point >= slow, 1 / seen.point >= fast
-    clear = sure.low >= slow or 1 / max(sure.high, 1e-300) >= fast
-    established = (slower and sure.low > 1) or (faster and sure.high < 1)
-    if (slower or faster) and established and (clear or last):
-        doubt = _doubt_of_clock(values, clocks, seen.confidence, slow if slower else 1 / fast, last=last)
-        if doubt:
-            differed = percent((clock_ratio(clocks, len(values)) or 1.0) - 1, sign=True)
-            why = "not in SM cycles" if doubt in _CLOCK else "SM clocks too uneven to tell whether in cycles, too"
-            sentence = f"{size(seen.point)}, but {why}: the clocks differed by {differed}"
-            return Outcome(Verdict.INCONCLUSIVE, doubt, sentence, seen, detectable)
-        verdict, code = (Verdict.REGRESSION, Reason.SLOWER) if slower else (Verdict.SPEEDUP, Reason.FASTER)
-        sentence = f"{size(seen.point)} in {len(values)} pairs of processes that took turns"
-        return Outcome(verdict, code, sentence, seen, detectable)
+    sure = pair_interval(values, level(policy.confidence, len(values), comparisons))
+    if not (sure.point >= slow or 1 / sure.point >= fast):
+        return _undecided(allows(seen), seen, detectable, last=last)
+    return _decide_change(values, sure, policy, comparisons, clocks, scatter, detectable, last=last)
+
+
+def _decide_change(
+    values: Sequence[float],
+    sure: Interval,
+    policy: Policy,
+    comparisons: int,
+    clocks: Sequence[float | None],
+    scatter: Scatter,
+    detectable: float,
+    *,
+    last: bool,
+) -> Outcome:
+    """Judge an estimate beyond a threshold; `sure` is its interval, the error shared by the cases."""
+    slow, fast = thresholds(policy)
+    confidence = level(policy.confidence, len(values))
+    if weakness := _weakness(values, sure, (slow, fast), comparisons, scatter, last=last):
+        alone = pair_interval(values, confidence)
+        if last and comparisons > 1 and not _weakness(values, alone, (slow, fast), 1, scatter, last=True):
+            sentence = f"{size(sure.point)}, sure for one case, but not among {comparisons}: {weakness}"
+            return Outcome(Verdict.INCONCLUSIVE, Reason.NOT_SURE, sentence, sure, detectable)
+        return _undecided(weakness, sure, detectable, last=last)
+    doubt = _doubt_of_clock(values, clocks, confidence, slow if sure.point > 1 else 1 / fast, last=last)
+    if doubt:
+        differed = percent((clock_ratio(clocks, len(values)) or 1.0) - 1, sign=True)
+        why = "not in SM cycles" if doubt in _CLOCK else "SM clocks too uneven to tell whether in cycles, too"
+        sentence = f"{size(sure.point)}, but {why}: the clocks differed by {differed}"
+        return Outcome(Verdict.INCONCLUSIVE, doubt, sentence, sure, detectable)
+    verdict, code = (Verdict.REGRESSION, Reason.SLOWER) if sure.point > 1 else (Verdict.SPEEDUP, Reason.FASTER)
+    sentence = f"{size(sure.point)} in {len(values)} pairs of processes that took turns"
+    return Outcome(verdict, code, sentence, sure, detectable)
+
+
+def _undecided(sentence: str, change: Interval, detectable: float, *, last: bool) -> Outcome:
     code = Reason.INTERVAL_TOO_WIDE if last else Reason.NEEDS_MORE_PAIRS
-    return Outcome(Verdict.INCONCLUSIVE, code, allows(seen), seen, detectable)
+    return Outcome(Verdict.INCONCLUSIVE, code, sentence, change, detectable)
+
+
+def _weakness(
+    values: Sequence[float],
+    sure: Interval,
+    limits: tuple[float, float],
+    comparisons: int,
+    scatter: Scatter,
+    *,
+    last: bool,
+) -> str:
+    """Return why an estimate beyond a threshold is not established, as a sentence; empty: it is.
+
+    `limits` are head / base from which slower counts, and base / head from which faster does.
+    """
+    slower = sure.point > 1
+    nearest, limit = (sure.low, limits[0]) if slower else (1 / max(sure.high, 1e-300), limits[1])
+    if nearest <= 1 or (nearest < limit and not last):
+        return allows(sure)
+    change = math.log(sure.point)
+    shown = sum(value / change >= SHOWN for value in values)
+    if shown < len(values) - excused(len(values)):
+        return f"{size(sure.point)} on average, but not in {len(values) - shown} of {len(values)} pairs"
+    far = nearest > 1 + FAR or (scatter.far is not None and abs(change) >= scatter.far)
+    least = least_pairs(comparisons, far=far)
+    if len(values) < least:
+        return f"fewer than {least} pairs do not exclude that processes of two kinds look {size(sure.point)}"
+    return ""
 
 
 def clock_ratio(clocks: Sequence[float | None], pairs: int) -> float | None:

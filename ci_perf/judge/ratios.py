@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 from ci_perf.judge.stats import Interval, hodges_lehmann, t_quantile
@@ -13,10 +14,38 @@ LEAST_SD = 5e-4
 """A few pairs may agree by luck: their scatter is taken to be at least this, half of the best that was measured."""
 TRIMMED_FROM = 8
 """With at least this many pairs, the lowest and the highest ratio are trimmed."""
+TRIMMED = 12
+"""At each end one of so many pairs is trimmed, so that of 24 pairs two odd ones do no harm."""
 POWER = 0.8
 """How often a change that is called detectable is seen."""
 LARGEST_LOG = 700.0
 """Beyond it a ratio is infinite: it is no longer a double."""
+MOST_DEGREES = 12
+"""The scatter of a case differs from session to session: what is known of it counts as at most so many pairs."""
+ENOUGH_DEGREES = 20
+"""So many pairs show processes of two kinds, if there are: each pair of 50:50 kinds shows them with probability 1/2."""
+MANY = 10
+"""A change of so many times a well-known scatter is not faked by what that scatter contains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """What is known of the scatter of a case before it is measured."""
+
+    sd: float
+    """Of the log ratios of pairs within a session."""
+    degrees: int
+    """The degrees of freedom of `sd`: how many pairs it is known from, less one for each session."""
+
+    @property
+    def far(self) -> float | None:
+        """The change, as a logarithm, that is many times the scatter; None where the scatter is not known well."""
+        return MANY * self.sd if self.degrees >= ENOUGH_DEGREES else None
+
+
+USUAL = Scatter(0.003, 4)
+"""Of a case of which nothing is known: the recorded sessions scatter by 0.05 to 1 %, the middle by 0.2 %; four degrees
+stand for that range (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, article 3)."""
 
 
 def log_ratio(pair: Pair) -> float:
@@ -49,8 +78,8 @@ def pair_interval(values: Sequence[float], confidence: float) -> Interval:
 
     Now and then a process is an odd one from its first launch to its last: on an H100 one pair in 100 of kernels of 6
     and 8 us was off by 9 to 35 % where most others agreed within 1 %. From eight pairs on the mean is therefore trimmed
-    by one value at each end, its error taken from the winsorised values (Tukey and McLaughlin, Sankhya A 25, 1963;
-    Wilcox, Introduction to Robust Estimation and Hypothesis Testing, 4.3).
+    by one value at each end, of 24 by two, its error taken from the winsorised values (Tukey and McLaughlin, Sankhya
+    A 25, 1963; Wilcox, Introduction to Robust Estimation and Hypothesis Testing, 4.3).
 
     >>> i = pair_interval([0.049, 0.050, 0.051, 0.0505, 0.0495], 0.99)
     >>> f"{i.low:.4f} {i.point:.4f} {i.high:.4f}"
@@ -66,19 +95,45 @@ def pair_interval(values: Sequence[float], confidence: float) -> Interval:
     return Interval(math.exp(mean - half), math.exp(mean), _exp(mean + half), confidence)
 
 
-def detectable_change(values: Sequence[float], confidence: float) -> float:
+def expected_interval(values: Sequence[float], confidence: float, scatter: Scatter = USUAL) -> Interval:
+    """Return head / base with the interval that also uses what is known of the scatter.
+
+    The variance is the mean of the known and the measured one, weighted by their degrees of freedom, which add up: the
+    moderated t of Smyth (see USUAL). It is never less than the measured one. Few pairs so decide that code is
+    unchanged; that it changed is decided by `pair_interval` alone, which assumes nothing about the scatter.
+
+    >>> i = expected_interval([0.001, -0.001, 0.002], 0.9965)
+    >>> f"{i.low:.4f} {i.point:.4f} {i.high:.4f}"
+    '0.9937 1.0007 1.0077'
+    """
+    if len(values) < 2:
+        return pair_interval(values, confidence)
+    mean, error, degrees = _expected(values, scatter)
+    half = t_quantile(1 - (1 - confidence) / 2, degrees) * error
+    return Interval(math.exp(mean - half), math.exp(mean), _exp(mean + half), confidence)
+
+
+def _expected(values: Sequence[float], scatter: Scatter) -> tuple[float, float, int]:
+    """Return the trimmed mean, its error and the degrees of freedom, with those of the known scatter."""
+    mean, error, degrees = _estimate(values)
+    known, wider = min(scatter.degrees, MOST_DEGREES), error / _sd(values)
+    variance = (known * scatter.sd**2 + degrees * _sd(values) ** 2) / (known + degrees)
+    return mean, max(math.sqrt(variance) * wider, error), known + degrees
+
+
+def detectable_change(values: Sequence[float], confidence: float, scatter: Scatter | None = None) -> float:
     """Return the smallest change, as a fraction, that four of five sets of as many pairs tell from none.
 
-    That is for the scatter of these; by half of the interval alone it would in one of two. What is asked of the
-    noncentral t distribution is had from the normal one: Abramowitz and Stegun, Handbook of Mathematical Functions,
-    26.7.10.
+    That is for the scatter of these, with what is known of it; by half of the interval alone it would in one of two.
+    What is asked of the noncentral t distribution is had from the normal one: Abramowitz and Stegun, Handbook of
+    Mathematical Functions, 26.7.10.
 
     >>> f"{detectable_change([0.049, 0.050, 0.051, 0.0505, 0.0495], 0.99):.4f}"
     '0.0021'
     """
     if len(values) < 2:
         return math.inf
-    _, error, degrees = _estimate(values)
+    _, error, degrees = _expected(values, scatter) if scatter else _estimate(values)
     t = t_quantile(1 - (1 - confidence) / 2, degrees)
     wider = math.sqrt(1 + t * t / (2 * degrees))
     return _exp((t * (1 - 1 / (4 * degrees)) + NormalDist().inv_cdf(POWER) * wider) * error) - 1
@@ -86,12 +141,22 @@ def detectable_change(values: Sequence[float], confidence: float) -> float:
 
 def _estimate(values: Sequence[float]) -> tuple[float, float, int]:
     """Return the trimmed mean, its error, and the degrees of freedom."""
-    n = len(values)
-    cut = 1 if n >= TRIMMED_FROM else 0
-    kept = sorted(values)[cut : n - cut]
-    winsorised = [*kept, *[kept[0]] * cut, *[kept[-1]] * cut]
-    sd = max(statistics.stdev(winsorised), LEAST_SD)
-    return statistics.fmean(kept), sd / ((1 - 2 * cut / n) * math.sqrt(n)), len(kept) - 1
+    kept, cut = _kept(values), _cut(values)
+    return statistics.fmean(kept), _sd(values) / ((1 - 2 * cut / len(values)) * math.sqrt(len(values))), len(kept) - 1
+
+
+def _sd(values: Sequence[float]) -> float:
+    """Return the standard deviation of the winsorised values, at least LEAST_SD."""
+    kept, cut = _kept(values), _cut(values)
+    return max(statistics.stdev([*kept, *[kept[0]] * cut, *[kept[-1]] * cut]), LEAST_SD)
+
+
+def _kept(values: Sequence[float]) -> list[float]:
+    return sorted(values)[_cut(values) : len(values) - _cut(values)]
+
+
+def _cut(values: Sequence[float]) -> int:
+    return max(1, len(values) // TRIMMED) if len(values) >= TRIMMED_FROM else 0
 
 
 def _exp(log: float) -> float:

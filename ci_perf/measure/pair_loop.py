@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ci_perf.judge.control import LEAST_CONTROL
-from ci_perf.judge.pairs import LOOKS
+from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.ratios import usable_ratios
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Compared, Progress
@@ -21,6 +21,8 @@ SPARE_PAIRS = 3
 """How many disturbed pairs are repeated for each case (and the control) at each look."""
 MOST_FAILURES = 2
 """After this many failures in a row the control is given up for this look."""
+CONTROL_PAIRS = 5
+"""How many pairs of base against base there are at the first look; one more at each look after it."""
 LONG_ENOUGH_S = 20e-6
 """The control is a case of at least this duration, if there is one: shorter ones scatter more."""
 
@@ -49,7 +51,7 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
             for job, found in left.spend(machine.pairs, lacking, number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
-        _control(journal, machine, journal.paired(jobs), before, LOOKS[0] + LOOKS.index(look))
+        _control(journal, machine, journal.paired(jobs), before, CONTROL_PAIRS + LOOKS.index(look))
         before = look
         undecided = {f.id for f in judge(journal.run) if f.code == Reason.NEEDS_MORE_PAIRS}
         jobs = [job for job in journal.paired(jobs) if job.id in undecided and left.allows(job)]

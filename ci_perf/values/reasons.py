@@ -97,9 +97,14 @@ class Reason(StrEnum):
     # Findings: time.
     SLOWER = "slower", "the slowdown reaches the threshold and is established", _REGRESSION
     FASTER = "faster", "the speedup reaches the threshold and is established", _SPEEDUP
-    WITHIN_NOISE = "within-noise", "no change that reaches a threshold"
+    WITHIN_NOISE = "within-noise", "no change is established, and none that reaches a threshold is possible"
+    BELOW_THRESHOLD = "below-threshold", "a change is established, and it is below the threshold"
     SAME_MACHINE_CODE = "same-machine-code", "machine code, launch parameters and inputs are the same on both sides"
     INTERVAL_TOO_WIDE = "interval-too-wide", "the interval reaches a threshold after the last look", _NOISY
+    NOT_SURE = (
+        *("not-sure-among-K-cases", "the change is sure for one case, but not among all cases of the run"),
+        "Some changes are not sure among so many cases: run these cases alone.",
+    )
     NEEDS_MORE_PAIRS = "needs-more-pairs", "not decided yet: the run stopped before the next look", _NOISY
     BUDGET_SPENT = (
         *("budget-spent", "the budget was spent before the case was decided"),

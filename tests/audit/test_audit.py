@@ -200,12 +200,12 @@ def test_a_rule_decides_at_the_first_look_that_is_clear_and_uses_no_later_pair()
     assert replay(moved + clear, (1.0,) * 12, Policy(), comparisons=1)[0].verdict is Verdict.UNCHANGED
 
 
-def test_a_rule_looks_at_twelve_pairs_at_most():
-    restless = (0.2, -0.2, 0.1, -0.1, 0.0) * 4
+def test_a_rule_looks_at_twenty_four_pairs_at_most():
+    restless = (0.2, -0.2, 0.1, -0.1, 0.0) * 6
 
-    outcome, pairs, cut_short = replay(restless, (1.0,) * 20, Policy(), comparisons=1)
+    outcome, pairs, cut_short = replay(restless, (1.0,) * 30, Policy(), comparisons=1)
 
-    assert (outcome.code, pairs, cut_short) == ("interval-too-wide", 12, False)
+    assert (outcome.code, pairs, cut_short) == ("interval-too-wide", 24, False)
 
 
 def test_a_record_that_ends_before_the_rule_decides_is_counted():
@@ -348,8 +348,8 @@ def test_the_scatter_of_a_case_is_that_of_its_reported_ratios():
     report = report_of(*(an_audit_session(n, an_audit_case(true=true)) for n, true in enumerate((1.01, 1.0, 1.02))))
 
     (spread,) = report.spreads
-    assert spread.bias == pytest.approx(0.01, abs=1e-4)
-    assert spread.sd == pytest.approx(0.01, abs=1e-4)
+    assert spread.bias == pytest.approx(0.01, abs=3e-4)
+    assert spread.sd == pytest.approx(0.01, abs=3e-4)
     assert (spread.positive, spread.sessions) == (2, 3)
 
 
@@ -377,7 +377,10 @@ def test_a_step_counts_as_seen_only_if_every_larger_one_is():
 @pytest.mark.parametrize(("missed", "seen"), [(1, Seen(0.05, 99, 100)), (2, None)])
 def test_seen_is_what_is_flagged_in_99_of_100_cases(missed, seen):
     trues = (1.0,) * missed + (1.05,) * (100 - missed)
-    cases = (an_audit_case(case=f"c{i}", true=true, planted=0.05) for i, true in enumerate(trues))
+    cases = (
+        an_audit_case(case=f"c{i}", true=true, planted=0.05, ratios=(math.log(true),) * 8, clocks=(1.0,) * 8)
+        for i, true in enumerate(trues)
+    )
 
     assert report_of(an_audit_session(1, *cases, planted=0.05)).seen_from() == seen
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ci_perf.judge.pairs import LOOKS, decide_pairs
+from ci_perf.judge.looks import LOOKS
+from ci_perf.judge.pairs import decide_pairs
 from ci_perf.judge.ratios import log_ratio
 from ci_perf.judge.report import build_report
 from ci_perf.judge.stats import ratio_interval, spread
@@ -225,7 +226,7 @@ def test_a_gpu_that_misbehaves_makes_no_unchanged_code_red(gpu):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("true", "code"), [(1.05, "slower"), (1.035, "slower"), (0.85, "faster"), (1.02, "within-noise")]
+    ("true", "code"), [(1.05, "slower"), (1.035, "slower"), (0.85, "faster"), (1.02, "below-threshold")]
 )
 def test_planted_changes_are_told_on_a_quiet_gpu(true, code):
     codes, _ = verdicts(8, true=true)
@@ -249,7 +250,7 @@ def test_processes_that_are_off_from_start_to_end_never_make_unchanged_code_red_
 def test_processes_that_are_off_from_start_to_end_hide_few_slowdowns_and_turn_none_round(wild, flagged):
     codes, _ = verdicts(40, wild=wild, true=1.035)
 
-    assert codes.keys() <= {"slower", "interval-too-wide"}
+    assert codes.keys() <= {"slower", "interval-too-wide", "not-sure-among-K-cases"}
     assert codes["slower"] >= flagged * 240
 
 

@@ -54,8 +54,8 @@ noises = st.lists(st.floats(0.98, 1.02), min_size=6, max_size=6)
         (0.80, 0.80, Verdict.SPEEDUP, "faster"),
         (0.80, None, Verdict.INCONCLUSIVE, "faster-unconfirmed"),
         (0.80, 0.99, Verdict.INCONCLUSIVE, "faster-not-repeated"),
-        (1.01, None, Verdict.UNCHANGED, "within-noise"),
-        (0.95, 0.95, Verdict.UNCHANGED, "within-noise"),
+        (1.01, None, Verdict.UNCHANGED, "below-threshold"),
+        (0.95, 0.95, Verdict.UNCHANGED, "below-threshold"),
     ],
 )
 def test_a_change_counts_when_each_of_two_batches_shows_it(first, second, verdict, code):

@@ -68,7 +68,7 @@ def test_each_complaint_of_a_profiler_has_a_reason(tool):
 
 def test_each_reason_says_in_one_line_what_it_means():
     for reason in Reason:
-        assert re.fullmatch(r"[a-z][a-z-]+", reason.value)
+        assert re.fullmatch(r"[a-z][a-zK-]+", reason.value)
         assert re.fullmatch(r"[^\n|]{10,90}", reason.meaning), reason
         assert all("\n" not in step and (not step or step.endswith(".")) for step in reason.steps), reason
 

@@ -1,0 +1,107 @@
+"""Simulates pull requests that change nothing or one thing, under several kinds of noise, and judges their cases.
+
+Each model returns the log ratio of one pair of processes, as `ci_perf.judge.pairs.decide_pairs` takes them.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ci_perf.audit.session import AuditSession
+from ci_perf.judge.looks import LOOKS
+from ci_perf.judge.outcome import Outcome
+from ci_perf.judge.pairs import decide_pairs
+from ci_perf.values.reasons import Reason, Verdict
+from ci_perf.values.run import Policy
+
+Noise = Callable[[random.Random], float]
+
+
+def normal(sd: float) -> Noise:
+    """Return pairs that scatter normally."""
+    return lambda chance: chance.gauss(0, sd)
+
+
+def heavy(sd: float) -> Noise:
+    """Return pairs that scatter as Student's t with three degrees of freedom."""
+    return lambda chance: sd * chance.gauss(0, 1) / math.sqrt(chance.gammavariate(1.5, 2 / 3))
+
+
+def kinds(apart: float, often: float, sd: float = 0.002) -> Noise:
+    """Return pairs whose processes are slower by `apart` with probability `often`, from start to end."""
+
+    def pair(chance: random.Random) -> float:
+        base, head = chance.random() < often, chance.random() < often
+        return math.log(1 + apart) * (head - base) + chance.gauss(0, sd)
+
+    return pair
+
+
+MODELS: Mapping[str, Noise] = {
+    "quiet, sd 0.2 %": normal(0.002),
+    "restless, sd 1 %": normal(0.01),
+    "hopeless, sd 24 %": normal(0.24),
+    "heavy tails, 1 %": heavy(0.01),
+    "two kinds 50:50, 4 % apart": kinds(0.04, 0.5),
+    "two kinds 50:50, 13 % apart": kinds(0.13, 0.5),
+    "two kinds 20:80, 8 % apart": kinds(0.08, 0.2),
+    "1 process in 25 odd by 30 %": kinds(0.3, 1 / 25),
+}
+"""By their names, as the table prints them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What became of the simulated cases of one model."""
+
+    cases: int
+    red: int
+    unchanged: int
+    pairs: float
+    """The mean number of pairs of a case."""
+
+    def of_requests(self, comparisons: int) -> float:
+        """Return the share of pull requests of so many cases in which at least one is red."""
+        return 1 - (1 - self.red / self.cases) ** comparisons
+
+
+STEPS = ((0.03, 0.0), (0.03, 0.035), (0.03, 0.3), (0.01, 0.0), (0.01, 0.015))
+"""The thresholds and true changes of the table of recorded noise."""
+FEWEST_PAIRS = 20
+"""Cases of which fewer pairs were recorded say too little of their scatter to be drawn from."""
+
+
+def recorded(sessions: Iterable[AuditSession]) -> tuple[Noise, ...]:
+    """Return for each case of A/A sessions a noise that draws from its recorded pairs, with either sign."""
+    pools: dict[tuple[str, str], list[float]] = {}
+    for session in sessions:
+        for case in session.cases if session.planted == 0 else ():
+            pools.setdefault((session.device.slug, case.id), []).extend(case.ratios)
+    enough = [tuple(pool) for pool in pools.values() if len(pool) >= FEWEST_PAIRS]
+    return tuple(lambda chance, pool=pool: chance.choice((1, -1)) * chance.choice(pool) for pool in enough)
+
+
+def simulate(
+    noise: Noise, cases: int, comparisons: int, *, change: float = 0.0, seed: int = 1, threshold: float = 0.03
+) -> Simulated:
+    """Judge so many cases, each as one of `comparisons` in its pull request."""
+    chance, policy = random.Random(seed), Policy(regression=threshold)
+    red = unchanged = pairs = 0
+    for _ in range(cases):
+        outcome, used = judge(lambda: math.log1p(change) + noise(chance), comparisons, policy)
+        red += outcome.verdict is Verdict.REGRESSION
+        unchanged += outcome.verdict is Verdict.UNCHANGED
+        pairs += used
+    return Simulated(cases, red, unchanged, pairs / cases)
+
+
+def judge(pair: Callable[[], float], comparisons: int, policy: Policy) -> tuple[Outcome, int]:
+    """Measure pairs of a case as a run does, until one of the looks decides; return also how many were used."""
+    values: list[float] = []
+    for look in LOOKS:
+        values += [pair() for _ in range(look - len(values))]
+        outcome = decide_pairs(values, policy, comparisons=comparisons, last=look == LOOKS[-1])
+        if outcome.code != Reason.NEEDS_MORE_PAIRS:
+            break
+    return outcome, len(values)

@@ -1,0 +1,34 @@
+"""The promise for each pull request: at most 1 % of those that change nothing are red, with up to 1,000 cases.
+
+`scripts/simulate-verdicts` simulates more cases. How often two kinds of processes fake a change is computed exactly.
+"""
+
+import pytest
+from verdict_simulation import MODELS, simulate
+
+from ci_perf.judge.looks import faked, least_pairs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("comparisons", [5, 1000])
+@pytest.mark.parametrize("noise", MODELS.values(), ids=MODELS)
+def test_unchanged_code_is_red_in_no_simulated_case(noise, comparisons):
+    """Of 2,000 cases; at 5 cases for each pull request these are 400 of them, of which 1 % are 4."""
+    found = simulate(noise, 2000, comparisons)
+
+    assert found.red <= (4 if comparisons == 5 else 0)
+
+
+@pytest.mark.parametrize("comparisons", [1, 5, 6, 88, 327, 328, 1000])
+def test_two_kinds_of_processes_fake_a_change_in_at_most_half_of_the_error(comparisons):
+    assert comparisons * faked(least_pairs(comparisons, far=False)) <= 0.005
+
+
+@pytest.mark.parametrize(
+    ("change", "comparisons", "pairs"), [(0.0, 1000, 3.1), (0.3, 3, 3.6), (0.3, 1000, 5.1), (0.035, 12, 13.5)]
+)
+def test_clear_cases_take_few_pairs(change, comparisons, pairs):
+    found = simulate(MODELS["quiet, sd 0.2 %"], 300, comparisons, change=change)
+
+    assert found.pairs <= pairs
+    assert (found.red if change else found.unchanged) >= 297
