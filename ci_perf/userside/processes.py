@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import signal
@@ -125,6 +126,7 @@ def serve_template(request: Request, requests: Any, answers: Any) -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     with contextlib.suppress(Exception), stage("import"):  # the process of the case gets the error too, and reports it
         load_entry(request)
+        hash_triton()
     usable = not driver_initialized() and threading.active_count() == 1
     reply(answers, _USABLE if usable else "not usable\n")
     if usable:
@@ -135,6 +137,19 @@ def serve_template(request: Request, requests: Any, answers: Any) -> None:
             return process
 
         answer_from_processes(requests, answers, start)
+
+
+def hash_triton() -> None:
+    """If Triton was imported, let it hash its own files, which takes 0.8 s: all forks have the result.
+
+    Each first launch needs the hash as a part of the key of compiled code. Triton 3.0 to 3.5 has it in another module.
+    """
+    if "triton" not in sys.modules:
+        return
+    for place in ("triton.runtime.cache", "triton.compiler.compiler"):
+        with contextlib.suppress(Exception):
+            importlib.import_module(place).triton_key()
+            return
 
 
 def driver_initialized() -> bool:
