@@ -13,6 +13,7 @@ from ci_perf.measure.session import Session
 from ci_perf.values.baseline import Baseline, selected_rows
 from ci_perf.values.device import Provenance
 from ci_perf.values.job import Job
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import BY_NAME, Settings, policy_from
 
@@ -35,7 +36,12 @@ def blank_run(
         devices=session.devices,
         toolchain=session.toolchain,
         baselines=() if checks else _baselines(root / settings["baselines"], patterns, jobs, session),
-        notes=(*session.notes, *_git_note(root), *_reference_note(jobs, checks=checks)),
+        notes=(
+            *session.notes,
+            *_git_note(root),
+            *_gpu_note(settings, session, root),
+            *_reference_note(jobs, checks=checks),
+        ),
         planted=settings["plant-slowdown"],
         among=settings["among"],
     )
@@ -45,6 +51,21 @@ def _git_note(root: Path) -> tuple[Note, ...]:
     """Return a note where there is a repository that git cannot use: the run does not know its commit."""
     problem = git.query_problem(root)
     return (Note("no-git", f"{problem[0]}: the commit is not known", problem[1]),) if problem else ()
+
+
+def _gpu_note(settings: Settings, session: Session, root: Path) -> tuple[Note, ...]:
+    """Return a note where no GPU was found although the repository's baselines or the environment name one."""
+    if settings["device"] != ("auto",) or session.kinds != ("cpu",):
+        return ()
+    slugs = sorted({path.parent.name for path in (root / settings["baselines"]).glob("*/*.json")})
+    expected = [f"{settings['baselines']}/{slug}" for slug in slugs if not slug.startswith("cpu-")]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if chosen not in ("", "-1"):
+        expected.append(f"CUDA_VISIBLE_DEVICES={chosen}")
+    if not expected:
+        return ()
+    message = f"no usable GPU, but one is expected: {', '.join(expected)}"
+    return (Note(Reason.GPU_EXPECTED, message, Reason.GPU_EXPECTED.hint),)
 
 
 def _reference_note(jobs: tuple[Job, ...], *, checks: bool) -> tuple[Note, ...]:

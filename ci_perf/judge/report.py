@@ -102,8 +102,14 @@ def _exit_status(rows: Sequence[Row], compared: int, run: Run) -> int:
     base_is_useless = run.against is not None and not compared and Verdict.NOT_COMPARABLE in verdicts
     if any(row.red for row in rows) or (base_is_useless and run.policy.fail_on):
         return EXIT_RED
-    lost = any(row.finding.code == Reason.MEMORY_ERRORS for row in rows)
-    return EXIT_ENVIRONMENT if lost or not run.finished or could_not_check(run) else EXIT_OK
+    lost = any(row.finding.code == Reason.MEMORY_ERRORS for row in rows) or _lacks_gpu(run)
+    nothing = not (rows or run.fuzzed or run.sanitized)
+    return EXIT_ENVIRONMENT if lost or nothing or not run.finished or could_not_check(run) else EXIT_OK
+
+
+def _lacks_gpu(run: Run) -> bool:
+    """Return whether the run fell back to the CPU where the repository or the machine expects a GPU."""
+    return any(note.code == Reason.GPU_EXPECTED for note in run.notes)
 
 
 def build_report(run: Run) -> Report:
@@ -112,9 +118,9 @@ def build_report(run: Run) -> Report:
     measured = {(m.kernel, m.case, device.slug): (m, device) for m, device in found if m.device == device.kind}
     rows = [_row(f, measured.get((f.kernel, f.case, f.device)), run) for f in judge(run)]
     rows.sort(key=lambda row: ORDER.index(row.finding.verdict))
-    compared = sum(row.finding.change is not None for row in rows)
+    compared = sum(row.finding.change is not None and row.finding.code is not Reason.REFERENCE_TIMED for row in rows)
     return Report(
-        headline=_headline([row.finding for row in rows], summary_of_checks(run)),
+        headline=_headline([row.finding for row in rows], summary_of_checks(run), lacks_gpu=_lacks_gpu(run)),
         next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), run),
         rows=tuple(rows),
         notes=run.notes,
@@ -185,7 +191,7 @@ def _warnings(finding: Finding, measurement: Measurement, summary: Summary, run:
     return (*warnings, *finding.uncompared)
 
 
-def _headline(findings: Sequence[Finding], checked: Sequence[str]) -> str:
+def _headline(findings: Sequence[Finding], checked: Sequence[str], *, lacks_gpu: bool) -> str:
     """Count the verdicts, and the gates that are broken or were not measured."""
     verdicts = Counter(finding.verdict for finding in findings)
     broken = sum(len(finding.broken_gates) for finding in findings)
@@ -200,7 +206,8 @@ def _headline(findings: Sequence[Finding], checked: Sequence[str]) -> str:
 
     gates = [counted(broken, "broken gate")] if broken else []
     gaps = [f"{counted(unmeasured, 'gate')} not measured"] if unmeasured else []
-    return ", ".join([*words(ORDER[:4]), *gates, *words(ORDER[4:]), *gaps, *checked]) or "no case ran"
+    counts = ", ".join([*words(ORDER[:4]), *gates, *words(ORDER[4:]), *gaps, *checked]) or "no case ran"
+    return f"no usable GPU: measured on the CPU ({counts})" if lacks_gpu else counts
 
 
 def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
@@ -217,6 +224,7 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
     no_base = next((code for code in NO_BASE_CODES if code in codes), _NO_BASE)
     nothing = nothing or (no_base if in_turns else _NO_BASELINE)
     steps = (
+        (_lacks_gpu(run), Reason.GPU_EXPECTED),
         (Reason.MEMORY_ERRORS in codes, Reason.MEMORY_ERRORS),
         (bool(failed), next(iter(wrong or failed), "")),
         (Verdict.REGRESSION in verdicts, Reason.SLOWER),
@@ -225,6 +233,7 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
         (ungated and "gate-not-measured" in run.policy.fail_on, _UNMEASURED_GATE),
         (Reason.DISTURBED in codes, Reason.DISTURBED),
         (Reason.OTHER_INPUTS in codes, Reason.OTHER_INPUTS),
+        (not compared and Reason.REFERENCE_TIMED in codes, Reason.REFERENCE_TIMED),
         (not compared and Verdict.INCONCLUSIVE not in verdicts, nothing),
         *((code in codes, code) for code in (Reason.SANITIZER_NOT_CHECKED, Reason.FASTER)),
         *((code in codes, code) for code in (Reason.CONTROL_MOVED, Reason.NO_CONTROL)),

@@ -93,7 +93,15 @@ def _judge_case(
     if run.against is not None:
         found = replace(found, counters=launch_changes(measurement, device.compute_capability))
     found = _with_parts(with_explanation(found, measurement, device), base_parts, measurement.parts)
-    return _passed(found, expected) if expected else found
+    return _passed(found, expected) if expected else _of_target(found, measurement.target)
+
+
+def _of_target(found: Finding, target: str) -> Finding:
+    """Return the finding of a case; where only the reference could run, it says nothing good of the kernel."""
+    if target == "launch" or found.verdict not in (Verdict.UNCHANGED, Verdict.SPEEDUP):
+        return found
+    sentence = f"`launch` cannot run on this device; of its reference: {found.sentence}"
+    return found.say(Verdict.NOT_COMPARABLE, Reason.REFERENCE_TIMED, sentence)
 
 
 def _passed(found: Finding, expected: str) -> Finding:

@@ -240,7 +240,10 @@ class Reason(StrEnum):
         'Draw them on the GPU: `rng = "device"` in kernel.toml, and `device=rng.device` where make_inputs draws.',
     )
     WALL_TIME = "wall-time", "programs are timed by the clock", "With a GPU and nsys their GPU kernels are timed."
-    REFERENCE_TIMED = "reference-timed", "the reference is timed where `launch` cannot run on this device"
+    REFERENCE_TIMED = (
+        *("reference-timed", "the reference is timed where `launch` cannot run on this device"),
+        "Run on a GPU: here only references ran, which says nothing of the kernels.",
+    )
     REFERENCE_CHECKED = "reference-checked", "the reference is checked where `launch` cannot run on this device"
     BASE_IS_HEAD = "base-is-head", "base and head are the same commit"
     MEASURED_AGAIN = "measured-again", "disturbed processes were measured again", "Keep other programs off the GPU."
@@ -250,6 +253,10 @@ class Reason(StrEnum):
 
     # Notes: the machine.
     NO_GIT = "no-git", "git cannot be used: the commit is not known", "Install git, or allow git to use the folder."
+    GPU_EXPECTED = (
+        *("gpu-expected", "the run fell back to the CPU where a GPU is expected"),
+        "Make the GPU usable (`ci-perf doctor`), or measure on the CPU on purpose: `--device cpu`.",
+    )
     NO_GPU = "no-gpu", "no GPU can be used", _DOCTOR
     MIG_NEIGHBOURS = (
         "mig-neighbours",

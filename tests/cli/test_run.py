@@ -352,6 +352,33 @@ def test_requesting_a_profiler_changes_nothing_on_a_cpu(repository):
     assert ci_perf("run", *BRIEF, "--profile", "ncu").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("slug", "chosen", "flags", "status"),
+    [
+        ("h200", "", (), 3),
+        ("cpu-other", "", (), 0),
+        ("", "GPU-00000000-dead", (), 3),
+        ("", "-1", (), 0),
+        ("h200", "GPU-00000000-dead", ("--device", "cpu"), 0),
+    ],
+)
+def test_a_run_that_falls_back_to_the_cpu_where_a_gpu_is_expected_fails(
+    repository, monkeypatch, slug, chosen, flags, status
+):
+    a_kernel(repository)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    if slug:
+        file = repository / f"baselines/{slug}/other.json"
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+
+    done = ci_perf("run", *BRIEF, *flags, "--json")
+
+    report = json.loads(done.stdout)
+    assert (done.exit_code, "gpu-expected" in [note["code"] for note in report["notes"]]) == (status, status == 3)
+    assert report["headline"].startswith("no usable GPU: measured on the CPU") == (status == 3)
+
+
 def test_on_a_cpu_the_reference_of_a_gpu_kernel_is_timed_with_a_note(repository):
     a_kernel(repository, toml=TOML.replace("cpu", "cuda"))
     done = ci_perf("run", *BRIEF, "--json")

@@ -14,10 +14,11 @@ from ci_perf.values.comment import CommentStatus, State
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, Verification
 from ci_perf.values.reasons import Verdict
-from ci_perf.values.run import Against, Fuzzed, Policy
+from ci_perf.values.run import Against, Fuzzed, Note, Policy
 from tests.builders import (
     a_baseline,
     a_baseline_case,
+    a_cpu,
     a_device,
     a_measurement,
     a_provenance,
@@ -35,12 +36,22 @@ GATED = {"kernels": (a_spec(gates=(Gate("sm_throughput_pct", ">=", 85.0),)),)}
 AGREED = {"baselines": (a_baseline(),)}
 
 
+REFERENCE = a_run(
+    a_measurement(device="cpu", target="reference"),
+    devices=(a_cpu(),),
+    baselines=(a_baseline(device=a_cpu(), cases={"s128": a_baseline_case(target="reference")}),),
+)
+
+
 @pytest.mark.parametrize(
     ("run", "step", "exit_status"),
     [
         (a_run(**AGREED), "Nothing to do.", 0),
         (a_run(), "Nothing was compared: `ci-perf baseline accept`", 0),
-        (replace(a_run(), measurements=()), "No case ran", 0),
+        (replace(a_run(), measurements=()), "No case ran", 3),
+        (REFERENCE, "Run on a GPU", 0),
+        (replace(REFERENCE, notes=(Note("gpu-expected", "no usable GPU"),)), "Make the GPU usable", 3),
+        (a_run(SLOWER, **AGREED, notes=(Note("gpu-expected", "no usable GPU"),)), "Make the GPU usable", 1),
         (a_run(FAILED, **AGREED), "Fix the failed kernels first", 1),
         (a_run(SLOWER, **AGREED), "Fix the regression, or accept it", 1),
         (a_run(TAKEN, **AGREED), "Stop the process that uses the GPU", 1),

@@ -372,8 +372,26 @@ def test_one_case_on_two_devices_has_two_findings():
 
     assert [(f.device, f.verdict) for f in findings] == [
         ("h100-80gb-hbm3", Verdict.UNCHANGED),
-        ("cpu-amd-epyc-9654", Verdict.UNCHANGED),
+        ("cpu-amd-epyc-9654", Verdict.NOT_COMPARABLE),
     ]
+
+
+@pytest.mark.parametrize(
+    ("factor", "target", "verdict"),
+    [
+        (1.0, "launch", Verdict.UNCHANGED),
+        (1.0, "reference", Verdict.NOT_COMPARABLE),
+        (0.5, "reference", Verdict.NOT_COMPARABLE),
+        (1.5, "reference", Verdict.REGRESSION),
+    ],
+)
+def test_a_reference_that_ran_in_place_of_the_kernel_shows_nothing_good_of_it(factor, target, verdict):
+    baseline = a_baseline(cases={"s128": a_baseline_case(target=target)})
+    measured = a_measurement(times(factor), times(factor), target=target)
+
+    (finding,) = judge(a_run(measured, baselines=(baseline,)))
+
+    assert finding.verdict is verdict
 
 
 def in_units(**changes):

@@ -21,7 +21,7 @@ OTHER_FLAGS = {
     *("check", "ephemeral", "axis", "benchmark", "jsonbin"),
 }
 """Flags that are not settings, and flags of other programs."""
-SHORT = {"CI_PERF_SAMPLES": "5", "CI_PERF_PROCESSES": "5", "CI_PERF_CASE_BUDGET": "1"}
+SHORT = {"CI_PERF_SAMPLES": "5", "CI_PERF_PROCESSES": "5", "CI_PERF_CASE_BUDGET": "1", "CI_PERF_DEVICE": "cpu"}
 """Settings that make a run short: these tests look at no verdict. A baseline needs five processes."""
 PAGES = {
     page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *sorted(ROOT.glob(".github/docs/*.md")))
