@@ -44,7 +44,7 @@ def test_two_calls_append_to_one_file_and_record_what_was_really_planted(folder)
     assert file.read_text().startswith(before)
     sessions, warnings = read_sessions([file])
     assert [(session.planted, session.cases[0].planted) for session in sessions] == [(0.0, 0.0), (0.1, 0.1), (0.0, 0.0)]
-    assert all(case.id == "nap/one" and len(case.ratios) >= 5 for s in sessions for case in s.cases)
+    assert all(case.id == "nap/one" and len(case.ratios) >= 3 for s in sessions for case in s.cases)
     assert all(s.control_case == "nap/one" and len(s.control) >= 5 for s in sessions)
     assert sessions[1].cases[0].launches % 10 == 0
     assert len({session.session for session in sessions}) == 3

@@ -218,7 +218,7 @@ def test_accept_then_an_unchanged_run_then_a_planted_slowdown(repository):
     assert ci_perf("baseline", "diff", "ci-perf-run", "--json").stdout == "[]\n"
 
     second = ci_perf("run", *six, "--json")
-    assert verdicts(second) == {"nap/long": ("UNCHANGED", "within-noise")}
+    assert {case: verdict for case, (verdict, _) in verdicts(second).items()} == {"nap/long": "UNCHANGED"}
     assert second.exit_code == 0
 
     planted = ci_perf("run", *six, "--json", "--plant-slowdown", "50%")
