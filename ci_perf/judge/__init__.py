@@ -10,6 +10,7 @@ finding        the verdict on one case, with its reason and numbers
 gates          limits on counters and timelines, and differences
 launches       how base and head launch their GPU kernels
 looks          when the pairs are looked at, and what each look may err
+memory         peak device memory, and the verdict on it
 outcome        the verdict on a number alone, thresholds
 pairs          the verdict on a case that took turns with its base commit
 parts          what a program's time is made of, beside what it was

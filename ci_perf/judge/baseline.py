@@ -17,7 +17,7 @@ from ci_perf.values.baseline import (
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.measurement import Measurement
+from ci_perf.values.measurement import PEAK_MEMORY, Measurement
 from ci_perf.values.metrics import BY_NAME, Trust
 from ci_perf.values.run import Run, on_device
 from ci_perf.values.trace import Reading
@@ -125,7 +125,13 @@ def _baseline_case(measurement: Measurement) -> BaselineCase:
     kernels = measurement.timeline.kernels if measurement.timeline else ()
     names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
     return BaselineCase(
-        measurement.params, measurement.target, time, _counters(measurement.counters), names, measurement.parts
+        measurement.params,
+        measurement.target,
+        time,
+        _counters(measurement.counters),
+        names,
+        measurement.parts,
+        max((r.memory_bytes for r in measurement.replicates if r.memory_bytes), default=None),
     )
 
 
@@ -174,6 +180,8 @@ def _diff_case(old: BaselineCase | None, new: BaselineCase | None) -> list[tuple
     rows: list[tuple[str, float | None, float | None]] = []
     if old.time.median != new.time.median:
         rows.append(("time", old.time.median, new.time.median))
+    if old.memory_bytes != new.memory_bytes:
+        rows.append((PEAK_MEMORY, old.memory_bytes, new.memory_bytes))
     for name in sorted({*old.counters, *new.counters}):
         a, b = (statistics.median(c.counters[name].values) if name in c.counters else None for c in (old, new))
         if a != b:

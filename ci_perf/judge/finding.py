@@ -8,6 +8,7 @@ from ci_perf.judge.gates import CounterChange, GateFinding
 from ci_perf.judge.parts import PartChange
 from ci_perf.judge.stats import Interval
 from ci_perf.values.kernel_names import NameChanges
+from ci_perf.values.measurement import MemoryPeaks
 from ci_perf.values.reasons import GateState, Reason, Verdict
 
 
@@ -41,6 +42,8 @@ class Finding:
 
     explanation: Explanation | None = None
     """Why the case changed, where both sides were profiled; `sentence` ends with its first cause."""
+    memory: MemoryPeaks = field(default_factory=MemoryPeaks)
+    """The peaks of device memory of baseline or base and of head."""
 
     def say(self, verdict: Verdict, code: Reason, sentence: str) -> Self:
         """Return the finding with another verdict."""

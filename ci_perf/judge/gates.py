@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ci_perf.values.baseline import BaselineCase
 from ci_perf.values.device import Device
 from ci_perf.values.kernel import Gate
-from ci_perf.values.measurement import Measurement
+from ci_perf.values.measurement import PEAK_MEMORY, Measurement
 from ci_perf.values.metrics import BY_NAME, Trust
 from ci_perf.values.reasons import GateState
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
@@ -37,7 +37,10 @@ class CounterChange:
 def judge_gate(gate: Gate, measurement: Measurement) -> GateFinding:
     """Compare the worst of the profiled launches with a limit; a value that is not available is not a pass."""
     sources: Sequence[Mapping[str, Reading]]
-    if gate.metric in TIMELINE:
+    if gate.metric == PEAK_MEMORY:
+        readings_of = (Reading(replicate.memory_bytes, "byte", "not known") for replicate in measurement.timed)
+        sources, absence = [{PEAK_MEMORY: reading} for reading in readings_of], "nothing was timed"
+    elif gate.metric in TIMELINE:
         sources = (measurement.timeline.metrics,) if measurement.timeline else ()
         absence = "the timeline does not tell it" if sources else "no timeline was recorded"
     else:

@@ -8,7 +8,7 @@ from ci_perf.values.quantity import percent
 from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Policy
 
-_ROUNDING = 1 - 1e-9
+ROUNDING = 1 - 1e-9
 """Two times that are exactly 3 % apart have a quotient that rounding may put just below 1.03."""
 
 
@@ -31,7 +31,7 @@ def policy_of(policy: Policy, spec: KernelSpec) -> Policy:
 
 def thresholds(policy: Policy) -> tuple[float, float]:
     """Return head / base from which slower counts, and base / head from which faster does."""
-    return (1 + policy.regression) * _ROUNDING, (1 + policy.speedup) * _ROUNDING
+    return (1 + policy.regression) * ROUNDING, (1 + policy.speedup) * ROUNDING
 
 
 def size(ratio: float) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ci_perf.judge.checks import check_flags, could_not_check, summary_of_checks
 from ci_perf.judge.finding import Finding
+from ci_perf.judge.memory import memory_warning
 from ci_perf.judge.pairs import makes_other_inputs
 from ci_perf.judge.ratios import mean_change, usable_ratios
 from ci_perf.judge.roofline import Roofline, roofline
@@ -179,6 +180,9 @@ def _warnings(finding: Finding, measurement: Measurement, summary: Summary, run:
         warnings.append(
             "timed by events, launch gaps included: no CUDA graph could be captured (logs/worker.stderr.txt)"
         )
+    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
+    if measurement.device == "cuda" and (said := memory_warning(finding, spec)):
+        warnings.append(said)
     if any(pair.other_inputs for pair in measurement.pairs) and not makes_other_inputs(measurement.sound_pairs):
         warnings.append("base and head made other inputs: their times may be of other work")
     read = [r.temperature_c for r in measurement.replicates] + [p.temperature_c for p in measurement.pairs]

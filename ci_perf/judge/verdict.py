@@ -10,6 +10,7 @@ from ci_perf.judge.explained import with_explanation
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.gates import judge_gate
 from ci_perf.judge.launches import launch_changes
+from ci_perf.judge.memory import judge_memory, memory_peaks
 from ci_perf.judge.pairs import is_paired, judge_pairs
 from ci_perf.judge.parts import cause_of, compare_parts
 from ci_perf.judge.stats import process_medians
@@ -76,12 +77,12 @@ def _judge_case(
         if run.finished and run.against is not None:
             return blank.say(Verdict.INCONCLUSIVE, Reason.BUDGET_SPENT, "the budget was spent before it was timed")
         return blank
+    agreed = baseline.cases.get(measurement.case) if baseline and run.against is None else None
     if run.against is not None:
         found = judge_pairs(run, run.against, doubt, measurement, spec, blank, comparisons)
         base_parts = measurement.base_parts
     else:
         found = judge_stored(run, measurement, spec, device, baseline, blank, comparisons)
-        agreed = baseline.cases.get(measurement.case) if baseline else None
         base_parts = agreed.parts if agreed else ()
     if len(measurement.methods) == 1:
         found = replace(found, head=statistics.median(process_medians(measurement.timed)))
@@ -93,6 +94,7 @@ def _judge_case(
     if run.against is not None:
         found = replace(found, counters=launch_changes(measurement, device.compute_capability))
     found = _with_parts(with_explanation(found, measurement, device), base_parts, measurement.parts)
+    found = judge_memory(found, memory_peaks(measurement, agreed), spec, finished=run.finished)
     return _passed(found, expected) if expected else _of_target(found, measurement.target)
 
 

@@ -23,7 +23,7 @@ from ci_perf.measure.setup import why_no_base
 from ci_perf.measure.watch import Watch, facts, slowdowns
 from ci_perf.traces.attribution import program_launch_counters
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Failure, Pair, Replicate, Verification
+from ci_perf.values.measurement import Failure, MemoryPeaks, Pair, Replicate, Verification
 from ci_perf.values.run import Note
 from ci_perf.values.trace import SideProfile
 
@@ -83,7 +83,7 @@ class Programs:
         Without clock and power: the GPU is idle for an unknown part of the run, so their means would be misleading.
         """
         with self._conditions.watch(job) as watch:
-            found = self._head.time(job, batch)
+            found = _timed(self._head, job, batch, watch)
         if isinstance(found, Failure):
             return found
         found = replace(found, **{**facts(watch.states), "sm_clock_hz": None, "power_w": None})
@@ -134,9 +134,9 @@ class Programs:
         """Time both sides. Text says how the base failed; a Failure is the head's own."""
         with self._conditions.watch(job) as watch:
             if number % 2 == 0:
-                first, last = base.time(job, 0), head.time(job, 0)
+                first, last = _timed(base, job, 0, watch), _timed(head, job, 0, watch)
             else:
-                last, first = head.time(job, 0), base.time(job, 0)
+                last, first = _timed(head, job, 0, watch), _timed(base, job, 0, watch)
         if isinstance(last, Failure):
             return last
         if isinstance(first, Failure):
@@ -237,6 +237,15 @@ class _Side:
         return Chosen((time.perf_counter() - started,), WALL, "s", "lower")
 
 
+def _timed(side: "_Side", job: Job, batch: int, watch: Watch) -> Replicate | Failure:
+    """Run a program once, with the peak of the memory that its processes held on the GPU."""
+    started = time.monotonic()
+    found = side.time(job, batch)
+    if isinstance(found, Failure):
+        return found
+    return replace(found, memory_bytes=watch.memory_bytes(started, time.monotonic()))
+
+
 def _as_pair(base: Replicate, head: Replicate) -> Pair | str | Failure:
     if (base.method, base.unit, base.better) != (head.method, head.unit, head.better):
         return f"its program measures {base.unit} by {base.method}, the head's {head.unit} by {head.method}"
@@ -249,6 +258,7 @@ def _as_pair(base: Replicate, head: Replicate) -> Pair | str | Failure:
         method=head.method,
         unit=head.unit,
         better=head.better,
+        memory=MemoryPeaks(base.memory_bytes, head.memory_bytes),
     )
 
 

@@ -145,6 +145,7 @@ def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch, root: Path) 
         method=answer["method"],
         batch=batch,
         disturbed=watch.disturbances(states, frozenset({answer["pid"]})),
+        memory_bytes=answer["memory_bytes"],
         not_captured=str(answer["not_captured"]).replace(f"{root}/", ""),
         **facts(states),
     )

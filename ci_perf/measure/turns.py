@@ -14,7 +14,7 @@ from ci_perf.measure.watch import Watch, facts, mean_clock
 from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.measurement import Failure, Pair, SameCode
+from ci_perf.values.measurement import Failure, MemoryPeaks, Pair, SameCode
 from ci_perf.values.trace import LaunchedKernel
 
 ROUNDS = 10
@@ -179,7 +179,7 @@ class TurnTaking:
 
     def _is_proven(self, job: Job, ready: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether both sides run the same code, and the case is not one of those that are timed as controls."""
-        if not self._skip_same or not _runs_same_code(ready):
+        if not self._skip_same or not _runs_same_code(ready) or ready[0]["memory_bytes"] != ready[1]["memory_bytes"]:
             return False
         if len(self._timed_same) < TIMED_SAME:
             self._timed_same.add(job.id)
@@ -360,6 +360,7 @@ def _pair(
         identical=_runs_same_code(ready),
         other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
         shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
+        memory=MemoryPeaks(*(answer["memory_bytes"] for answer in ready)),
         not_captured=not_captured,
         disturbed=watch.disturbances(every, pids, at_once=at_once),
         **{**facts(every), "sm_clock_hz": facts(states[1])["sm_clock_hz"]},  # the head's clock

@@ -67,6 +67,11 @@ def mean_clock(states: Sequence[gpu.State]) -> float | None:
     return _mean(state.sm_clock_hz for state in states)
 
 
+def _memory_of(state: gpu.State, known: frozenset[int]) -> int:
+    """Return the memory of the programs on a GPU that are not `known`."""
+    return sum(process.memory_bytes or 0 for process in state.others or () if process.pid not in known)
+
+
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value]  # a zero of NVML means that it does not know
     return statistics.fmean(known) if known else None
@@ -120,6 +125,14 @@ class Watch:
     def between(self, start: float, end: float) -> tuple[gpu.State, ...]:
         """Return the states read between two times of time.monotonic(), which all processes share."""
         return tuple(state for when, state in self._states if start <= when <= end)
+
+    def memory_bytes(self, start: float, end: float) -> int | None:
+        """Return the peak of the memory of all programs that were not there before, between two times, in bytes.
+
+        None: the driver reports no memory of processes.
+        """
+        sums = [_memory_of(state, self._other_programs) for state in self.between(start, end)]
+        return max((held for held in sums if held), default=None)
 
     def _read(self) -> None:
         while not self._stop.wait(self._interval_s):

@@ -47,12 +47,16 @@ _OF_ROOFLINE = {
     "roofline_share": "share",
 }
 _OF_CLOCK = {"sm_clock_hz": "sm_clock_hz", "at_power_limit": "at_power_limit"}
+_OF_MEMORY = {"base_peak_memory_bytes": "base", "peak_memory_bytes": "head"}
 
 
 def numbers(row: Row) -> dict[str, float | int | bool | None]:
     """Return the statistics of a row in base units, for programs; each name ends in its unit, None means not known."""
     unit = suffix(row.finding.unit)
-    columns = ((_OF_SUMMARY, row.summary), (_OF_ROOFLINE, row.roofline), (_OF_CLOCK, row.summary))
+    columns: tuple[tuple[dict[str, str], object], ...] = (
+        *((_OF_SUMMARY, row.summary), (_OF_ROOFLINE, row.roofline)),
+        *((_OF_CLOCK, row.summary), (_OF_MEMORY, row.finding.memory)),
+    )
     return {
         name.format(unit=unit): attrgetter(attribute)(source) if source else None
         for attributes, source in columns

@@ -21,6 +21,7 @@ COLUMNS = (
     "n", "processes", "mean_s", "sd_s", "cv", "median_s", "median_low_s", "median_high_s", "p50_s", "p95_s", "p99_s",
     "flop_per_s", "bytes_per_s", "roofline_share", "arithmetic_intensity", "attainable_flop_per_s",
     "gates_kept", "gates_broken", "gates_not_measured", "sm_clock_hz", "at_power_limit",
+    "base_peak_memory_bytes", "peak_memory_bytes",
 )  # fmt: skip
 _MEASURED = tuple(c for c in COLUMNS if c.endswith("_s") and "_per_" not in c)
 """The columns in the unit of the measurement."""

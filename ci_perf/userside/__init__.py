@@ -12,6 +12,7 @@ launches      the GPU kernels of one launch: geometry, registers, memory
 machine_code  the machine code of the loaded kernels, and its hash
 package       what kernel.toml says of a kernel's packages and variables
 outputs       the outputs of a launch by name, and how far they are from what is expected
+memory        the device memory that a launch takes at most
 processes     the processes that answer requests
 profiling     launches under a profiler or compute-sanitizer
 recheck       compares outputs after the timing with that of the first launch

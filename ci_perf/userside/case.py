@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Any
 
+from ci_perf.userside.memory import allocated_bytes
 from ci_perf.userside.package import take_effect, why_foreign
 from ci_perf.userside.stages import stage
 
@@ -119,8 +120,11 @@ class Case:
         with stage("context"):
             self.synchronize()
         with stage("inputs"):
+            before = allocated_bytes(self.device)
             self.inputs = self.fresh_inputs()
             self.synchronize()
+            self.inputs_bytes = allocated_bytes(self.device) - before
+            """The device memory that its inputs hold, in bytes."""
 
     def fresh_inputs(self) -> Any:
         """Make the inputs again; with the same seed they have the same values."""

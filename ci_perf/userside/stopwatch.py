@@ -16,6 +16,7 @@ from ci_perf.userside.cupti import CuptiError
 from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiRestoredTimer, CuptiTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.launches import launch_facts
+from ci_perf.userside.memory import peak_memory
 from ci_perf.userside.outputs import leaves
 from ci_perf.userside.recheck import check_again, kept
 from ci_perf.userside.restore import are_known, is_array, saved, unsaved, worked_on
@@ -71,6 +72,8 @@ class Stopwatch:
         self._used: list[Any] = []
         """The timers that took samples."""
         self.placements = min(request.get("placements", 1), self._most_placements(held)) if pristine else 1
+        with stage("memory"):
+            self.memory_bytes = peak_memory(self.case)
         with stage("timer"):
             self.timers = [choose_timer(self.case, restores=self.restores)]
         self.planted = exact_fraction(request.get("planted") or 0.0)
@@ -234,6 +237,7 @@ class Stopwatch:
             "method": self.method,
             "planted": self.really / self.count - 1,
             "not_captured": self.timers[0].not_captured,
+            "memory_bytes": self.memory_bytes,
         }
 
 

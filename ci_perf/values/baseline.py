@@ -10,6 +10,7 @@ from ci_perf.values.extensible import (
     NOT_EMPTY,
     OMIT_DEFAULT,
     Better,
+    Count,
     Extensible,
     Keyword,
     Name,
@@ -66,6 +67,8 @@ class BaselineCase(Extensible):
     """The GPU kernels that ran, by the names that the trace has: demangled, else short, else mangled (`_Z...`)."""
     parts: Annotated[tuple[Part, ...], OMIT_DEFAULT] = ()
     """The parts of a program's time."""
+    memory_bytes: Annotated[Count | None, OMIT_DEFAULT] = None
+    """The peak of device memory, the largest of all processes; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,8 @@ class KernelSpec(Extensible):
     """The kernel's own threshold; None: that of the policy."""
     speedup: Positive | None = None
     """The kernel's own threshold; None: that of the policy."""
+    memory: Annotated[Positive | None, OMIT_DEFAULT] = None
+    """The growth of peak device memory, as a fraction, from which a case is a regression; None: none is."""
     timeout_s: Positive | None = None
     """Seconds that one case may take in one process; None: the setting `timeout`."""
     gates: tuple[Gate, ...] = ()

@@ -26,6 +26,7 @@ from ci_perf.values.kernel import (
     placeholders,
     unfilled,
 )
+from ci_perf.values.measurement import PEAK_MEMORY
 from ci_perf.values.metrics import BY_NAME as COUNTERS
 from ci_perf.values.quantity import base_unit
 from ci_perf.values.schema import VERSIONS, check, check_version
@@ -38,7 +39,7 @@ MOST_SWEPT = 10_000
 """Cases that a sweep may make: each is measured by itself, in seconds."""
 REFUSED = "refused"
 """The value of `fuzz.strides` in place of a list: `launch` may raise a ValueError for all but contiguous inputs."""
-GATED = (*COUNTERS, *TIMELINE)
+GATED = (*COUNTERS, *TIMELINE, PEAK_MEMORY)
 """The names that `[gates]` of a kernel.toml accepts."""
 
 
@@ -81,7 +82,7 @@ def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
     given |= _tolerance(document.get("tolerance", {}), cases)
     listed = ("devices", "ranges", "kernels", "cpu_cases", "sanitize")
     given |= {key: tuple(document[key]) for key in listed if key in document}
-    for key in ("regression", "speedup"):
+    for key in ("regression", "speedup", "memory"):
         if key in policy:
             given[key] = parse_fraction(policy[key], f"key `policy.{key}`")
     return KernelSpec(

@@ -94,9 +94,27 @@ class Replicate(Extensible):
     """Which samples are better; default: lower."""
     disturbed: Annotated[tuple[str, ...], OMIT_DEFAULT] = ()
     """What disturbed it: other programs on the GPU, or why the hardware slowed down."""
+    memory_bytes: Annotated[Count | None, OMIT_DEFAULT] = None
+    """The peak of device memory of a launch, or of a program; None: not known."""
     not_captured: Annotated[str, OMIT_DEFAULT] = ""
     """Why no CUDA graph of the launch could be captured: the error, and the line that raised it. Empty: none was
     needed."""
+
+
+PEAK_MEMORY = "peak_memory_bytes"
+"""The name of the gate on `memory_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPeaks(Extensible):
+    """The peaks of device memory of two sides, in bytes; None: not known.
+
+    Of a Python kernel its inputs, and what torch's allocator gave out at most during a launch. Of a program what NVML
+    reports for its processes, the CUDA context included, read every 10 ms.
+    """
+
+    base: Count | None = None
+    head: Count | None = None
 
 
 Rounds = Annotated[tuple[NonNegative, ...], NOT_EMPTY]
@@ -141,6 +159,7 @@ class Pair(Extensible):
     base_kernels: Annotated[tuple[LaunchedKernel, ...], OMIT_DEFAULT] = ()
     """The GPU kernels of one launch of the base, in the first pair of a case; empty where they are not known."""
     head_kernels: Annotated[tuple[LaunchedKernel, ...], OMIT_DEFAULT] = ()
+    memory: Annotated[MemoryPeaks | None, OMIT_DEFAULT] = None
     not_captured: Annotated[tuple[str, ...], Keyword("minItems", 2), Keyword("maxItems", 2), OMIT_DEFAULT] = ()
     """Why no CUDA graph of a launch of base and of head could be captured, where that is so of one side only.
 
@@ -241,6 +260,7 @@ class Measurement(Extensible):
                 unit=p.unit,
                 better=p.better,
                 disturbed=p.disturbed,
+                memory_bytes=p.memory.head if p.memory else None,
                 not_captured=p.not_captured[1] if p.not_captured else "",
             )
             for p in self.sound_pairs or self.pairs

@@ -99,6 +99,7 @@ class Reason(StrEnum):
     FASTER = "faster", "the speedup reaches the threshold and is established", _SPEEDUP
     WITHIN_NOISE = "within-noise", "no change is established, and none that reaches a threshold is possible"
     BELOW_THRESHOLD = "below-threshold", "a change is established, and it is below the threshold"
+    MORE_MEMORY = "more-memory", "peak device memory grew by at least its threshold", _REGRESSION
     SAME_MACHINE_CODE = "same-machine-code", "machine code, launch parameters and inputs are the same on both sides"
     INTERVAL_TOO_WIDE = "interval-too-wide", "the interval reaches a threshold after the last look", _NOISY
     NOT_SURE = (

@@ -383,7 +383,8 @@ class OneAnswer:
         started = time.monotonic()
         self.wait()
         window = [started, time.monotonic()]
-        return {"seconds": [1e-5], "launches": 100, "method": "cuda-graph", "window": window, "pid": 10}
+        answer = {"seconds": [1e-5], "launches": 100, "method": "cuda-graph", "window": window, "pid": 10}
+        return {**answer, "memory_bytes": None, "not_captured": ""}
 
 
 @pytest.mark.parametrize(
@@ -514,3 +515,21 @@ def test_the_cpu_is_described_by_its_name_and_memory(tmp_path):
 def test_this_machine_can_be_diagnosed():
     checks = diagnose(machine.gather_facts(os.environ, python=sys.executable))
     assert all(check.sentence and "\n" not in check.sentence for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("held", "peak"),
+    [
+        ([{}], None),
+        ([{7: 9}], None),
+        ([{7: 9, 8: None}], None),
+        ([{7: 9, 8: 5}, {8: 3, 9: 4}, {8: 6}], 7),
+    ],
+)
+def test_the_memory_of_programs_that_were_there_before_does_not_count(held, peak):
+    watch = Watch("GPU-1", frozenset({7}))
+    states = [gpu.State(others=tuple(gpu.Process(pid, "x", size) for pid, size in one.items())) for one in held]
+    watch._states = [(float(when), state) for when, state in enumerate(states)]
+
+    assert watch.memory_bytes(0.0, 10.0) == peak
+    assert watch.memory_bytes(20.0, 30.0) is None

@@ -142,7 +142,8 @@ class WorkerOnGpu:
 
     error = "RuntimeError: not permitted, raised by `x.item()` at {root}/kernels/sdpa/kernel.py:7"
 
-    def __init__(self, *, captured, code=None, root="", at_once=True):
+    def __init__(self, *, captured, code=None, root="", at_once=True, memory_bytes=None):
+        self.memory_bytes = memory_bytes
         self.captured, self.code, self.at_once, self.asked = captured, code, at_once, []
         self.error = self.error.replace("{root}", str(root))
 
@@ -159,7 +160,14 @@ class WorkerOnGpu:
         if request["op"] in {"alike", "check"}:
             return {}
         facts = {"launches": 100, "step": 1, "placements": 1, "pid": 7, "code": self.code, "inputs": None, "shapes": ""}
-        facts |= {"planted": 0.0, "files": [], "installed": {}, "seconds": [1e-5], "window": [0.0, 0.0]}
+        facts |= {
+            "memory_bytes": self.memory_bytes,
+            "planted": 0.0,
+            "files": [],
+            "installed": {},
+            "seconds": [1e-5],
+            "window": [0.0, 0.0],
+        }
         if request["time"] == "wall":
             return {**facts, "method": "wall-two-launches", "not_captured": ""}
         method = "cuda-graph" if self.captured else "cupti"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import sys
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -16,9 +17,12 @@ from ci_perf.measure.worker_process import Worker
 from ci_perf.userside import timers
 from ci_perf.userside.blame import what_broke
 from ci_perf.values.job import select_jobs
-from ci_perf.values.measurement import Pair
+from ci_perf.values.kernel import Gate
+from ci_perf.values.kernel_toml import parse_kernel
+from ci_perf.values.measurement import MemoryPeaks, Pair
 from ci_perf.values.run import Policy
 from tests.builders import a_spec
+from tests.project.test_project import ROOT
 
 
 class SimulatedGpu:
@@ -188,3 +192,25 @@ def test_a_head_that_cannot_be_captured_any_more_is_timed_by_the_wall_clock_and_
         assert not base
         assert head.endswith(f"raised by `{ADDED[added].strip()}` at kernels/k/kernel.py:8")
     assert decide_pairs([log_ratio(pair) for pair in pairs], Policy(), last=True).code == "slower"
+
+
+def test_the_examples_of_the_docs_are_read():
+    page = (ROOT / ".github/docs/writing-kernels.md").read_text(encoding="utf-8")
+    clock, memory = (
+        next(block for block in re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if key in block)
+        for key in ('time = "wall"', "peak_memory_bytes")
+    )
+    spec = parse_kernel(clock + memory, name="k", folder="kernels/k")
+
+    assert (spec.time, spec.memory) == ("wall", 0.05)
+    assert spec.gates == (Gate("peak_memory_bytes", "<=", 2e9),)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_the_peak_of_memory_of_a_launch_includes_what_it_allocates(on_gpu):
+    floats = 4 << 16  # bytes of one tensor: the input, the product and the sum
+    freed = 16 << 20  # before the product is made
+    peaks = [pair.memory for pair in on_gpu("allocation")]
+
+    assert peaks == [MemoryPeaks(3 * floats, floats + freed)] * 5
