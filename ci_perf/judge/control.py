@@ -14,6 +14,8 @@ from ci_perf.values.run import Against, Run
 LEAST_CONTROL = 4
 """With fewer pairs the interval is too wide to show the differences that matter: 3 pairs that scatter by 0.3 %, which
 is usual, allow 1.7 % either way."""
+ENOUGH_IDENTICAL = 8
+"""With so many pairs of identical code a session needs no control: twice LEAST_CONTROL, as a case has 3."""
 CONTROL_FLOOR = 0.01
 """How far base against base may be off without casting doubt on the session: ten times its usual scatter."""
 CONTROL_ERROR = 0.01
@@ -79,6 +81,11 @@ def is_identical(measurement: Measurement) -> bool:
     """Return whether the GPU did the very same on both sides in every pair, so that no change can be the code's."""
     pairs = measurement.sound_pairs
     return all(pair.identical for pair in pairs) and bool(usable_ratios(pairs))
+
+
+def identical_pairs(run: Run) -> tuple[float, ...]:
+    """Return the log ratios of all sound pairs of the cases whose machine code is the same on both sides."""
+    return tuple(value for m in run.measurements if is_identical(m) for value in usable_ratios(m.sound_pairs))
 
 
 def disturbances(pairs: Sequence[Pair]) -> str:

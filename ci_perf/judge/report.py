@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_perf.judge.checks import check_flags, could_not_check, summary_of_checks
+from ci_perf.judge.control import identical_pairs
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.memory import memory_warning
 from ci_perf.judge.pairs import makes_other_inputs
@@ -147,15 +148,20 @@ def _agreed(run: Run) -> tuple[str, ...]:
         held = [s for s in sessions_of(run) if run.against is None or any(m.pairs for m in s.measurements)]
         return tuple(sorted({line for session in held for line in _agreed(session)}))
     if run.against is not None:
-        values = usable_ratios(run.against.control)
-        moved = f"{mean_change(values)} in {len(values)} pairs" if values else "was not measured"
-        base = f"{run.against.ref} at commit {run.against.commit[:8]}"
-        return (f"{base}, measured in turns; the base against itself {moved}",)
+        return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns; {_check_of(run)}",)
     judged = {(m.kernel, m.device) for m in run.measurements}
     used = [b.provenance for b in run.baselines if (b.kernel, b.device.kind) in judged]
     return tuple(
         sorted({f"the baseline of {p.date[:10]} at commit {p.commit[:8] if p.commit else 'unknown'}" for p in used})
     )
+
+
+def _check_of(run: Run) -> str:
+    """Return a phrase on the code that cannot have changed, by which a session in turns is checked."""
+    control = usable_ratios(run.against.control) if run.against else ()
+    values = control or identical_pairs(run)
+    what = "the base against itself" if control or not values else "cases of identical code"
+    return f"{what} {f'{mean_change(values)} in {len(values)} pairs' if values else 'was not measured'}"
 
 
 def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run) -> Row:

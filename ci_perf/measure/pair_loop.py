@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ci_perf.judge.control import LEAST_CONTROL
+from ci_perf.judge.control import ENOUGH_IDENTICAL, LEAST_CONTROL, identical_pairs
 from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.ratios import usable_ratios
 from ci_perf.judge.verdict import judge
@@ -21,7 +21,7 @@ SPARE_PAIRS = 3
 """How many disturbed pairs are repeated for each case (and the control) at each look."""
 MOST_FAILURES = 2
 """After this many failures in a row the control is given up for this look."""
-CONTROL_PAIRS = 5
+CONTROL_PAIRS = LEAST_CONTROL
 """How many pairs of base against base there are at the first look; one more at each look after it."""
 LONG_ENOUGH_S = 20e-6
 """The control is a case of at least this duration, if there is one: shorter ones scatter more."""
@@ -101,10 +101,13 @@ class _BudgetLeft:
 def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int, wanted: int) -> None:
     """Measure the base against itself, on a case that has a base, until `wanted` pairs in all are undisturbed.
 
+    Cases of identical code that were timed check the session as well: with enough of their pairs there is no control.
     Disturbed and failed pairs are repeated as often as those of a case; MOST_FAILURES in a row end it.
     """
     against = journal.run.against
     if against is None or not (jobs or against.control_case):
+        return
+    if not against.control_case and len(identical_pairs(journal.run)) >= ENOUGH_IDENTICAL:
         return
     journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
     pairs = list(against.control)

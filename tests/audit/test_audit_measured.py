@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from ci_perf.audit.file import read_sessions
 from ci_perf.cli import program
+from ci_perf.judge.control import LEAST_CONTROL
 from ci_perf.measure import turns
 from tests.measure.test_against import NAP, TOML
 
@@ -45,7 +46,7 @@ def test_two_calls_append_to_one_file_and_record_what_was_really_planted(folder)
     sessions, warnings = read_sessions([file])
     assert [(session.planted, session.cases[0].planted) for session in sessions] == [(0.0, 0.0), (0.1, 0.1), (0.0, 0.0)]
     assert all(case.id == "nap/one" and len(case.ratios) >= 3 for s in sessions for case in s.cases)
-    assert all(s.control_case == "nap/one" and len(s.control) >= 5 for s in sessions)
+    assert all(s.control_case == "nap/one" and len(s.control) >= LEAST_CONTROL for s in sessions)
     assert sessions[1].cases[0].launches % 10 == 0
     assert len({session.session for session in sessions}) == 3
     assert warnings == ()

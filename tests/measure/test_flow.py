@@ -9,6 +9,7 @@ from ci_perf.judge.baseline import make_baselines
 from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.report import build_report
 from ci_perf.judge.verdict import judge
+from ci_perf.measure import pair_loop
 from ci_perf.measure.backend import Profiled
 from ci_perf.measure.main_job import SPARE_PROCESSES, execute
 from ci_perf.measure.pair_loop import CONTROL_PAIRS, SPARE_PAIRS, Budget
@@ -431,7 +432,7 @@ def test_a_control_that_is_always_disturbed_is_given_up_and_the_session_is_not_c
     assert "in 0 of at least 4 pairs (gemm/s128), which was disturbed by python (77): this" in found["gemm"].sentence
 
 
-def test_the_control_takes_five_pairs_and_one_more_for_each_look():
+def test_the_control_takes_four_pairs_and_one_more_for_each_look():
     run, _, _ = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}))
 
     assert len(run.against.control) == CONTROL_PAIRS + len(LOOKS) - 1
@@ -525,6 +526,19 @@ def test_a_session_is_inconclusive_if_identical_code_repeatedly_takes_another_ti
     assert exit_status == 0
 
 
+@pytest.mark.parametrize(("enough", "controls"), [(6, 0), (7, CONTROL_PAIRS)])
+def test_enough_pairs_of_identical_code_take_the_place_of_the_control(monkeypatch, enough, controls):
+    """Two cases have three pairs each."""
+    monkeypatch.setattr(pair_loop, "ENOUGH_IDENTICAL", enough)
+    run, exit_status, found = take_turns(TurnsMachine(identical=("gemm/s128", "sdpa/s128")))
+
+    assert (len(run.against.control), exit_status) == (controls, 0)
+    assert {finding.code for finding in found.values()} == {"same-machine-code"}
+    (agreed,) = build_report(run).agreed
+    assert ("; the base against itself " if controls else "; cases of identical code ") in agreed
+    assert agreed.endswith(f" in {controls or 6} pairs")
+
+
 def test_a_control_that_moved_counts_also_for_cases_with_identical_machine_code():
     machine = TurnsMachine(ratios={"gemm/s128": OPEN}, identical=("gemm/s128",), control=(1.05, 1.0501))
     _, _, found = take_turns(machine)
@@ -571,5 +585,5 @@ def test_each_pair_has_its_number_and_each_look_says_how_many_steps_it_takes():
     take_turns(machine, specs=(a_spec("gemm"),), progress=progress)
 
     assert machine.numbers == list(range(24))
-    assert machine.control_numbers == [0, 1, 2, 3, 4, 3, 5, 8, 12]
+    assert machine.control_numbers == [0, 1, 2, 3, 3, 5, 8, 12]
     assert progress.stages[1:4] == [("pairs to 3", 3, 3), ("pairs to 5", 2, 2), ("pairs to 8", 3, 3)]
