@@ -13,6 +13,7 @@ from ci_perf.audit.rates import ALL, CONFIDENCE, AuditReport, Counts, Point, Spr
 from ci_perf.render.tables import table
 from ci_perf.values.escape import clean, code, prose
 from ci_perf.values.quantity import counted, duration, percent
+from ci_perf.values.run import Policy
 
 NOTHING = "-"
 
@@ -67,8 +68,13 @@ def _lead(report: AuditReport) -> str:
     commits = ", ".join(sorted({(session.provenance.commit or "unknown")[:12] for session in report.sessions}))
     planted = len(report.sessions) - report.unchanged_sessions
     sessions = f"{report.unchanged_sessions} A/A sessions, {planted} with a planted slowdown"
-    parts = (", ".join(names), _cards(report), sessions, when, f"commit {commits}")
+    threshold = f"threshold {_threshold(report)}" if report.threshold != Policy().regression else ""
+    parts = (", ".join(names), _cards(report), sessions, when, f"commit {commits}", threshold)
     return "; ".join(part for part in parts if part)
+
+
+def _threshold(report: AuditReport) -> str:
+    return f"{100 * report.threshold:.3g} %"
 
 
 def _cards(report: AuditReport) -> str:
@@ -156,7 +162,7 @@ def _curve(report: AuditReport) -> _Section:
 
 def _bounds(report: AuditReport) -> str:
     """Return the bounds of the shares of wrong verdicts on either side of the threshold, in words."""
-    beyond = f"changes beyond {percent(report.threshold, digits=0)} are missed"
+    beyond = f"changes beyond {_threshold(report)} are missed"
     bounds = (report.missed_bound, beyond), (report.early_bound, "smaller ones are called regressions")
     said = [f"at most {percent(bound)} of {what}" for bound, what in bounds if bound is not None]
     return f"If cases are independent ({percent(CONFIDENCE, digits=0)}): {', '.join(said)}." if said else ""
@@ -203,6 +209,7 @@ def render_audit_json(report: AuditReport) -> str:
     """Return every figure as JSON; fractions are fractions, what is not known is null."""
     document = {
         "sessions": len(report.sessions),
+        "threshold": report.threshold,
         "unchanged_sessions": report.unchanged_sessions,
         "alarmed_sessions": report.alarmed_sessions,
         "devices": sorted({session.device.slug for session in report.sessions}),

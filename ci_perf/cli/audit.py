@@ -41,6 +41,12 @@ SMALLEST_STEP = 0.01
 @click.option("--file", "file", type=click.Path(path_type=Path), help="Audit file that each session is appended to.")
 @click.option("--ladder", default=LADDER, metavar="LIST", help=f"Slowdowns to plant.  [default: {LADDER}]")
 @click.option("--sessions", type=click.IntRange(min=1), default=1, help="Sessions for each step.  [default: 1]")
+@click.option(
+    "--threshold",
+    default=f"{Policy().regression:.0%}",
+    metavar="PERCENT",
+    help=f"From which slowdown on a case is a regression.  [default: {Policy().regression:.0%}]",
+)
 @click.option("--minutes", type=click.FloatRange(min=0), help="Begin no session after so many minutes.")
 @setting_options("kernels-dir", "output", "device", "python", "pass-env", "withhold-env", "timeout", "wait")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
@@ -51,6 +57,7 @@ def audit(
     file: Path | None,
     ladder: str,
     sessions: int,
+    threshold: str,
     minutes: float | None,
     form: str | None,
     **flags: object,
@@ -59,20 +66,24 @@ def audit(
 
     Measures sessions of the cases on this machine, each as `run --against` would, the tree against itself; appends
     them to an audit file; prints the figures of that file. The exit status is 0 whatever the figures are.
+
+    All cases have the same threshold, also those whose kernel.toml sets one. A session that was measured for a higher
+    threshold may end before the rule decides at a lower one; such records are counted.
     """
+    policy = replace(Policy(), regression=parse_fraction(threshold, "--threshold"))
     if shown:
         if not names:
             raise ConfigError("--show needs at least one audit file", hint="ci-perf audit --show FILE...")
-        show((Path(name) for name in names), form)
+        show((Path(name) for name in names), form, policy)
         return
     if file is None:
         raise ConfigError("an audit needs a file for its sessions", hint="ci-perf audit --file audit.jsonl")
     steps = [parse_step(step.strip()) for step in ladder.split(",")]
     if file.exists():
         read_sessions([file])  # nothing is appended to a file that cannot be read
-    measure(names, file, steps * sessions, minutes, flags)
+    measure(names, file, steps * sessions, minutes, policy, flags)
     if file.exists():
-        show([file], form)
+        show([file], form, policy)
 
 
 def parse_step(text: str) -> float:
@@ -86,12 +97,18 @@ def parse_step(text: str) -> float:
 
 
 def measure(
-    patterns: tuple[str, ...], file: Path, steps: Sequence[float], minutes: float | None, flags: dict[str, object]
+    patterns: tuple[str, ...],
+    file: Path,
+    steps: Sequence[float],
+    minutes: float | None,
+    policy: Policy,
+    flags: dict[str, object],
 ) -> None:
-    """Measure a session for each step, and append each to the file when it ends."""
+    """Measure a session for each step by the policy, and append each to the file when it ends."""
     root = Path.cwd()
     settings = resolve_settings(root, {**flags, "profile": "none"})
-    specs = tuple(s for s in store.read_kernels(root / settings["kernels-dir"], root, patterns) if s.program is None)
+    found = store.read_kernels(root / settings["kernels-dir"], root, patterns)
+    specs = tuple(replace(spec, regression=None, speedup=None) for spec in found if spec.program is None)
     planned = select_jobs(specs, patterns, ["cuda"])
     refuse_several_devices(settings, "an audit takes turns")
     say = partial(click.echo, err=True)
@@ -101,7 +118,8 @@ def measure(
             say(f"warning: {note.message}")
         jobs = select_jobs(specs, patterns, session.kinds)
         blank = blank_run(patterns, jobs, settings, session, root)
-        blank = replace(blank, baselines=(), provenance=replace(blank.provenance, command=_command()))
+        provenance = replace(blank.provenance, command=_command())
+        blank = replace(blank, policy=policy, baselines=(), provenance=provenance)
         verified = verify_once(session, jobs)
         started = time.monotonic()
         for number, step in enumerate(steps, 1):
@@ -120,12 +138,12 @@ def _command() -> str:
     return shlex.join(["ci-perf", *sys.argv[1:]])
 
 
-def show(paths: Iterable[Path], form: str | None) -> None:
-    """Print the figures of the sessions of some files."""
+def show(paths: Iterable[Path], form: str | None, policy: Policy) -> None:
+    """Print the figures of the sessions of some files, judged by the policy."""
     sessions, warnings = read_sessions(paths)
     for warning in warnings:
         click.echo(f"warning: {clean(warning, 600)}", err=True)
-    report = build_audit(sessions, Policy())
+    report = build_audit(sessions, policy)
     with nullcontext() if form == "json" else no_workflow_commands():
         if form is None:
             draw(render_audit_terminal(report))

@@ -466,6 +466,16 @@ def test_a_step_that_cannot_be_planted_is_a_usage_error(text):
 # What people see
 
 
+def test_another_threshold_judges_all_cases_by_it_and_is_named(audit_file):
+    document = json.loads(run("--show", audit_file, "--threshold", "1.5%", "--json").stdout)
+    flagged = {p["step"]: p["regression"] for p in document["curve"] if p["duration_class"] == ">= 20 us"}
+
+    assert document["threshold"] == 0.015
+    assert flagged == {0.0: 0, 0.02: 18, 0.035: 18, 0.05: 18}
+    assert "threshold 1.5 %" in run("--show", audit_file, "--threshold", "1.5%", "--markdown").stdout
+    assert run("--show", audit_file, "--threshold", "0").exit_code == 2
+
+
 def test_the_tables_of_recorded_sessions(audit_file, golden):
     shown = run("--show", audit_file, "--markdown")
 

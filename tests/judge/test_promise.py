@@ -3,10 +3,15 @@
 `scripts/simulate-verdicts` simulates more cases. How often two kinds of processes fake a change is computed exactly.
 """
 
-import pytest
-from verdict_simulation import MODELS, simulate
+from pathlib import Path
 
-from ci_perf.judge.looks import faked, least_pairs
+import pytest
+from verdict_simulation import MODELS, SHARES, choose, recorded, simulate, weigh
+
+from ci_perf.audit.file import read_sessions
+from ci_perf.judge.looks import SPENT, faked, least_pairs
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
@@ -32,3 +37,11 @@ def test_clear_cases_take_few_pairs(change, comparisons, pairs):
 
     assert found.pairs <= pairs
     assert (found.red if change else found.unchanged) >= 297
+
+
+@pytest.mark.slow
+def test_the_shares_of_the_looks_are_those_that_the_records_choose():
+    sessions, _ = read_sessions(sorted(ROOT.glob("baselines/*/audit.jsonl")))
+    noises = recorded([session for session in sessions if session.planted == 0][::2])
+
+    assert choose({shares: weigh(noises, shares) for shares in SHARES}) == SPENT
