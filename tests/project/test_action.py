@@ -588,9 +588,9 @@ def a_runner(tmp_path, **programs):
 PYTHON = f"""
 case "$*" in
   "-I -m venv "*) echo venv >>"$LOG"; mkdir "$4/bin"; cat "$0" >"$4/bin/python"; chmod +x "$4/bin/python" ;;
-  "-I -m pip install uv "*)
+  "-I -m pip install "*/uv.txt)
     echo pip uv >>"$LOG"
-    [ "$PIP_UV" ] && cat "$PIP_UV" >"${{0%/*}}/uv" && chmod +x "${{0%/*}}/uv" ;;
+    [ "$UPSTREAM" ] && cat "$UPSTREAM" >"${{0%/*}}/uv" && chmod +x "${{0%/*}}/uv" ;;
   "-I -m pip install "*) echo pip >>"$LOG" ;;
   "-I -m pip --version") ;;
   *sysconfig*) echo "${{0%/*}}" ;;
@@ -624,7 +624,7 @@ def test_uv_installs_where_there_is_one_and_pip_elsewhere(tmp_path, on_path, fro
     environ = {
         "LOG": str(tmp_path / "log"),
         "PYTHON3": str(tmp_path / "a-python"),
-        "PIP_UV": str(tmp_path / "a-uv") if from_index else "",
+        "UPSTREAM": str(tmp_path / "a-uv") if from_index else "",
         "UNSOLVABLE": unsolvable,
     }
 
@@ -635,7 +635,6 @@ def test_uv_installs_where_there_is_one_and_pip_elsewhere(tmp_path, on_path, fro
     assert outputs["artifact"] == "ci-perf-run-1"
     assert outputs["files"].splitlines() == [f"{outputs['folder']}/{name}" for name in FILES]
     venv = tmp_path / "ci-perf-venv"
-    assert "click >= " in (venv / "requirements.txt").read_text()
     assert (venv / "bin/ci-perf.pth").read_text() == f"{ROOT}\n"
     assert os.access(venv / "bin/ci-perf", os.X_OK)
 
