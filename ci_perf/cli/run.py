@@ -18,6 +18,7 @@ from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.judge.report import Report
+from ci_perf.judge.scatter import known_scatter
 from ci_perf.measure import git
 from ci_perf.measure.base import Base, find_base, prepared
 from ci_perf.measure.machine import Machine
@@ -31,7 +32,8 @@ from ci_perf.measure.setup import setup_of
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.terminal import render_timings
-from ci_perf.values.errors import ConfigError
+from ci_perf.values.baseline import KnownScatter
+from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.run import Note, Run
@@ -83,7 +85,9 @@ def run(
         blank = replace(blank, notes=(*blank.notes, *_left_out_note(selected), *_small_note(selected, planned)))
         with _base(root, commit, specs, settings, session) as base:
             session.begin()
-            found = _measure(_against(blank, base), jobs, settings, session, session.machine(jobs, base))
+            found = _measure(
+                _against(blank, base, settings["baselines"]), jobs, settings, session, session.machine(jobs, base)
+            )
         report = artifacts.conclude(_with_spent(found, session, jobs), session)
     _print(report, render_comment(report), session, as_json=as_json)
     if timings:
@@ -98,16 +102,33 @@ def _with_spent(run: Run, session: Session, jobs: Sequence[Job]) -> Run:
     return replace(run, measurements=measurements, notes=(*run.notes, *spent.slow_inputs(jobs)))
 
 
-def _against(blank: Run, base: Base | None) -> Run:
+def _against(blank: Run, base: Base | None, baselines: str) -> Run:
     """Return the run with its base, and a note where a commit is compared with itself."""
     if base is None:
         return blank
-    notes = (*blank.notes, *base.notes)
+    scatter, unread = _scatter(base, blank, baselines)
+    notes = (*blank.notes, *base.notes, *unread)
     if base.against.commit == blank.provenance.commit:
         message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
         hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"
         notes = (*notes, Note("base-is-head", message, hint))
-    return replace(blank, against=base.against, notes=notes)
+    return replace(blank, against=replace(base.against, scatter=scatter), notes=notes)
+
+
+def _scatter(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownScatter], tuple[Note, ...]]:
+    """Return what is known of the scatter of cases, and a note where the baselines of the base cannot be read.
+
+    Only baselines in the base's own tree count: a change must not loosen its own verdict.
+    """
+    tree = base.side.root.resolve()
+    folder = (tree / baselines).resolve()
+    if not folder.is_relative_to(tree):
+        return {}, ()
+    try:
+        return known_scatter(store.read_baselines(folder, blank.devices)), ()
+    except FormatError as error:
+        message = f"the baselines of the base cannot be read, so its scatter is not used: {error}"
+        return {}, (Note("base-baselines", message, "`ci-perf baseline check` in the base commit names all errors"),)
 
 
 def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: Settings) -> tuple[Job, ...]:

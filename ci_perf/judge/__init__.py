@@ -17,6 +17,7 @@ parts          what a program's time is made of, beside what it was
 ratios         the values of pairs, and their interval
 report         findings and numbers in order
 roofline       how near a time is to the device's best
+scatter        what baselines know of the scatter of pairs
 stats          summaries and intervals
 stored         the verdict on a case against a baseline
 verdict        the verdict on each case

@@ -29,6 +29,7 @@ from ci_perf.judge.ratios import (
     pair_interval,
     usable_ratios,
 )
+from ci_perf.judge.scatter import expected_scatter
 from ci_perf.judge.stats import Interval
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Pair
@@ -72,7 +73,7 @@ def judge_pairs(
     if makes_other_inputs(pairs):
         sentence = f"the inputs differ in shape or type; measured {mean_change(usable_ratios(pairs))}, of other work"
         return say(Verdict.NOT_COMPARABLE, Reason.OTHER_INPUTS, sentence)
-    outcome = believe(_decide(run, measurement, spec, comparisons), doubt)
+    outcome = believe(_decide(run, against, measurement, spec, comparisons), doubt)
     if is_identical(measurement) and not doubt:
         outcome = _same_code(outcome, usable_ratios(pairs), run.policy)
     return replace(
@@ -91,7 +92,7 @@ def _why_no_base(against: Against, unpaired: str) -> tuple[Reason, str]:
     return Reason.BASE_FAILED, f"{against.ref}: {unpaired}"
 
 
-def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: int) -> Outcome:
+def _decide(run: Run, against: Against, measurement: Measurement, spec: KernelSpec, comparisons: int) -> Outcome:
     pairs = measurement.sound_pairs
     clocks = [pair.clocks for pair in pairs]
     outcome = decide_pairs(
@@ -100,6 +101,7 @@ def _decide(run: Run, measurement: Measurement, spec: KernelSpec, comparisons: i
         comparisons=comparisons,
         last=run.finished or len(pairs) >= LOOKS[-1],
         clocks=clocks,
+        scatter=expected_scatter(against, measurement),
     )
     has_clocks = measurement.device == "cuda" and spec.program is None
     if outcome.verdict.is_change and has_clocks and not knows_clocks(clocks, len(pairs)):

@@ -45,6 +45,18 @@ class BaselineTime(Extensible):
 
 
 @dataclass(frozen=True, slots=True)
+class KnownScatter(Extensible):
+    """What the processes of a baseline say of the scatter of a pair of processes."""
+
+    method: Text
+    """How the processes were timed."""
+    sd: NonNegative
+    """Of the logarithm of head / base, for unchanged code."""
+    degrees: Count
+    """The degrees of freedom of `sd`."""
+
+
+@dataclass(frozen=True, slots=True)
 class BaselineCounter(Extensible):
     """The agreed readings of one counter."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from ci_perf.values.baseline import Baseline
+from ci_perf.values.baseline import Baseline, KnownScatter
 from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.extensible import (
     NOT_EMPTY,
@@ -104,6 +104,8 @@ class Against(Extensible):
     control_case: str = ""
     """`kernel/case` of the control; empty: no control was measured."""
     control: tuple[Pair, ...] = ()
+    scatter: Annotated[Mapping[str, KnownScatter], OMIT_DEFAULT] = field(default_factory=dict)
+    """By `kernel/case`: what the baselines in the tree of the base know of the scatter, never those of the head."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -866,3 +866,44 @@ def test_a_worktree_whose_folder_is_missing_stays_registered(monkeypatch, tmp_pa
 
     away.with_name("unmounted").rename(away)
     assert git("-C", str(away), "rev-parse", "HEAD") == git("rev-parse", "HEAD")
+
+
+def test_the_scatter_of_a_case_comes_from_the_baselines_of_the_base_alone(repository):
+    """A change that rewrites its baselines does not loosen its own verdict."""
+    measured, _ = run("--processes", "5")
+    assert measured.exit_code == 0, measured.output
+    accepted = CliRunner().invoke(program, ["baseline", "accept", "out", "--by", "the test"])
+    assert accepted.exit_code == 0, accepted.output
+    (file,) = (repository / "baselines").glob("*/nap.json")
+    document = json.loads(file.read_text())
+    document["cases"]["one"]["time"]["replicates"] = [[value] for value in (0.002, 0.0025, 0.0025, 0.0025, 0.003)]
+    document["cases"]["one"]["time"]["median"] = 0.0025
+    file.write_text(json.dumps(document))
+    commit("a baseline whose processes differ by 20 %")
+    CliRunner().invoke(program, ["baseline", "accept", "out", "--by", "the test"])
+    commit("a quiet baseline")
+
+    ran, _ = run("--against", "HEAD~1")
+
+    assert ran.exit_code == 0, ran.output
+    known = json.loads((repository / "out/run.json").read_text())["against"]["scatter"]
+    assert known["nap/one"]["degrees"] == 4
+    assert known["nap/one"]["sd"] > 0.1
+
+
+def test_baselines_of_the_base_that_cannot_be_read_are_noted():
+    run("--processes", "5")
+    CliRunner().invoke(program, ["baseline", "accept", "out", "--by", "the test"])
+    (file,) = Path("baselines").glob("*/nap.json")
+    good = file.read_text()
+    file.write_text("{}")
+    commit("a baseline that is broken")
+    file.write_text(good)
+    commit("a sound one")
+
+    ran, cases = run("--against", "HEAD~1")
+
+    assert ran.exit_code == 0, ran.output
+    assert cases["nap"]["verdict"] == "UNCHANGED"
+    notes = json.loads(Path("out/run.json").read_text())["notes"]
+    assert any(note["code"] == "base-baselines" and "nap.json" in note["message"] for note in notes)
