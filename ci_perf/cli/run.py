@@ -36,6 +36,7 @@ from ci_perf.values.baseline import KnownScatter
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import Settings
 
@@ -128,7 +129,7 @@ def _scatter(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownSca
         return known_scatter(store.read_baselines(folder, blank.devices)), ()
     except FormatError as error:
         message = f"the baselines of the base cannot be read, so its scatter is not used: {error}"
-        return {}, (Note("base-baselines", message, "`ci-perf baseline check` in the base commit names all errors"),)
+        return {}, (Note(Reason.BASE_BASELINES, message, Reason.BASE_BASELINES.hint),)
 
 
 def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: Settings) -> tuple[Job, ...]:

@@ -247,6 +247,11 @@ class Reason(StrEnum):
     )
     REFERENCE_CHECKED = "reference-checked", "the reference is checked where `launch` cannot run on this device"
     BASE_IS_HEAD = "base-is-head", "base and head are the same commit"
+    BASE_BASELINES = (
+        "base-baselines",
+        "the baselines of the base commit cannot be read",
+        "`ci-perf baseline check` in the base commit names all errors.",
+    )
     MEASURED_AGAIN = "measured-again", "disturbed processes were measured again", "Keep other programs off the GPU."
     KERNELS_DIFFER = "kernels-differ", "a program ran different GPU kernels each time", "Fix its autotuning and seeds."
     KERNEL_NAMES_COLLIDE = "kernel-names-collide", "different GPU kernels have names that cannot be told apart"
