@@ -1,4 +1,4 @@
-"""Delta rule of linear attention in chunks, forward."""
+"""Delta rule of linear attention, step by step, forward."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-from fla.ops.delta_rule import chunk_delta_rule
+from fla.ops.delta_rule import fused_recurrent_delta_rule
 
 
 def make_inputs(rng, device, *, batch, length, heads, width, dtype):
@@ -22,7 +22,7 @@ def make_inputs(rng, device, *, batch, length, heads, width, dtype):
 
 def launch(inputs):
     with torch.no_grad():
-        return chunk_delta_rule(*inputs)[0]
+        return fused_recurrent_delta_rule(*inputs)[0]
 
 
 def reference(inputs):

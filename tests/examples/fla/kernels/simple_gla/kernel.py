@@ -1,4 +1,4 @@
-"""Linear attention with a decay for each head and step, in chunks, forward."""
+"""Linear attention with a decay for each head and step, step by step, forward."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-from fla.ops.simple_gla import chunk_simple_gla
+from fla.ops.simple_gla import fused_recurrent_simple_gla
 
 
 def make_inputs(rng, device, *, batch, length, heads, width, dtype):
@@ -21,7 +21,7 @@ def make_inputs(rng, device, *, batch, length, heads, width, dtype):
 
 def launch(inputs):
     with torch.no_grad():
-        return chunk_simple_gla(*inputs)[0]
+        return fused_recurrent_simple_gla(*inputs)[0]
 
 
 def reference(inputs):
