@@ -98,6 +98,40 @@ CALLED = ".github/workflows/perf.yml"
 ACTION = loaded("action.yml")
 
 
+TWO_JOBS = """
+on: pull_request
+jobs:
+  measure:
+    runs-on: self-hosted
+    permissions:
+      contents: read
+    outputs:
+      artifact: ${{ steps.perf.outputs.artifact }}
+    steps:
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
+      - id: perf
+        uses: octo/ci-perf@v1
+        with:
+          python: ${{ env.KERNELS_PYTHON }}
+          regression-threshold: 5%
+          publish: "false"
+          github-token: ""
+  publish:
+    needs: measure
+    if: "!cancelled() && needs.measure.outputs.artifact"
+    runs-on: self-hosted
+    steps:
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
+      - id: perf
+        uses: octo/ci-perf/.github/actions/publish@v1
+        with:
+          artifact: ${{ needs.measure.outputs.artifact }}
+      - run: printf '%s' "$OUTPUTS" >"$KEPT/outputs.json"
+        env:
+          OUTPUTS: ${{ toJSON(steps.perf.outputs) }}
+"""
+
+
 def said(body):
     """Return the state in the marker of a comment."""
     found = read_marker(body, "default")
@@ -129,7 +163,7 @@ class Repository:
         self.tree, self.kept, self.artifacts = root / "tree", root / "kept", root / "artifacts"
         (self.tree / "kernels/nap").mkdir(parents=True)
         (self.tree / ".github/workflows").mkdir(parents=True)
-        for name, text in (("perf.yml", WORKFLOW), ("publish.yml", PUBLISH), ("many.yml", MANY)):
+        for name, text in (("perf.yml", WORKFLOW), ("publish.yml", PUBLISH), ("many.yml", MANY), ("two.yml", TWO_JOBS)):
             (self.tree / ".github/workflows" / name).write_text(text)
         (self.tree / "kernels/nap/kernel.toml").write_text(TOML.format(microseconds=2500))
         self.git("init", "--quiet", "--initial-branch=main")
@@ -215,6 +249,10 @@ def action(tmp_path_factory):
         if not name.startswith(("tests/", "baselines/", "kernels/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+    # act does not know which repository a called workflow is of; tests/data/github/checkout stands in for it.
+    called = folder / CALLED
+    known = called.read_text().replace("${{ job.workflow_repository }}", "octo/ci-perf")
+    called.write_text(known.replace("${{ job.workflow_sha }}", "0" * 40))
     return folder
 
 
@@ -315,6 +353,80 @@ def test_the_code_of_a_pull_request_finds_no_control_of_its_job_no_secret_and_no
     assert repository.outputs["verdict"] == "UNCHANGED"
 
 
+def test_one_job_measures_without_a_token_and_another_publishes(repository):
+    ran = repository.push(factor=1.3, workflow="two.yml")
+
+    assert ran.returncode == 1, ran.stdout
+    [comment] = repository.github.bodies(7)
+    assert said(comment) is State.FLAGGED
+    assert "fork" not in comment
+    assert repository.outputs["verdict"] == "REGRESSION"
+    assert ran.stdout.count("title=REGRESSION nap/one::") == 1
+
+
+PLANTED = """
+
+def plant():
+    import glob, os, subprocess, sys
+    # The folder of the job's temporary files, as an attacker finds it: from the command lines of the processes above.
+    pid, venv = os.getppid(), None
+    while pid > 1 and venv is None:
+        words = open(f"/proc/{pid}/cmdline").read().split("\\0")
+        venv = next((w.split("/ci-perf-venv/")[0] + "/ci-perf-venv" for w in words if "/ci-perf-venv/" in w), None)
+        pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+    CODE
+    with open(os.environ["KEPT"] + "/planted", "w") as file:
+        file.write(venv)
+
+
+plant()
+"""
+PTH = """[site] = glob.glob(venv + "/lib/python3*/site-packages")
+    with open(site + "/planted.pth", "w") as file:
+        file.write("import os; open(os.environ['KEPT'] + '/ran', 'w').close()\\n")"""
+DAEMON = """subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)", "test-daemon", os.environ["KEPT"]],
+                     start_new_session=True, stdin=-3, stdout=-3, stderr=-3)"""
+
+
+def test_a_pth_that_a_kernel_plants_in_the_environment_of_ci_perf_is_found_before_the_step_with_the_token(repository):
+    ran = repository.push(factor=1.3, more=PLANTED.replace("CODE", PTH))
+
+    assert ran.returncode == 1, ran.stdout
+    assert (repository.kept / "planted").exists()
+    assert "::the measured code changed files of ci-perf, so nothing is published" in ran.stdout
+    assert repository.github.bodies(7) == []
+
+
+def test_a_daemon_that_a_kernel_starts_ends_with_the_measuring_step(repository):
+    ran = repository.push(factor=1.0, more=PLANTED.replace("CODE", DAEMON))
+
+    assert ran.returncode == 0, ran.stdout
+    assert "processes that still ran after the measurement: python" in ran.stdout
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)]
+    assert not any(b"test-daemon\0" + bytes(repository.kept) in line for line in lines)
+
+
+def test_perf_yml_stops_before_it_checks_anything_out_where_its_own_repository_is_not_known(repository):
+    called = repository.action / CALLED
+    known = called.read_text()
+    called.write_text(known.replace("octo/ci-perf\n", '""\n'))
+    try:
+        ran = repository.push(factor=1.0, workflow="many.yml")
+    finally:
+        called.write_text(known)
+
+    assert ran.returncode == 1
+    assert "Main Stop where the repository of this workflow is not known" in ran.stdout
+    assert "Run Main actions/checkout" not in ran.stdout
+    assert repository.github.bodies(7) == []
+
+
+def test_every_job_of_perf_yml_first_asserts_that_its_own_repository_is_known():
+    for job in loaded(CALLED)["jobs"].values():
+        assert job["steps"][0]["env"]["REPOSITORY"] == "${{ job.workflow_repository }}"
+        assert job["steps"][0]["run"].startswith('test -n "$REPOSITORY" && test -n "$COMMIT"')
+
+
 def test_perf_yml_distributes_a_pull_request_over_runners_and_shards_and_comments_once(repository):
     """The whole workflow, 2 runners x 2 shards; all of act's runners are this machine, which the merge notices."""
     kernel = repository.tree / "kernels/doze"
@@ -412,12 +524,12 @@ def test_what_calls_the_same_steps_has_inputs_of_the_same_names(path):
     inputs = (document["on"]["workflow_call"] if "on" in document else document)["inputs"]
     text = (ROOT / path).read_text()
 
-    own = {"runners", "shards", "planner", "timeout-minutes"}
+    own = {"runners", "shards", "planner", "timeout-minutes", "artifact"}
     assert set(inputs) - own <= set(ACTION["inputs"])
     for name in inputs:
-        assert f"inputs.{name} " in text, name
+        assert re.search(rf"inputs\.{name}[ ,]", text), name
     if "workflow_call" in text:
-        assert set(ACTION["inputs"]) - set(inputs) == {"upload-artifact", "github-token"}
+        assert set(ACTION["inputs"]) - set(inputs) == {"upload-artifact", "github-token", "publish"}
 
 
 def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(tmp_path):
@@ -429,6 +541,9 @@ def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(t
             for step in [job, *job.get("steps", ())]:
                 if step.get("uses", "").startswith("org/ci-perf@"):
                     assert set(step["with"]) <= set(ACTION["inputs"])
+                if step.get("uses", "").startswith("org/ci-perf/.github/actions/publish@"):
+                    own = set(loaded(".github/actions/publish/action.yml")["inputs"])
+                    assert set(step.get("with", ())) <= own
                 if step.get("uses", "").startswith(f"org/ci-perf/{CALLED}@"):
                     assert set(step["with"]) <= set(loaded(CALLED)["on"]["workflow_call"]["inputs"])
 
