@@ -85,6 +85,10 @@ class Fault:
     times: int = 1
     message: str = "Server Error"
     headers: dict = field(default_factory=dict)
+    raw: bytes | None = None
+    """The body, where it is not GitHub's JSON."""
+    path: str = ""
+    """Of the requests that are answered so, what their path ends with."""
 
 
 @dataclass
@@ -157,13 +161,18 @@ class FakeGitHub:
         path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
         self.requests.append((method, target))
         self.before(method, path)
-        fault = next((f for f in self.faults if f.method == method and f.times > 0), None)
+        fault = next(
+            (f for f in self.faults if f.method == method and f.times > 0 and path.endswith(f.path)),
+            None,
+        )
         if fault:
             fault.times -= 1
             return (
                 fault.status,
                 fault.headers,
-                {"message": fault.message, "documentation_url": "https://docs.github.com"},
+                fault.raw
+                if fault.raw is not None
+                else {"message": fault.message, "documentation_url": "https://docs.github.com"},
             )
         account = self.accounts.get(headers.get("Authorization", "").removeprefix("token "))
         if account is None:
@@ -295,13 +304,15 @@ def _handler(github):
         def answer(self):
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, headers, document = github.answer(self.command, self.path, self.headers, content)
-            text = b"" if document is None else json.dumps(document).encode()
+            text = document if isinstance(document, bytes) else json.dumps(document).encode()
+            text = b"" if document is None else text
             self.send_response(status)
-            for name, value in {"Content-Type": "application/json; charset=utf-8", **headers}.items():
+            standard = {"Content-Type": "application/json; charset=utf-8", "Content-Length": str(len(text))}
+            for name, value in {**standard, **headers}.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
+            self.close_connection = len(text) < int(headers.get("Content-Length", 0))  # a body that is cut short
 
         do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
 

@@ -5,10 +5,11 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from ci_perf.github.client import Patience, Repository
+from ci_perf.github.client import Locked, Patience, Repository
 from ci_perf.github.event import Origin
 from ci_perf.github.publish import Forbidden
 from ci_perf.values.comment import CommentStatus, State, marker
@@ -152,6 +153,77 @@ def test_what_passes_is_tried_again(github, method, fault):
 
     assert github.bodies(7) == [f"{OURS}\nnew"]
     assert github.faults[0].times == 0
+
+
+PAGE = b"<!DOCTYPE html><html><body>Sign in to the proxy</body></html>"
+UNREADABLE = [
+    {"status": 200, "raw": PAGE, "headers": {"Content-Type": "text/html"}},
+    {"status": 200, "raw": b"[", "headers": {}},
+    {"status": 200, "raw": b'{"id": ', "headers": {"Content-Length": "5000"}},
+    {"status": 200, "raw": b"", "headers": {}},
+    {"status": 200, "raw": b"[]{}", "headers": {"Content-Encoding": "gzip"}},
+    {"status": 301, "headers": {"Location": "ftp://elsewhere.example/x"}},
+    {"status": 301, "headers": {"Location": "https://elsewhere.example/x"}},
+    {"status": 302, "headers": {"Location": "/login"}},
+    {"status": 307, "headers": {}},
+]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
+@pytest.mark.parametrize("fault", UNREADABLE, ids=lambda fault: f"{fault['status']}-{fault.get('raw', b'')[:5]!r}")
+def test_an_answer_that_cannot_be_read_is_asked_for_again(github, method, fault):
+    if method != "POST":
+        github.say(7, f"{OURS}\nold")
+    github.faults.append(Fault(method, path="/comments" if method == "POST" else "", **fault))
+
+    write(github, f"{OURS}\nnew")
+
+    assert github.bodies(7) == [f"{OURS}\nnew"]
+
+
+@pytest.mark.parametrize("fault", UNREADABLE, ids=lambda fault: f"{fault['status']}-{fault.get('raw', b'')[:5]!r}")
+def test_answers_that_are_never_readable_are_an_error_of_the_machine(github, fault):
+    github.faults.append(Fault("GET", times=99, **fault))
+
+    with pytest.raises(MachineError, match=r"is not one of GitHub's API, or was cut short|elsewhere"):
+        talk(github).find_status()
+
+
+def test_all_requests_together_have_a_deadline(github):
+    github.faults.append(Fault("GET", 503, times=99, headers={"Retry-After": "3600"}))
+
+    with pytest.raises(MachineError, match="not done within 1 s"):
+        talk(github, patience=replace(QUICK, longest_s=1))
+
+
+def test_a_comment_that_is_deleted_meanwhile_is_made_again(github):
+    write(github, f"{OURS}\nold")
+    github.before = lambda method, _: github.comments.clear() if method == "PATCH" else None
+
+    assert write(github, f"{OURS}\nnew").id in github.comments
+    assert github.bodies(7) == [f"{OURS}\nnew"]
+
+
+def test_an_app_that_github_does_not_name_keeps_to_one_comment(github):
+    """GraphQL is closed to some tokens of Apps."""
+    github.accounts["ghs_app"] = Account("perf-app[bot]", "Bot")
+    github.faults.append(Fault("POST", 403, times=99, message="Resource not accessible", path="/graphql"))
+    github.say(7, f"{OURS}\nmine", login="mallory", kind="User")
+
+    for text in ("one", "two", "three"):
+        write(github, f"{OURS}\n{text}", token="ghs_app")
+
+    assert github.bodies(7) == [f"{OURS}\nmine", f"{OURS}\nthree"]
+
+
+def test_a_locked_conversation_is_told_from_a_token_that_may_not_write(github):
+    message = "Unable to create comment because issue is locked."
+    github.faults.append(Fault("POST", 403, message=message, path="/comments"))
+
+    with pytest.raises(Locked, match="the conversation is locked") as error:
+        write(github, f"{OURS}\nnew")
+
+    assert "permissions" not in error.value.hint
 
 
 def test_a_comment_that_was_made_although_the_answer_was_an_error_is_not_made_twice(github):
