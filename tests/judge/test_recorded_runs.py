@@ -83,3 +83,29 @@ def test_a_program_that_wakes_beside_a_run_leaves_no_verdict_and_is_named():
     assert replayed.exit_code == 0
     assert [(row["verdict"], row["code"]) for row in rows] == [("INCONCLUSIVE", "disturbed")] * 2
     assert all(row["sentence"] == "every pair was disturbed: python3 (649), which had been idle" for row in rows)
+
+
+CAUSES = {
+    "alloc_command": "allocation",
+    "bank_conflict": "bank-conflicts",
+    "extra_pass": "extra-traffic",
+    "fp64_slip": "fp64",
+    "neutral": "",
+    "pageable_bench": "pageable-copies",
+    "python_sync": "synchronisation",
+    "reg_pressure": "register-pressure",
+    "shared_occupancy": "shared-memory-occupancy",
+    "split_kernel": "split-kernels",
+    "sync_command": "synchronisation",
+    "tail": "tail",
+    "tf32_lost": "tensor-cores",
+    "uncoalesced": "uncoalesced",
+}
+"""The fault that was put into each kernel between the two commits of a run on an H200; `neutral` only looks different."""
+
+
+def test_the_first_cause_of_each_kernel_is_the_fault_that_was_put_into_it():
+    replayed = ci_perf("replay", Path(__file__).parents[1] / "data/runs/h200-explained", "--json")
+
+    found = {row["kernel"]: row["causes"] for row in json.loads(replayed.stdout)["cases"]}
+    assert {kernel: causes[0]["mechanism"] if causes else "" for kernel, causes in found.items()} == CAUSES
