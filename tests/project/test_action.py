@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -850,6 +851,8 @@ def release(tmp_path):
     changes.write_text((ROOT / "CHANGELOG.md").read_text().replace("- unreleased", "- 2026-12-01"))
     for command in ("init -q", "add -A", "-c user.name=me -c user.email=me@localhost commit -qm all"):
         subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist/ci_perf.whl").touch()
 
     def call(tag):
         command = [tmp_path / "scripts/release", tag, "--dry-run"]
@@ -865,15 +868,46 @@ def test_a_release_has_its_notes_and_moves_the_major_tag(release):
     assert ran.returncode == 0, ran.stderr
     assert f"gh release create v{__version__} --verify-tag" in ran.stdout
     assert "`ci-perf run`" in ran.stdout
+    assert " dist/ci_perf.whl\n" in ran.stdout
     assert f"refs/tags/v{major} -f sha=" in ran.stdout
 
 
 def test_a_release_that_is_not_prepared_is_refused(release):
     call, changes = release
 
+    (changes.parent / "dist/ci_perf.whl").unlink()
+    assert "dist/ has no wheel" in call(f"v{__version__}").stderr
     assert "pyproject.toml says" in call("v99.0.0").stderr
     assert "is not of the form" in call("latest").stderr
     changes.write_text("# Changelog\n")
     assert "CHANGELOG.md has nothing on" in call(f"v{__version__}").stderr
     changes.write_text(f"## {__version__} - unreleased\n\n- all\n")
     assert "unreleased" in call(f"v{__version__}").stderr
+
+
+def test_packages_that_cannot_be_looked_up_are_not_green(tmp_path):
+    pip_audit = tmp_path / "pip-audit"
+    for said, status, expected in (
+        ("ConnectionError: cannot reach pypi.org", 1, 3),
+        ("Found 1 known vulnerability in 1 package", 1, 1),
+        ("No known vulnerabilities found", 0, 0),
+    ):
+        pip_audit.write_text(f"#!/bin/sh\necho '{said}'\nexit {status}\n")
+        pip_audit.chmod(0o755)
+        environ = {**os.environ, "PIP_AUDIT": str(pip_audit)}
+        ran = subprocess.run(
+            [ROOT / "scripts/audit-packages"], env=environ, capture_output=True, text=True, check=False
+        )
+        assert (ran.returncode, "could not be looked up" in ran.stderr) == (expected, expected == 3)
+
+
+def test_every_file_that_the_action_installs_has_a_hash_and_the_version_of_constraints():
+    pinned = {re.sub("[-_.]+", "-", line).lower() for line in (ROOT / "constraints.txt").read_text().split()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    entries = re.split(r"^(?=\S)", (ROOT / "scripts/requirements/runtime.txt").read_text(), flags=re.MULTILINE)[1:]
+
+    names = {re.sub("[-_.]+", "-", entry.split()[0]).lower() for entry in entries}
+    assert names <= pinned
+    assert all("--hash=sha256:" in entry for entry in entries)
+    wanted = {re.match(r"[\w-]+", requirement)[0].lower() for requirement in project["dependencies"]}
+    assert wanted <= {entry.split("==")[0] for entry in entries}
