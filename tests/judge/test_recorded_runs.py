@@ -101,7 +101,7 @@ CAUSES = {
     "tf32_lost": "tensor-cores",
     "uncoalesced": "uncoalesced",
 }
-"""The fault that was put into each kernel between the two commits of a run on an H200; `neutral` only looks different."""
+"""The fault that was put into each kernel between the two commits of a run on an H200; `neutral` looks different."""
 
 
 def test_the_first_cause_of_each_kernel_is_the_fault_that_was_put_into_it():

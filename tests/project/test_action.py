@@ -389,7 +389,7 @@ DAEMON = """subprocess.Popen([sys.executable, "-c", "import time; time.sleep(360
                      start_new_session=True, stdin=-3, stdout=-3, stderr=-3)"""
 
 
-def test_a_pth_that_a_kernel_plants_in_the_environment_of_ci_perf_is_found_before_the_step_with_the_token(repository):
+def test_a_pth_that_a_kernel_plants_in_the_environment_of_ci_perf_is_found_before_the_token(repository):
     ran = repository.push(factor=1.3, more=PLANTED.replace("CODE", PTH))
 
     assert ran.returncode == 1, ran.stdout
