@@ -5,7 +5,7 @@ go downwards only; the contracts in pyproject.toml check this:
 
     cli
     audit
-    checks | doctor | fleet | github | render
+    checks | doctor | fleet | github | history | render
     measure
     judge | guard | traces | store
     values
@@ -20,6 +20,7 @@ render    a report as text
 github    pull requests, comments, annotations, artifacts of workflows
 checks    random cases and compute-sanitizer
 audit     the error rate of ci-perf's own verdicts
+history   the times of kernels over commits and runs
 fleet     divides cases among jobs, and merges their runs
 doctor    finds what a machine lacks, and how to fix it
 guard     keeps secrets on the machine

@@ -7,6 +7,7 @@ blank       a run before anything is measured
 checks      `run --fuzz` and `run --sanitize`
 doctor      `doctor`
 explain     `explain`
+history     `history` and `site`
 inspect     `inspect`
 inspection  reads any file of a profiler or a benchmark
 listing     `list`

@@ -21,6 +21,7 @@ COMMANDS = {
     "baseline": ("ci_perf.cli.baseline:baseline", "Accept, check and compare baselines."),
     "doctor": ("ci_perf.cli.doctor:doctor", "Diagnose this machine; print a fix for each problem."),
     "explain": ("ci_perf.cli.explain:explain", "Explain what changed between two sides on disk."),
+    "history": ("ci_perf.cli.history:history", "Show the times of a kernel over commits and runs."),
     "inspect": ("ci_perf.cli.inspect:inspect", "Show what a profiler's or a benchmark's file holds."),
     "list": ("ci_perf.cli.listing:list_cases", "List the kernels and their cases."),
     "merge": ("ci_perf.cli.merge:merge", "Merge the runs of several jobs into one."),
@@ -30,6 +31,7 @@ COMMANDS = {
     "report": ("ci_perf.cli.report:report", "Print the report of a recorded run."),
     "run": ("ci_perf.cli.run:run", "Verify, time, profile and judge kernels."),
     "scrub": ("ci_perf.cli.scrub:scrub", "Remove environments from profiler files; search for secrets."),
+    "site": ("ci_perf.cli.history:site", "Write the history of all kernels as static web pages."),
 }
 """For each command its place, `module:attribute`, and its line in the list of commands."""
 

@@ -1,0 +1,89 @@
+"""`ci-perf history` and `ci-perf site`: the times of kernels over commits and runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ci_perf import store
+from ci_perf.cli.options import resolve_settings, setting_options
+from ci_perf.history.export import FORMATS
+from ci_perf.history.git_log import read_history
+from ci_perf.history.page import render_site
+from ci_perf.history.parquet import add_points, read_points
+from ci_perf.history.picture import render_svg
+from ci_perf.history.points import Point, Series, points_of_run, series_of
+from ci_perf.history.table import render_table
+from ci_perf.history.trend import change_points
+from ci_perf.values.errors import ConfigError
+
+_RUNS = click.option(
+    "--runs", metavar="FOLDER", multiple=True, help="Add the runs in this folder: each run.json or zip below it."
+)
+_STORE = click.option(
+    "--store", "place", metavar="FOLDER|URL", help="Add the points to the Parquet files there, and read them all."
+)
+
+
+@click.command()
+@click.argument("kernel")
+@setting_options("baselines", "config")
+@_RUNS
+@_STORE
+@click.option("--picture", metavar="FILE", help="Write a picture as SVG.")
+@click.option("--export", type=click.Choice(list(FORMATS)), help="Print this format in place of the table.")
+def history(
+    kernel: str, runs: tuple[str, ...], place: str | None, picture: str | None, export: str | None, **flags: object
+) -> None:
+    """Show the times of KERNEL over the commits of its baselines: table, change points, creep.
+
+    Every version of the kernel's baselines in the git log is a point. With --runs, recorded runs are points, too.
+    """
+    points = _points([kernel], flags, runs, place)
+    series = series_of(points)
+    if not series:
+        hint = "`ci-perf baseline accept RUN` writes baselines; commit them, or name recorded runs with --runs"
+        raise ConfigError(f"there is no history of `{kernel}`", hint=hint)
+    if picture:
+        store.write_text(Path(picture), render_svg(series, change_points))
+        click.echo(f"wrote {picture}", err=True)
+    click.echo(FORMATS[export](series) if export else render_table(series, change_points) + "\n", nl=False)
+
+
+@click.command()
+@setting_options("baselines", "config")
+@_RUNS
+@_STORE
+@click.option("--output", "folder", metavar="FOLDER", default="site", show_default=True, help="Folder of the pages.")
+def site(runs: tuple[str, ...], place: str | None, folder: str, **flags: object) -> None:
+    """Write the history of all kernels as static HTML pages, one for each kernel, for GitHub Pages or any server."""
+    kernels: dict[str, list[Series]] = {}
+    for one in series_of(_points([], flags, runs, place)):
+        kernels.setdefault(one.last.kernel, []).append(one)
+    if not kernels:
+        raise ConfigError("there is no history of any kernel", hint="commit baselines, or name runs with --runs")
+    for name, text in render_site(kernels, change_points).items():
+        store.write_text(Path(folder) / name, text)
+    click.echo(f"wrote {len(kernels)} pages and index.html to {folder}")
+
+
+def _points(kernels: list[str], flags: dict[str, object], runs: Sequence[str], place: str | None) -> list[Point]:
+    root = Path.cwd()
+    settings = resolve_settings(root, flags)
+    points, problems = read_history(root, settings["baselines"], kernels)
+    for folder in runs:
+        points += [p for file in _run_files(Path(folder)) for p in points_of_run(store.read_run(file))]
+    for problem in problems:
+        click.echo(f"warning: {problem}", err=True)
+    points = [point for point in points if not kernels or point.kernel in kernels]
+    if place:
+        if points:
+            add_points(place, points)
+        points = list(read_points(place, kernels[0] if kernels else None))
+    return points
+
+
+def _run_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ConfigError(f"--runs {folder}: is not a folder", hint="name a folder that holds folders of runs, or zips")
+    return sorted([*folder.rglob("run.json"), *folder.rglob("*.zip")])
