@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
-from ci_perf.judge.baseline import Difference, check_baseline, diff_baselines, make_baselines
+from ci_perf.judge.baseline import Difference, add_session, check_baseline, diff_baselines, make_baselines
 from ci_perf.measure import git
 from ci_perf.values.baseline import Baseline, path_of
 from ci_perf.values.codec import dump_baseline
@@ -33,13 +33,17 @@ def baseline() -> None:
 def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, **flags: object) -> None:
     """Make RUN (a run.json or its folder) the baseline of its kernels, or of those named.
 
+    A baseline holds up to eight sessions of several days: the run adds one to each case whose code and time agree with
+    what the file holds, and otherwise replaces it. More sessions show smaller changes.
+
     Only this command writes baselines, of whole kernels. A run that failed, was cut short or was slowed down on purpose
     is refused.
     """
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
-    for new in make_baselines(store.read_run(run_file), kernels, by or git.query_user(root), str(run_file)):
-        path = store.write_baseline(new, folder)
+    run = store.read_run(run_file)
+    for new in make_baselines(run, kernels, by or git.query_user(root), str(run_file)):
+        path = store.write_baseline(add_session(_current(new, folder), new, run.policy.confidence), folder)
         click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
     click.echo("Commit these files, and give the reason in the message.", err=True)
 

@@ -5,7 +5,7 @@ import re
 import shlex
 
 from ci_perf.github.event import Event
-from ci_perf.judge.baseline import make_baselines
+from ci_perf.judge.baseline import add_session, make_baselines
 from ci_perf.judge.report import Report
 from ci_perf.values.baseline import Baseline, path_of
 from ci_perf.values.codec import dump_baseline
@@ -28,7 +28,8 @@ def baseline_patch(run: Run, report: Report, folder: str) -> str:
     """
     old = {path_of(b.device, b.kernel): b for b in run.baselines}
     kernels = sorted({row.finding.kernel for row in report.rows if row.finding.verdict not in _AS_AGREED})
-    new = [baseline for kernel in kernels for baseline in _acceptable(run, kernel)]
+    made = [baseline for kernel in kernels for baseline in _acceptable(run, kernel)]
+    new = [add_session(old.get(path_of(b.device, b.kernel)), b, run.policy.confidence) for b in made]
     patches = [
         _file_patch(f"{folder}/{path_of(b.device, b.kernel)}", old.get(path_of(b.device, b.kernel)), b) for b in new
     ]

@@ -18,6 +18,7 @@ ratios         the values of pairs, and their interval
 report         findings and numbers in order
 roofline       how near a time is to the device's best
 scatter        what baselines know of the scatter of pairs
+sessions       the sessions of a baseline, and the scatter between them
 stats          summaries and intervals
 stored         the verdict on a case against a baseline
 verdict        the verdict on each case

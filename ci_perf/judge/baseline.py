@@ -1,16 +1,20 @@
 """Baselines: make them from a run, check them, and compare them with the run that replaces them."""
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci_perf.judge.checks import memory_errors
+from ci_perf.judge.sessions import sessions_of
 from ci_perf.judge.stats import clock_of, process_medians, spread
+from ci_perf.judge.stored import same_machine
 from ci_perf.values.baseline import (
     Baseline,
     BaselineCase,
     BaselineCounter,
     BaselineTime,
+    EarlierSession,
     contradictions,
     usual_cases,
 )
@@ -24,6 +28,8 @@ from ci_perf.values.trace import Reading
 
 FEWEST_PROCESSES = 5
 """With fewer, no interval of 99 % is finite, for any number of processes of the later run."""
+MOST_SESSIONS = 8
+"""A baseline keeps so many; the oldest one is left out."""
 
 
 def make_baselines(run: Run, kernels: Sequence[str], accepted_by: str | None, source: str) -> tuple[Baseline, ...]:
@@ -133,6 +139,34 @@ def _baseline_case(measurement: Measurement) -> BaselineCase:
         measurement.parts,
         max((r.memory_bytes for r in measurement.replicates if r.memory_bytes), default=None),
     )
+
+
+def add_session(old: Baseline | None, new: Baseline, confidence: float) -> Baseline:
+    """Return the new baseline with the sessions of the old one, for each case whose code and time agree.
+
+    A session replaces one of the same day: it does not show how days differ.
+    """
+    if old is None or not same_machine(old, new):
+        return new
+    first_day = old.provenance.date[:10] != new.provenance.date[:10]
+    cases = dict(new.cases)
+    for name, case in new.cases.items():
+        before = old.cases.get(name)
+        if before and _agree(before, case, confidence):
+            newest = (EarlierSession(old.provenance.date, before.time.sessions[0]),) if first_day else ()
+            earlier = (*newest, *before.time.earlier)[: MOST_SESSIONS - 1]
+            cases[name] = replace(case, time=replace(case.time, earlier=earlier))
+    return replace(new, cases=cases)
+
+
+def _agree(old: BaselineCase, new: BaselineCase, confidence: float) -> bool:
+    """Return whether two sessions may be of the same code: what ran, its exact counters, and the time."""
+    before, now = ((dict(c.params), c.target, c.kernels, c.time.method, c.time.unit, c.time.better) for c in (old, new))
+    exact = {name for name, metric in BY_NAME.items() if metric.trust is Trust.EXACT}
+    differ = [n for n in exact & {*old.counters} & {*new.counters} if old.counters[n] != new.counters[n]]
+    centre = statistics.fmean(math.log(statistics.median(medians)) for medians in old.time.sessions)
+    off = abs(math.log(new.time.median) - centre)
+    return before == now and not differ and off < sessions_of(old.time, confidence).margin
 
 
 def _counters(launches: Sequence[Mapping[str, Reading]]) -> dict[str, BaselineCounter]:

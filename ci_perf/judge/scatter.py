@@ -25,11 +25,12 @@ def known_scatter(baselines: Iterable[Baseline]) -> dict[str, KnownScatter]:
 
 
 def _of_processes(time: BaselineTime) -> KnownScatter | None:
-    logs = [math.log(statistics.median(values)) for values in time.replicates]
-    if len(logs) < 2:
+    sessions = [[math.log(value) for value in medians] for medians in time.sessions if len(medians) > 1]
+    if not sessions:
         return None
-    sd = math.sqrt(2) * statistics.stdev(logs)
-    return KnownScatter(time.method, round(sd, 9), len(logs) - 1)
+    degrees = sum(len(logs) - 1 for logs in sessions)
+    variance = sum(statistics.variance(logs) * (len(logs) - 1) for logs in sessions) / degrees
+    return KnownScatter(time.method, round(math.sqrt(2 * variance), 9), degrees)
 
 
 def expected_scatter(against: Against, measurement: Measurement) -> Scatter:

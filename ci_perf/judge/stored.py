@@ -2,7 +2,8 @@
 
 A stored time is off by 1 % a few minutes later and by several per cent on another day, and no statistic of the two
 sessions can see that: where it matters, measure the base in turns (`pairs.py`). Here a change counts only when all of
-these hold: the estimate passes the threshold in each batch of fresh processes; the interval of all of them, adjusted
+these hold: the estimate passes the threshold in each batch of fresh processes, and what sessions of unchanged code may
+differ by, which is much where the baseline holds one session (`sessions.py`); the interval of all of them, adjusted
 over the cases of the run (Bonferroni) and widened by the baseline's own scatter, excludes no change; the two sides
 separate, or the whole interval lies twice beyond the threshold; and the change is there in SM cycles too, where the
 clocks are known. What is past a threshold and not established is INCONCLUSIVE: shown, never red.
@@ -13,7 +14,6 @@ sessions of unchanged kernels with much scatter become red: `tests/judge/test_no
 """
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
@@ -21,18 +21,20 @@ from statistics import NormalDist
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.gates import counter_changes, release, uncompared
 from ci_perf.judge.outcome import Outcome, allows, policy_of, size, thresholds, unchanged
+from ci_perf.judge.sessions import Sessions, sessions_of
 from ci_perf.judge.stats import clock_of, process_medians, ratio_interval
 from ci_perf.values.baseline import Baseline, BaselineCase
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_names import NameChanges, compare
 from ci_perf.values.measurement import Measurement
-from ci_perf.values.quantity import percent
+from ci_perf.values.quantity import counted, percent
 from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Policy, Run
 
 STORED = 0.01
-"""A stored time is off by so much a few minutes later: no smaller change is established or called detectable."""
+"""A stored time is off by so much a few minutes later: no smaller change is established or called detectable. Where the
+sessions of the baseline are known, what these allow is larger."""
 CAPTURED = "cuda-graph"
 """The method id of a time from a CUDA graph."""
 FAR = 2
@@ -76,13 +78,14 @@ def judge_stored(
     batches = sorted({replicate.batch for replicate in measurement.replicates})
     before, now = base.time.sm_clock_hz, clock_of(measurement.replicates)
     outcome = decide(
-        [statistics.median(values) for values in base.time.replicates],
+        [value for medians in base.time.sessions for value in medians],
         [process_medians([r for r in measurement.replicates if r.batch == batch]) for batch in batches],
         policy_of(run.policy, spec),
         comparisons=comparisons,
         floor=base.time.noise_floor,
         clocks=(before, now) if before and now else None,
         better=measurement.better,
+        sessions=sessions_of(base.time, run.policy.confidence),
     )
     finding = say(outcome.verdict, outcome.code, outcome.sentence)
     return replace(finding, change=outcome.change, detectable=outcome.detectable)
@@ -95,13 +98,8 @@ def comparable(
 
     `tools` are the toolchains of baseline and run: another torch, CUDA or Triton brings other machine code.
     """
-    reasons: tuple[tuple[Reason, str, object, object], ...] = (
-        (Reason.OTHER_DEVICE, "the device", old.name, new.name),
-        (Reason.OTHER_DEVICE, "the number of multiprocessors or cores", old.sm_count, new.sm_count),
-        *((Reason.OTHER_TOOLCHAIN, name, before, now) for name, before, now in _tool_versions(*tools)),
-        (Reason.OTHER_POWER_LIMIT, "the power limit", old.power_limit_w, new.power_limit_w),
-        (Reason.OTHER_DRIVER, "the driver branch", release(old.driver, 1), release(new.driver, 1)),
-        (Reason.OTHER_MIG, "the MIG mode", old.mig, new.mig),
+    reasons = (
+        *_machines(old, new, tools),
         (Reason.OTHER_PARAMETERS, "the case's parameters", dict(base.params), dict(measurement.params)),
         (Reason.OTHER_TARGET, "what is run", base.target, measurement.target),
         (Reason.OTHER_METHOD, "the timing method", base.time.method, ", ".join(measurement.methods)),
@@ -112,6 +110,24 @@ def comparable(
         if before != now:
             return code, f"{what} differs: baseline {_plain(before)}, now {_plain(now)}"
     return None
+
+
+def same_machine(old: Baseline, new: Baseline) -> bool:
+    """Return whether times of two baselines may be compared as far as the machine and its toolchain go."""
+    return all(a == b for _, _, a, b in _machines(old.device, new.device, (old.toolchain, new.toolchain)))
+
+
+def _machines(
+    old: Device, new: Device, tools: tuple[Toolchain, Toolchain]
+) -> tuple[tuple[Reason, str, object, object], ...]:
+    return (
+        (Reason.OTHER_DEVICE, "the device", old.name, new.name),
+        (Reason.OTHER_DEVICE, "the number of multiprocessors or cores", old.sm_count, new.sm_count),
+        *((Reason.OTHER_TOOLCHAIN, name, before, now) for name, before, now in _tool_versions(*tools)),
+        (Reason.OTHER_POWER_LIMIT, "the power limit", old.power_limit_w, new.power_limit_w),
+        (Reason.OTHER_DRIVER, "the driver branch", release(old.driver, 1), release(new.driver, 1)),
+        (Reason.OTHER_MIG, "the MIG mode", old.mig, new.mig),
+    )
 
 
 def _tool_versions(old: Toolchain, new: Toolchain) -> list[tuple[str, str | None, str | None]]:
@@ -144,13 +160,14 @@ def decide(
     floor: float = 0.0,
     clocks: tuple[float, float] | None = None,
     better: str = "lower",
+    sessions: Sessions | None = None,
 ) -> Outcome:
     """Judge medians of processes against the medians of the baseline's processes.
 
     `batches` are the medians of this run, batch by batch; a change needs at least two. `comparisons` is the number of
     cases judged in the run; `floor` is the scatter of the baseline's processes, as a fraction; `clocks` are the SM
-    clocks of baseline and run in hertz. `better` says which direction is good. Only ratios count: any unit gives the
-    same verdict.
+    clocks of baseline and run in hertz; `sessions` is what the scatter between sessions allows (None: STORED). `better`
+    says which direction is good. Only ratios count: any unit gives the same verdict.
 
     >>> base = [1.00, 1.001, 1.002, 1.003, 1.004, 1.005]
     >>> print(decide(base, [[1.05] * 6, [1.051] * 6], Policy()).code)
@@ -171,7 +188,7 @@ def decide(
     if better == "higher":
         base, batches = [1 / v for v in base], [[1 / v for v in batch] for batch in batches]
         head = [1 / v for v in head]
-    return _decide_lower(base, head, [b for b in batches if b], policy, comparisons, floor, clocks)
+    return _decide_lower(base, head, [b for b in batches if b], policy, comparisons, floor, clocks, sessions)
 
 
 def _decide_lower(
@@ -182,30 +199,34 @@ def _decide_lower(
     comparisons: int,
     floor: float,
     clocks: tuple[float, float] | None,
+    sessions: Sessions | None,
 ) -> Outcome:
     plain = ratio_interval(base, head, policy.confidence)
     points = [ratio_interval(base, batch, policy.confidence).point for batch in batches]
     slow, fast = thresholds(policy)
     spread = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
-    detectable = max((1 + spread) ** times_half(policy.confidence) - 1, STORED)
+    detectable = max((1 + spread) ** times_half(policy.confidence) - 1, sessions.detectable if sessions else STORED)
+    shown = sessions.widened(plain) if sessions else plain
     if plain.point >= slow or 1 / plain.point >= fast:
         slower = plain.point >= slow
         verdict, word = (Verdict.REGRESSION, Reason.SLOWER) if slower else (Verdict.SPEEDUP, Reason.FASTER)
         beyond = [p >= slow if slower else 1 / p >= fast for p in points]
         doubt = (
-            _doubt_of_estimate(plain.point, beyond)
+            _doubt_of_estimate(plain.point, beyond, sessions)
             or _doubt_of_overlap(base, head, 1 - (1 - policy.confidence) / max(1, comparisons), floor, (slow, fast))
             or _doubt_of_clock(plain.point, clocks, slow if slower else fast)
         )
         if doubt:
             code, sentence = doubt
             text = f"{size(plain.point)}, but {sentence}"
-            return Outcome(Verdict.INCONCLUSIVE, Reason(f"{word}-{code}"), text, plain, detectable)
-        return Outcome(verdict, word, f"{size(plain.point)} in each batch of fresh processes", plain, detectable)
+            return Outcome(Verdict.INCONCLUSIVE, Reason(f"{word}-{code}"), text, shown, detectable)
+        return Outcome(verdict, word, f"{size(plain.point)} in each batch of fresh processes", shown, detectable)
     if plain.high >= slow or 1 / max(plain.low, 1e-300) >= fast:
         sentence = "too few processes for an interval" if plain.low <= 0 else allows(plain)
-        return Outcome(Verdict.INCONCLUSIVE, Reason.INTERVAL_TOO_WIDE, sentence, plain, detectable)
-    return unchanged(plain, detectable)
+        return Outcome(Verdict.INCONCLUSIVE, Reason.INTERVAL_TOO_WIDE, sentence, shown, detectable)
+    found = unchanged(shown, detectable)
+    held = f"; the baseline holds {counted(sessions.number, 'session')}" if sessions else ""
+    return replace(found, sentence=found.sentence + held)
 
 
 def times_half(confidence: float) -> float:
@@ -217,12 +238,15 @@ def times_half(confidence: float) -> float:
     return 1 + NormalDist().inv_cdf(0.8) / NormalDist().inv_cdf(1 - (1 - confidence) / 2)
 
 
-def _doubt_of_estimate(point: float, beyond: Sequence[bool]) -> tuple[str, str] | None:
+def _doubt_of_estimate(point: float, beyond: Sequence[bool], sessions: Sessions | None) -> tuple[str, str] | None:
     """Return why an estimate is not established; `beyond` says of each batch whether it passes the threshold."""
     if len(beyond) < 2:
         return "unconfirmed", "not yet measured a second time"
     if not all(beyond):
         return "not-repeated", "not in each batch of fresh processes"
+    if sessions and abs(math.log(point)) < sessions.margin:
+        held, limit = counted(sessions.number, "session"), percent(math.exp(sessions.margin) - 1)
+        return "too-small", f"a baseline of {held} shows changes from {limit} on"
     if max(point, 1 / point) < 1 + STORED:
         return "too-small", f"a stored time is off by up to {percent(STORED)} a few minutes later"
     return None

@@ -25,6 +25,16 @@ from ci_perf.values.measurement import Part
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierSession(Extensible):
+    """A session before that of the baseline, of the same code, on another day."""
+
+    date: Text
+    """When it was measured, as in `provenance`."""
+    medians: Annotated[tuple[Positive, ...], NOT_EMPTY]
+    """The medians of its processes, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
 class BaselineTime(Extensible):
     """The agreed time of a case: a summary for people, and the values for any other statistic."""
 
@@ -42,6 +52,14 @@ class BaselineTime(Extensible):
     """Base unit of the values; default: s."""
     better: Better = "lower"
     """Which values are better; default: lower."""
+    earlier: Annotated[tuple[EarlierSession, ...], OMIT_DEFAULT] = ()
+    """Other sessions of the same code, the newest first."""
+
+    @property
+    def sessions(self) -> tuple[tuple[float, ...], ...]:
+        """The medians of the processes of each session, the newest session first."""
+        newest = tuple(statistics.median(values) for values in self.replicates)
+        return newest, *(session.medians for session in self.earlier)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ _NOISY = (
     "Some cases are too noisy to judge: more `--processes` narrow the interval.",
     "Some cases are too noisy to judge, even in turns: see what else runs on this machine.",
 )
+_FEW_SESSIONS = (
+    "A baseline of few sessions shows large changes only: measure with `--against`, or accept runs of other days, too."
+)
 _CLOCK = "The SM clocks of the two sides differed: run again on a GPU whose clock is steady."
 _TIMES = "A time is missing or is not a positive number: see the row, correct what wrote it, and run again."
 _ACCEPT = "This case was not compared: `ci-perf baseline accept` makes its time the baseline."
@@ -118,8 +121,8 @@ class Reason(StrEnum):
     FASTER_UNCONFIRMED = "faster-unconfirmed", "faster, but not measured a second time", _NOISY
     SLOWER_NOT_REPEATED = "slower-not-repeated", "slower, but not in each batch of fresh processes", _NOISY
     FASTER_NOT_REPEATED = "faster-not-repeated", "faster, but not in each batch of fresh processes", _NOISY
-    SLOWER_TOO_SMALL = "slower-too-small", "slower by less than stored times are repeatable", _NOISY
-    FASTER_TOO_SMALL = "faster-too-small", "faster by less than stored times are repeatable", _NOISY
+    SLOWER_TOO_SMALL = "slower-too-small", "slower by less than stored times are repeatable", _FEW_SESSIONS
+    FASTER_TOO_SMALL = "faster-too-small", "faster by less than stored times are repeatable", _FEW_SESSIONS
     SLOWER_TOO_FEW = "slower-too-few-processes", "slower, but too few processes for the confidence", _NOISY
     FASTER_TOO_FEW = "faster-too-few-processes", "faster, but too few processes for the confidence", _NOISY
     SLOWER_NOT_SIGNIFICANT = "slower-not-significant", "slower, but the interval includes no change", _NOISY

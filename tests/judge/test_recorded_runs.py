@@ -32,12 +32,12 @@ def test_unchanged_code_right_after_its_baseline_has_no_change():
     assert "SPEEDUP" not in replayed.stdout
 
 
-def test_a_planted_slowdown_of_5_percent_is_a_regression_of_every_case():
+def test_a_planted_slowdown_of_5_percent_is_not_told_from_another_session_by_a_baseline_of_one():
     replayed = ci_perf("replay", Path(__file__).parents[1] / "data/runs/h100-planted-5-percent", "--csv")
 
     verdicts = [line.split(",")[3] for line in replayed.stdout.splitlines()[1:]]
-    assert replayed.exit_code == 1
-    assert verdicts == ["REGRESSION"] * 12
+    assert replayed.exit_code == 0
+    assert verdicts == ["INCONCLUSIVE"] * 12
 
 
 def test_a_slowdown_planted_in_turns_is_measured_to_a_tenth_of_it():

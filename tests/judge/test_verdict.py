@@ -270,14 +270,14 @@ def the_finding(run):
 
 
 def test_a_case_is_judged_against_its_baseline():
-    run = a_run(a_measurement(times(1.05), times(1.05)), baselines=(a_baseline(),))
+    run = a_run(a_measurement(times(1.10), times(1.10)), baselines=(a_baseline(),))
 
     finding = the_finding(run)
 
     assert (finding.id, finding.device, finding.verdict) == ("sdpa/s128", "h100-80gb-hbm3", Verdict.REGRESSION)
-    assert finding.change.point == pytest.approx(1.05, rel=0.005)
-    assert finding.head == pytest.approx(1.05 * 50.25e-6)
-    assert finding.sentence == "5.0 % slower in each batch of fresh processes"
+    assert finding.change.point == pytest.approx(1.10, rel=0.005)
+    assert finding.head == pytest.approx(1.10 * 50.25e-6)
+    assert finding.sentence == "10.0 % slower in each batch of fresh processes"
 
 
 def test_the_batches_are_those_that_the_processes_name():
@@ -298,7 +298,7 @@ def test_a_kernels_own_thresholds_come_before_those_of_the_run():
 
 def test_only_the_cases_that_are_compared_share_the_confidence():
     """93 comparisons would be one too many for 6 against 12 processes; what failed or is new is not compared."""
-    slow = a_measurement(times(1.05), times(1.05))
+    slow = a_measurement(times(1.10), times(1.10))
     failed = replace(a_measurement(), failure=Failure("verify", "wrong-output", "off by 2.0"))
     new = a_measurement(case="unknown-to-the-baseline")
     baselines = (a_baseline(),)
