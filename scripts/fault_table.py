@@ -186,6 +186,12 @@ FAULTS = (
     ),
     _fault(
         "planted",
+        "a kernel sets BASH_ENV for later steps of its job, of two jobs",
+        "takes no token, and the other job publishes",
+        _ACTION + "test_with_two_jobs_code_that_finds_the_control_files_of_its_job_takes_no_token",
+    ),
+    _fault(
+        "planted",
         "a kernel leaves a daemon",
         "ended with the measuring step",
         _ACTION + "test_a_daemon_that_a_kernel_starts_ends_with_the_measuring_step",

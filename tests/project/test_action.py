@@ -407,6 +407,29 @@ def test_a_daemon_that_a_kernel_starts_ends_with_the_measuring_step(repository):
     assert not any(b"test-daemon\0" + bytes(repository.kept) in line for line in lines)
 
 
+CONTROLS = """roots = [os.path.dirname(os.path.dirname(venv))]
+    files = [f for r in roots for f in glob.glob(r + "/**/*env*.txt", recursive=True) if "site-packages" not in f]
+    spy = os.environ["KEPT"] + "/spy.sh"
+    with open(spy, "w") as file:
+        file.write("env >>" + os.environ["KEPT"] + "/later-steps\\n")
+    for name in files:
+        with open(name, "a") as file:
+            file.write("BASH_ENV=" + spy + "\\n")
+    assert files, roots"""
+
+
+def test_with_two_jobs_code_that_finds_the_control_files_of_its_job_takes_no_token(repository):
+    """It sets BASH_ENV for the later steps of its job, as one job alone cannot prevent; the token is not there."""
+    ran = repository.push(factor=1.3, workflow="two.yml", more=PLANTED.replace("CODE", CONTROLS))
+
+    assert (repository.kept / "planted").exists(), ran.stdout
+    later = (repository.kept / "later-steps").read_text()
+    assert "ACTION_STATUS=1\n" in later, "the step after the measurement ran it"
+    assert "ghs_secret" not in later
+    [comment] = repository.github.bodies(7)
+    assert said(comment) is State.FLAGGED
+
+
 def test_perf_yml_stops_before_it_checks_anything_out_where_its_own_repository_is_not_known(repository):
     called = repository.action / CALLED
     known = called.read_text()
