@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ci_perf.audit.rates import ALL, AuditReport
 from ci_perf.values.errors import ConfigError
-from rule_comparison.rules import RULES, Setting
+from rule_comparison.rules import OWN_STORED, RULES, Setting
 from rule_comparison.shares import RuleShares
 
 if TYPE_CHECKING:
@@ -74,9 +74,12 @@ def _draw_rules(
     for rule in (rule for rule in rules if rule.setting is setting):
         look = looks[rule.name]
         known = [(100 * x, 100 * rule.at(step).fraction) for step, x in steps if rule.at(step).n]
-        style: dict[str, Any] = {"color": _COLOURS[look], "marker": _MARKERS[look], "markersize": 4, "linewidth": 1.2}
+        if rule.name == OWN_STORED:
+            style = {**_OWN, "linestyle": "--"}
+        else:
+            style = {"color": _COLOURS[look], "marker": _MARKERS[look], "markersize": 4, "linewidth": 1.2}
         (lines[rule.name],) = axes.plot([x for x, _ in known], [y for _, y in known], **style)
-    title = "all rules, same job" if setting is Setting.SAME_JOB else "others against a stored run"
+    title = "all rules, same job" if setting is Setting.SAME_JOB else "against a stored run"
     _finish(axes, title, report.threshold)
     return lines
 

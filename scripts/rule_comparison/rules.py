@@ -1,4 +1,6 @@
-"""The rules of other systems, each as a function of the samples of one process of the base and one of the head.
+"""The rules of other systems, and ci-perf's for stored times.
+
+Each is a function of the samples of one process of the base and one of the head.
 
 A rule takes seconds and returns SLOWER, FASTER or SAME. Each is judged in two settings. Against a stored run: base and
 head were measured in two sessions, on the same card by the same method, as when a time is compared with a number from
@@ -14,7 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
 
+from ci_perf.judge.sessions import sessions_of
 from ci_perf.judge.stats import mann_whitney_counts
+from ci_perf.values.baseline import BaselineTime
+from ci_perf.values.run import Policy
 
 Samples = tuple[float, ...]
 THRESHOLD = 0.03
@@ -24,6 +29,9 @@ SMALL_EFFECT = 0.147
 Research, 2006."""
 ASV_FACTOR, ASV_P = 1.1, 0.002
 BENCHSTAT_P = 0.05
+OWN_STORED = "ci-perf, 1 session"
+ONE_SESSION = math.exp(sessions_of(BaselineTime("cuda-graph", 1.0, 0.0, ((1.0,),)), Policy().confidence).margin)
+"""head / base from which ci-perf's baseline of one session shows a change."""
 
 
 class Call(StrEnum):
@@ -47,6 +55,15 @@ def median_threshold(base: Samples, head: Samples) -> Call:
     A stored number and a threshold: github-action-benchmark with a tighter alert, and most home-made gates.
     """
     return _beyond(statistics.median(base), statistics.median(head), 1 + THRESHOLD)
+
+
+def own_stored(base: Samples, head: Samples) -> Call:
+    """Compare the medians of one process each against what a baseline of one session allows, 6.7 %.
+
+    That is the first condition of ci-perf's rule for stored times. The others, such as a second batch of processes,
+    need more processes than a session of an audit records: they flag less still.
+    """
+    return _beyond(statistics.median(base), statistics.median(head), ONE_SESSION)
 
 
 def mean_threshold(base: Samples, head: Samples) -> Call:
@@ -133,6 +150,7 @@ RULES = (
     Rule("bootstrap + Cliff's delta, 3 %", separate_intervals_threshold),
     Rule("asv continuous", asv),
     Rule("benchstat", benchstat),
+    Rule(OWN_STORED, own_stored, (Setting.STORED,)),
 )
 
 

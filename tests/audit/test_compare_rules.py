@@ -82,6 +82,8 @@ def test_every_rule_sees_a_large_change(name):
     [
         ("median, 3 %", (1.0, 1.0, 9.0), (1.03, 1.03, 1.03), Call.SLOWER),
         ("median, 3 %", (1.0, 1.0, 1.0), (1.029, 1.029, 9.0), Call.SAME),
+        ("ci-perf, 1 session", (1.0, 1.0, 1.0), (1.068, 1.068, 1.068), Call.SLOWER),
+        ("ci-perf, 1 session", (1.0, 1.0, 1.0), (1.067, 1.067, 9.0), Call.SAME),
         ("mean, 3 % (nsys-ai)", (1.0, 1.0, 1.0), (1.0, 1.0, 1.1), Call.SLOWER),
         ("mean, 3 % (nsys-ai)", (1.0, 1.0, 1.0), (1.0, 1.0, 1.08), Call.SAME),
         ("do_bench medians, 3 %", (1.0, 1.0, 2.0, 2.0), (1.0, 1.0, 1.04, 1.04), Call.SLOWER),
