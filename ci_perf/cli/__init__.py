@@ -21,6 +21,7 @@ report      `report` and `replay`: print a recorded run
 run         `run`: the main job
 scrub       `scrub`
 two_files   both sides of a change from two files of a profiler
+unmeasured  `publish` of a job that could not measure
 """
 
 from ci_perf.cli.program import main, program

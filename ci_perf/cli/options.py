@@ -19,8 +19,10 @@ OTHER_VARIABLES = {
     "CI_PERF_CACHE",
     "CI_PERF_CORPUS",
     "CI_PERF_GITHUB_TOKEN",
+    "CI_PERF_PULL_REQUEST",
 }
-"""Variables that are not settings: paths of tools, cache and test data; and the token, which has no flag or key."""
+"""Variables that are not settings: paths of tools, cache and test data; the token, which has no flag or key;
+and the pull request, which belongs to one event."""
 
 
 def setting_options(*names: str) -> Callable[[Command], Command]:

@@ -5,28 +5,33 @@ Three acts: `decide` what a report does, render the texts, and apply them or, wi
 
 import json
 import os
-from collections.abc import Mapping
+import secrets
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
+from ci_perf.cli.unmeasured import publish_unmeasured
 from ci_perf.github import actions
 from ci_perf.github.archive import read_untrusted
-from ci_perf.github.event import Event
+from ci_perf.github.event import Event, claim
 from ci_perf.github.foreign import check_run, judge_foreign
 from ci_perf.github.patch import PATCH, apply_command, baseline_patch
 from ci_perf.github.places import query_places
 from ci_perf.github.publish import Action, Annotation, Effects, Forbidden, Level, Place, decide
 from ci_perf.github.target import Target, find_target
-from ci_perf.github.workflow_commands import render_annotation
+from ci_perf.github.workflow_commands import neutral, neutral_json, render_annotation
 from ci_perf.judge.report import Report, build_report
 from ci_perf.measure import git
 from ci_perf.render.markdown import LARGEST_COMMENT, LARGEST_SUMMARY, Frame, render_comment
 from ci_perf.values.codec import load_run
-from ci_perf.values.errors import ConfigError
+from ci_perf.values.errors import EXIT_BUG, CiPerfError, ConfigError
 from ci_perf.values.settings import Settings, policy_from
 
 _TOKENS = ("CI_PERF_GITHUB_TOKEN", "GITHUB_TOKEN")
@@ -43,6 +48,8 @@ class Subject:
     patch: str
     """What makes it the baseline; empty where there is nothing to accept."""
     foreign: bool
+    measured: tuple[str, ...]
+    """The commits that the run may stand for."""
     places: Mapping[str, Place] | None
     """Where each kernel is launched; None where the job has checked out another commit."""
 
@@ -65,9 +72,20 @@ class Texts:
     is_flag=True,
     help="In a workflow_run job: RUN comes from a fork. Thresholds, gates and baselines are this repository's.",
 )
+@click.option(
+    "--pull-request",
+    type=click.IntRange(1),
+    envvar="CI_PERF_PULL_REQUEST",
+    help="The pull request, where the event names none (workflow_dispatch). Its head must be the measured commit.",
+)
+@click.option(
+    "--measure-status",
+    type=click.IntRange(0, 255),
+    help="Exit status of the step that measured. If it left no RUN, that is published: the verdict NOT_MEASURED.",
+)
 @click.option("--no-artifact", is_flag=True, help="The workflow keeps no artifact: the comment links to none.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done as JSON; GitHub is only read, with a token.")
-def publish(run_file: Path, from_workflow_run: bool, no_artifact: bool, dry_run: bool, **flags: object) -> None:
+def publish(run_file: Path, from_workflow_run: bool, dry_run: bool, **flags: Any) -> None:  # noqa: ANN401 # click
     """Comment on the pull request of RUN (a run.json, its folder, or a zip), and set summary, annotations and outputs.
 
     To be called in a step of a GitHub workflow, with the token in GITHUB_TOKEN (or CI_PERF_GITHUB_TOKEN). The comment
@@ -76,14 +94,55 @@ def publish(run_file: Path, from_workflow_run: bool, no_artifact: bool, dry_run:
 
     The exit status is 0 for every report: `run` and `replay` judge. It is 3 if GitHub cannot be read or written.
     """
+    if from_workflow_run:
+        with _neutral_output():
+            _publish(run_file, from_workflow_run=True, dry_run=dry_run, **flags)
+    else:
+        _publish(run_file, from_workflow_run=False, dry_run=dry_run, **flags)
+
+
+@contextmanager
+def _neutral_output() -> Iterator[None]:
+    """Let the runner find no command in what is printed until the program ends: errors quote a fork's files."""
+    token = secrets.token_hex(16)
+    click.echo(f"::stop-commands::{token}", err=True)
+    context = click.get_current_context()
+    context.find_root().call_on_close(lambda: click.echo(f"::{token}::", err=True))
+    try:
+        yield
+    except CiPerfError as error:
+        error.args, error.hint = (neutral(str(error)),), neutral(error.hint)
+        raise
+    except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        raise
+    except Exception:
+        for line in traceback.format_exc().splitlines():
+            click.echo(neutral(line), err=True)
+        click.echo("This is a bug in ci-perf: report it with the lines above.", err=True)
+        context.exit(EXIT_BUG)
+
+
+def _publish(
+    run_file: Path,
+    *,
+    from_workflow_run: bool,
+    no_artifact: bool,
+    dry_run: bool,
+    pull_request: int | None,
+    measure_status: int | None,
+    **flags: object,
+) -> None:
     root = Path.cwd()
     settings = resolve_settings(root, flags)
-    event = actions.read_event(os.environ)
+    event = claim(actions.read_event(os.environ), pull_request)
+    token = next((os.environ[name] for name in _TOKENS if os.environ.get(name)), "")
+    if measure_status is not None and not from_workflow_run and not (_folder(run_file) / "run.json").exists():
+        publish_unmeasured(measure_status, event, settings, token, root)
+        return
     read = _read_foreign if from_workflow_run else _read_own
     subject = read(run_file, event, settings, root)
-    token = next((os.environ[name] for name in _TOKENS if os.environ.get(name)), "")
     policy, key = settings["comment"], settings["comment-key"]
-    target = find_target(event, policy, key, token, foreign=from_workflow_run)
+    target = find_target(event, policy, key, token, subject.measured, foreign=from_workflow_run)
 
     effects = decide(subject.report, target.event, policy, target.thread, subject.places)
     frame = Frame(
@@ -97,7 +156,8 @@ def publish(run_file: Path, from_workflow_run: bool, no_artifact: bool, dry_run:
     )
     texts = _render(run_file, subject, effects, frame)
     if dry_run:
-        click.echo(_as_json(subject, effects, texts, target))
+        shown = _as_json(subject, effects, texts, target)
+        click.echo(neutral_json(shown) if from_workflow_run else shown)
     else:
         _apply(run_file, subject, effects, texts, target)
 
@@ -113,7 +173,8 @@ def _read_own(run_file: Path, _event: Event, settings: Settings, root: Path) -> 
     report = build_report(run)
     prefix = git.query_prefix(root)
     patch = baseline_patch(run, report, f"{prefix}{settings['baselines']}".rstrip("/"))
-    return Subject(report, patch, foreign=False, places=query_places(run.kernels, root, prefix))
+    measured = git.query_heads(root, (run.provenance.commit or "").removesuffix("-dirty"))
+    return Subject(report, patch, foreign=False, measured=measured, places=query_places(run.kernels, root, prefix))
 
 
 def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) -> Subject:
@@ -131,7 +192,8 @@ def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) 
     specs = {spec.name: spec for spec in store.read_kernels(kernels, root, names)} if kernels.is_dir() else {}
     own = store.read_baselines(baselines, run.devices)
     report = judge_foreign(run, policy_from(settings), specs, own, source)
-    return Subject(report, patch="", foreign=True, places=None)
+    measured = ((run.provenance.commit or "").removesuffix("-dirty"),)
+    return Subject(report, patch="", foreign=True, measured=measured, places=None)
 
 
 def _render(run_file: Path, subject: Subject, effects: Effects, frame: Frame) -> Texts:
@@ -193,7 +255,7 @@ def _write_comment(effects: Effects, body: str, target: Target) -> dict[str, str
     if target.failure:
         raise target.failure
     if effects.action is Action.LEAVE or target.conversation is None:
-        click.echo(f"no comment: {effects.reason}")
+        click.echo(f"no comment: {neutral(effects.reason)}")
         return {}
     comment = target.conversation.write(body)
     click.echo(f"comment on #{target.event.pull_request}: {comment.url} ({effects.status.state}; {effects.reason})")
@@ -207,4 +269,4 @@ def _no_comment(event: Event, error: Forbidden) -> Annotation:
 
 
 def _folder(run_file: Path) -> Path:
-    return run_file if run_file.is_dir() else run_file.parent
+    return run_file if run_file.is_dir() or not run_file.exists() else run_file.parent

@@ -156,7 +156,8 @@ def _with_base(settings: Settings) -> Settings:
     """Replace `--against auto` by the base of the event, or by nothing."""
     if settings["against"] != "auto":
         return settings
-    base = "base" if git.query_event_base(os.environ) else ""
+    has_base = git.query_event_base(os.environ) or git.query_claimed(os.environ)
+    base = "base" if has_base else ""
     return replace(settings, values={**settings.values, "against": base})
 
 

@@ -6,9 +6,10 @@ Made from the variables that GitHub's runner sets and from the event's JSON docu
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.pull_request import claimed_number
 
 PULL_REQUEST_EVENTS = ("pull_request", "pull_request_target")
 _BOT = "dependabot[bot]"
@@ -48,6 +49,8 @@ class Event:
     """More than 1 in a re-run."""
     pull_request: int | None = None
     """Its number; None if the event belongs to no pull request, or its number cannot be trusted."""
+    claimed: bool = False
+    """Whether the commit of the event need not be the pull request's head: GitHub must be asked."""
     read_only: str = ""
     """Why the workflow's token probably cannot write; empty if it probably can."""
     origin: Origin | None = None
@@ -76,7 +79,8 @@ def parse_event(environ: Mapping[str, str], document: object, source: str = "GIT
         return Event("", "", "")
     keys = _Keys(document, source)
     repository = _variable(environ, "GITHUB_REPOSITORY", _REPOSITORY, "owner/name")
-    number, read_only, origin = None, "", None
+    number, read_only, origin = claimed_number(environ, document), "", None
+    claimed = number is not None
     if name in PULL_REQUEST_EVENTS:
         sha = keys.text("pull_request.head.sha", _SHA, "a commit")
         number = keys.number("pull_request.number")
@@ -97,9 +101,22 @@ def parse_event(environ: Mapping[str, str], document: object, source: str = "GIT
         run_id=_variable(environ, "GITHUB_RUN_ID", _DIGITS, "a number", "0").lstrip("0"),
         attempt=int(_variable(environ, "GITHUB_RUN_ATTEMPT", _DIGITS, "a number", "1")) or 1,
         pull_request=number,
+        claimed=claimed,
         read_only=read_only,
         origin=origin,
     )
+
+
+def claim(event: Event, number: int | None) -> Event:
+    """Return the event as one of this pull request, which the user names; ConfigError if the event names another."""
+    if number is None or number == event.pull_request:
+        return event
+    if event.pull_request is not None:
+        raise ConfigError(
+            f"--pull-request {number}: the event `{event.name}` belongs to #{event.pull_request}",
+            hint="omit the option where the event names the pull request",
+        )
+    return replace(event, pull_request=number, claimed=True)
 
 
 def _read_only(name: str, repository: str, environ: Mapping[str, str], keys: "_Keys") -> str:

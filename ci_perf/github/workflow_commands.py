@@ -21,6 +21,27 @@ def render_annotation(annotation: Annotation) -> str:
     return f"::{annotation.level} {listed}::{_data(clean(annotation.message, _LONGEST_MESSAGE))}"
 
 
+def neutral(text: str) -> str:
+    r"""Return foreign text as one line in which GitHub's runner finds no command, wherever it stands in the line.
+
+    >>> neutral("key\n::set-output name=x::1 ##[set-output name=x]1")
+    'key : :set-output name=x: :1 ## [set-output name=x]1'
+    """
+    line = clean(text, _LONGEST_MESSAGE)
+    while "::" in line:
+        line = line.replace("::", ": :")
+    return line.replace("##[", "## [")
+
+
+def neutral_json(document: str) -> str:
+    r"""Return JSON of the same value in which GitHub's runner finds no command.
+
+    >>> neutral_json('"a::b ##[c"')
+    '"a\\u003a\\u003ab ##\\u005bc"'
+    """
+    return document.replace("::", "\\u003a\\u003a").replace("##[", "##\\u005b")
+
+
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ci_perf.measure import proc
 from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.pull_request import claimed_number
 
 _TIMEOUT_S = 20.0
 _FETCH_TIMEOUT_S = 300.0
@@ -68,6 +69,9 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
     A commit that a shallow clone lacks is fetched from `origin`. MachineError, ConfigError where there is none.
     """
     merged_into = _merged_into(root, environ) if ref == "base" else None
+    number = query_claimed(environ)
+    if ref == "base" and number is not None and query_event_base(environ) is None:
+        return _base_of(root, number)
     target = merged_into or (query_event_base(environ) if ref == "base" else ref.removeprefix("merge-base:"))
     if target is None:
         hint = "name a commit or branch: --against merge-base:main"
@@ -102,6 +106,57 @@ def query_event_base(environ: Mapping[str, str]) -> str | None:
     return _event_text(environ, "merge_group", "base_sha") or _event_text(environ, "pull_request", "base", "sha")
 
 
+def query_claimed(environ: Mapping[str, str]) -> int | None:
+    """Return the pull request that `CI_PERF_PULL_REQUEST`, a comment or a push of copy-pr-bot names."""
+    named = environ.get("CI_PERF_PULL_REQUEST", "")
+    if named:
+        if not re.fullmatch("[1-9][0-9]{0,9}", named):
+            raise ConfigError(f"environment CI_PERF_PULL_REQUEST: {named!r:.40} is not the number of a pull request")
+        return int(named)
+    try:
+        document = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return claimed_number(environ, document)
+
+
+def _base_of(root: Path, number: int) -> str:
+    """Return where the head of a pull request left its base branch, without a token: by GitHub's merge commit.
+
+    GitHub keeps the head merged into the base branch as `refs/pull/N/merge`, as long as the two have no conflict.
+    """
+    merge = _fetch(root, f"refs/pull/{number}/merge")
+    into, *merged = _parents(root, merge) if merge else ("",)
+    if not into or not merged:
+        raise MachineError(
+            f"--against base: origin has no merge commit of #{number}, so its base is not known",
+            hint="resolve its conflicts, or name the base: --against merge-base:main",
+        )
+    if _commit(root, "HEAD") not in (merge, *merged):
+        raise MachineError(
+            f"--against base: the checked-out commit is not the head of #{number}, which is {merged[0]}",
+            hint=f"check out `ref: refs/pull/{number}/head`",
+        )
+    if _commit(root, into) is None:
+        _fetch(root, into)
+    if found := _git(root, "merge-base", "HEAD", into):
+        return found
+    _deepen(root, into)
+    if found := _git(root, "merge-base", "HEAD", into):
+        return found
+    raise MachineError(f"--against base: HEAD and {into} have no common ancestor here", hint="use `fetch-depth: 0`")
+
+
+def _parents(root: Path, commit: str) -> list[str]:
+    lines = (_git(root, "cat-file", "commit", commit) or "").split("\n\n")[0].splitlines()
+    return [line.removeprefix("parent ") for line in lines if line.startswith("parent ")]
+
+
+def query_heads(root: Path, commit: str) -> tuple[str, ...]:
+    """Return the commits that may be the head of a pull request: a commit, and what it merged if it is a merge."""
+    return commit, *_parents(root, commit)[1:]
+
+
 def _event_text(environ: Mapping[str, str], *keys: str) -> str | None:
     """Return a text of the event that triggered this workflow run, or None where it has no such key."""
     try:
@@ -120,8 +175,7 @@ def _merged_into(root: Path, environ: Mapping[str, str]) -> str | None:
     commit names its parents even where a shallow clone lacks them.
     """
     head = _event_text(environ, "pull_request", "head", "sha")
-    lines = (_git(root, "cat-file", "commit", "HEAD") or "").split("\n\n")[0].splitlines()
-    parents = [line.removeprefix("parent ") for line in lines if line.startswith("parent ")]
+    parents = _parents(root, "HEAD")
     return parents[0] if len(parents) == 2 and parents[1] == head else None
 
 

@@ -8,6 +8,8 @@ import zipfile
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ci_perf.github import client as edge
 from ci_perf.values.codec import dump_baseline, dump_run
@@ -363,3 +365,79 @@ def comment_with(root, github, text):
     done = publish(root, foreign(a_run(measured, kernels=(spec,), notes=(Note("odd", text, text),))))
     assert done.exit_code == 0, done.output
     return github.bodies(8)[0]
+
+
+# What GitHub's runner reads in the log
+
+
+def commands(output, token):
+    """Return the lines in which the runner finds a command, as it parses them: at the start, or `##[` anywhere."""
+    begun = [line for line in output.splitlines() if line.lstrip().startswith("::") or "##[" in line]
+    return [line for line in begun if line not in (f"::stop-commands::{token}", f"::{token}::")]
+
+
+NASTY_LINES = st.lists(
+    st.sampled_from([*"ab:#[]%=\n\r\t\x1b\x85\u2028\u202e", "::", "##[", "::set-output name=x::1", "::add-mask::"]),
+    max_size=12,
+).map("".join)
+
+
+@given(
+    text=NASTY_LINES,
+    place=st.sampled_from(["key", "value", "nested", "repository", "head", "file", "kernel"]),
+    dry=st.booleans(),
+)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_text_of_a_fork_is_a_command_in_the_trusted_job(root, text, place, dry):
+    document = json.loads(dump_run(foreign(slower())))
+    match place:
+        case "key":
+            document[text] = 1
+        case "value":
+            document["schema"] = text
+        case "nested":
+            document["provenance"][text] = {}
+        case "kernel":
+            document["measurements"][0]["kernel"] = text
+        case "file":
+            document = None
+        case _:
+            document["provenance"][place] = text
+
+    done = publish(root, text if document is None else json.dumps(document), *(["--dry-run"] if dry else []))
+
+    first, *_ = done.stderr.splitlines()
+    token = first.removeprefix("::stop-commands::")
+    assert re.fullmatch("[0-9a-f]{32}", token)
+    assert done.stderr.splitlines()[-1] == f"::{token}::"
+    assert done.exit_code != 70, done.output
+    assert commands(done.output, token) == []
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u202e]", done.output.replace("\n", ""))
+
+
+def test_the_numbers_of_copy_pr_bots_push_are_commented_on_its_pull_request(root, github):
+    github.open_pull(9, HEAD)
+    own = {"full_name": "octo/kernels"}
+    event = workflow_run(event="push", head_branch="pull-request/9", head_repository=own)
+    (root / "event.json").write_text(json.dumps(event))
+
+    assert publish(root, foreign(slower())).exit_code == 0
+    assert (len(github.bodies(9)), len(github.bodies(8))) == (1, 0)
+
+
+def test_a_forks_branch_of_that_name_is_no_push_of_copy_pr_bot(root, github):
+    event = workflow_run(event="push", head_branch="pull-request/8")
+    (root / "event.json").write_text(json.dumps(event))
+
+    assert "name it with --pull-request" in publish(root, foreign(slower())).output
+    assert github.comments == {}
+
+
+@pytest.mark.parametrize(("head", "count"), [("b" * 40, 1), ("d" * 40, 0)])
+def test_the_run_of_a_comment_is_published_on_the_pull_request_that_the_workflow_names(root, github, head, count):
+    """The event's commit is the default branch; the measured one must be the head."""
+    github.open_pull(9, head)
+    (root / "event.json").write_text(json.dumps(workflow_run(event="issue_comment")))
+
+    assert publish(root, foreign(slower()), "--pull-request", "9").exit_code == 0
+    assert len(github.bodies(9)) == count

@@ -674,3 +674,73 @@ def test_a_run_on_a_machine_of_ones_own_is_published_nowhere(tmp_path, monkeypat
 
     assert shown["comment"]["action"] == "leave"
     assert shown["outputs"]["verdict"] == Verdict.REGRESSION
+
+
+COMMENT = {"issue": {"number": 7, "pull_request": {"url": "x"}}, "comment": {"body": "/bench"}}
+MIRROR = {"GITHUB_REF": "refs/heads/pull-request/7"}
+
+
+def measured_at(commit):
+    return replace(slower(), provenance=a_provenance(commit=commit))
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "variables", "flags"),
+    [
+        ("issue_comment", COMMENT, {}, ()),
+        ("push", {}, MIRROR, ()),
+        ("workflow_dispatch", {"inputs": {}}, {}, ("--pull-request", "7")),
+        ("workflow_dispatch", {"inputs": {}}, {"CI_PERF_PULL_REQUEST": "7"}, ()),
+    ],
+)
+@pytest.mark.parametrize(("commit", "count"), [(SHA, 1), ("d" * 40, 0)])
+def test_events_that_concern_a_pull_request_comment_if_its_head_was_measured(
+    job, github, tmp_path, monkeypatch, name, document, variables, flags, commit, count
+):
+    (tmp_path / "event.json").write_text(json.dumps(document))
+    for key, value in {"GITHUB_EVENT_NAME": name, **variables}.items():
+        monkeypatch.setenv(key, value)
+
+    done = job(measured_at(commit), *flags)
+
+    assert done.exit_code == 0, done.output
+    assert len(github.bodies(7)) == count
+    assert count or f"{commit} was measured, the head of #7 is {SHA}" in done.output
+
+
+def test_a_comment_on_an_issue_belongs_to_no_pull_request(job, github, tmp_path, monkeypatch):
+    (tmp_path / "event.json").write_text(json.dumps({"issue": {"number": 7}}))
+    monkeypatch.setenv("GITHUB_EVENT_NAME", "issue_comment")
+
+    assert "belongs to no pull request" in job(slower()).output
+    assert github.requests == []
+
+
+def test_a_number_that_contradicts_the_event_is_refused(job):
+    done = job(slower(), "--pull-request", "8")
+
+    assert done.exit_code == 2
+    assert "--pull-request 8: the event `pull_request` belongs to #7" in done.output
+
+
+@pytest.mark.parametrize("status", [2, 3, 70, 130])
+def test_a_job_that_could_not_measure_says_so_and_its_comment_turns_pending(job, github, tmp_path, status):
+    job(slower())
+    outputs(tmp_path)
+    before = read_marker(github.bodies(7)[0], "default")
+    done = ci_perf("publish", "nowhere", "--measure-status", str(status))
+
+    assert done.exit_code == 0, done.output
+    assert "::error title=ci-perf%3A nothing was measured::" in done.output
+    [body] = github.bodies(7)
+    assert read_marker(body, "default") == replace(before, state=State.PENDING)
+    assert outputs(tmp_path)["verdict"] == "NOT_MEASURED"
+    assert "nothing was measured" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("job")
+def test_a_job_that_could_not_measure_makes_no_comment(github, tmp_path):
+    done = ci_perf("publish", "nowhere", "--measure-status", "3")
+
+    assert (done.exit_code, github.bodies(7)) == (0, [])
+    assert outputs(tmp_path)["verdict"] == "NOT_MEASURED"

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from ci_perf.cli import program
 from ci_perf.measure import setup, turns
-from ci_perf.measure.git import query_changed
+from ci_perf.measure.git import query_changed, query_claimed, resolve_base
+from ci_perf.values.errors import MachineError
 
 pytestmark = pytest.mark.slow
 
@@ -300,6 +301,55 @@ def test_the_base_of_a_merge_commit_is_what_it_was_merged_into(repository, monke
 
     assert cases["nap"]["verdict"] == "UNCHANGED", ran.output
     assert json.loads(Path("out/run.json").read_text())["against"]["commit"] == tip
+
+
+@pytest.fixture
+def pull_request(repository, monkeypatch, tmp_path_factory):
+    """A clone at the head of #7, whose base branch has moved on; origin keeps its merge commit as GitHub does."""
+    fork_point = git("rev-parse", "HEAD")
+    git("checkout", "--quiet", "-b", "topic")
+    write("nap", factor=1.001)
+    head = commit("on the topic")
+    git("checkout", "--quiet", "main")
+    write("other")
+    commit("main moved on")
+    git("checkout", "--quiet", "--detach", "main")
+    git("merge", "--quiet", "--no-ff", "--message", "as GitHub merges", "topic")
+    git("update-ref", "refs/pull/7/merge", "HEAD")
+    git("checkout", "--quiet", "main")
+    clone = tmp_path_factory.mktemp("clone")
+    git("clone", "--quiet", f"file://{repository}", str(clone))
+    monkeypatch.chdir(clone)
+    git("checkout", "--quiet", "--detach", head)
+    return fork_point
+
+
+EVENTS = [
+    ({"GITHUB_EVENT_NAME": "issue_comment"}, {"issue": {"number": 7, "pull_request": {"url": "x"}}}),
+    ({"GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/heads/pull-request/7"}, {}),
+    ({"GITHUB_EVENT_NAME": "workflow_dispatch", "CI_PERF_PULL_REQUEST": "7"}, {}),
+]
+
+
+@pytest.mark.parametrize(("variables", "document"), EVENTS)
+def test_the_base_of_a_pull_request_that_another_event_names_needs_no_token(
+    pull_request, monkeypatch, variables, document
+):
+    Path("event.json").write_text(json.dumps(document))
+    for key, value in {"GITHUB_EVENT_PATH": str(Path("event.json").resolve()), **variables}.items():
+        monkeypatch.setenv(key, value)
+
+    assert query_claimed(os.environ) == 7
+    assert resolve_base(Path.cwd(), "base", os.environ) == pull_request
+
+
+def test_a_pull_request_without_merge_commit_or_checked_out_head_has_no_base(pull_request):
+    del pull_request
+    with pytest.raises(MachineError, match="origin has no merge commit of #8"):
+        resolve_base(Path.cwd(), "base", {"CI_PERF_PULL_REQUEST": "8"})
+    git("checkout", "--quiet", "--detach", "origin/main")
+    with pytest.raises(MachineError, match="the checked-out commit is not the head of #7"):
+        resolve_base(Path.cwd(), "base", {"CI_PERF_PULL_REQUEST": "7"})
 
 
 def test_a_checkout_without_the_pull_request_is_refused(repository, monkeypatch):

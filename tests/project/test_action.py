@@ -513,6 +513,8 @@ def test_each_input_is_in_the_readme_and_reaches_the_setting_of_its_name(name):
     handed = variables_of(name)
     if name in BY_NAME and name != "artifact-name":
         assert handed == {variable(name)}
+    elif name == "pull-request":
+        assert handed == {"CI_PERF_PULL_REQUEST"}
     elif name == "github-token":
         assert handed == {"GITHUB_TOKEN"}
     elif handed:
@@ -537,7 +539,7 @@ def test_every_variable_of_the_yaml_is_a_setting_or_read_by_the_script():
         for step in steps_of(loaded(path)):
             for key in step.get("env", {}):
                 if key.startswith("CI_PERF_"):
-                    assert key in {variable(name) for name in BY_NAME}, path
+                    assert key in {variable(name) for name in BY_NAME} | {"CI_PERF_PULL_REQUEST"}, path
                 if key.startswith("ACTION_"):
                     assert re.search(rf"\${{?{key}\b", SCRIPT), (path, key)
 
@@ -706,10 +708,18 @@ def test_a_comment_does_not_mention_an_artifact_that_is_not_uploaded(installed, 
     assert ran.stdout == f"<publish><{installed}>{flags}\n"
 
 
-def test_without_a_measurement_nothing_is_published(installed):
-    ran, _ = script(installed, "publish", ACTION_RUN=str(installed / "nowhere"))
+def test_without_a_measurement_that_is_published(installed):
+    ran, _ = script(installed, "publish", ACTION_RUN=str(installed / "nowhere"), ACTION_STATUS="2")
 
-    assert (ran.returncode, ran.stdout) == (0, "nothing was measured, so there is nothing to publish\n")
+    assert ran.stdout == f"<publish><{installed / 'nowhere'}><--measure-status><2>\n"
+
+
+@pytest.mark.parametrize(("conclusion", "status"), [("failure", 0), ("success", 2)])
+def test_a_workflow_run_that_failed_before_it_left_numbers_is_a_notice(installed, conclusion, status):
+    ran, _ = script(installed, "publish_foreign", ACTION_RUNS=str(installed / "none"), ACTION_CONCLUSION=conclusion)
+
+    assert ran.returncode == status
+    assert ("::notice title=ci-perf::the workflow run left no numbers" in ran.stdout) == (status == 0)
 
 
 def a_runner(tmp_path, **programs):

@@ -1,0 +1,60 @@
+"""Publishes that a job could not measure: summary, annotation, outputs, and a comment that no longer says "fine"."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from ci_perf.github import actions
+from ci_perf.github.event import Event
+from ci_perf.github.publish import Annotation, Level
+from ci_perf.github.target import find_target
+from ci_perf.github.workflow_commands import render_annotation
+from ci_perf.measure import git
+from ci_perf.values.comment import CommentStatus, State, marker
+from ci_perf.values.settings import Settings
+
+NOT_MEASURED = "NOT_MEASURED"
+"""The output `verdict` of a job that left no run."""
+_WHY = {
+    2: "a setting or a file is wrong",
+    3: "the machine could not measure",
+    130: "the job was stopped",
+}
+
+
+def publish_unmeasured(status: int, event: Event, settings: Settings, token: str, root: Path) -> None:
+    """Say that nothing was measured; `status` is the exit status of the step that should have measured.
+
+    A comment that exists turns pending and keeps its open cases; none is created. MachineError if GitHub fails, after
+    everything else is written.
+    """
+    why = _WHY.get(status, f"ci-perf ended with status {status}")
+    sentence = f"Nothing was measured: {why}. See the log of the step that measured."
+    outputs = {"verdict": NOT_MEASURED, **dict.fromkeys(("regressions", "speedups", "inconclusive", "failed"), "0")}
+    outputs |= dict.fromkeys(("report-path", "run-path", "comment-id", "comment-url", "baseline-patch-path"), "")
+    text = f"### ci-perf: nothing was measured\n\n{sentence}\n"
+    actions.append_summary(os.environ, text)
+    click.echo(render_annotation(Annotation(Level.ERROR, "ci-perf: nothing was measured", sentence)))
+    try:
+        outputs |= _write_comment(text, event, settings, token, root)
+    finally:
+        actions.append_outputs(os.environ, outputs)
+
+
+def _write_comment(text: str, event: Event, settings: Settings, token: str, root: Path) -> Mapping[str, str]:
+    commit = (git.query_commit(root) or "").removesuffix("-dirty")
+    key = settings["comment-key"]
+    target = find_target(event, settings["comment"], key, token, git.query_heads(root, commit), foreign=False)
+    if target.failure and not target.event.read_only:
+        raise target.failure
+    before, head = target.thread.before, target.thread.head_sha
+    if target.conversation is None or before is None or head != target.event.head_sha or target.event.read_only:
+        click.echo("no comment: there is none to update at this commit")
+        return {}
+    status = CommentStatus(State.PENDING, before.open)
+    link = f"\n[workflow run]({event.run_url})\n" if event.run_url else ""
+    comment = target.conversation.write(f"{marker(key, status)}\n{text}{link}")
+    click.echo(f"comment on #{target.event.pull_request}: {comment.url} (pending)")
+    return {"comment-id": str(comment.id), "comment-url": comment.url}
