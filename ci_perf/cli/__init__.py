@@ -3,6 +3,7 @@
 artifacts   finishes the artifact folder of a run
 audit       `audit`
 baseline    `baseline accept`, `check`, `diff`
+bisect      `bisect`
 blank       a run before anything is measured
 checks      `run --fuzz` and `run --sanitize`
 doctor      `doctor`

@@ -19,6 +19,7 @@ from ci_perf.values.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
 COMMANDS = {
     "audit": ("ci_perf.cli.audit:audit", "Measure the error rate of `run --against`."),
     "baseline": ("ci_perf.cli.baseline:baseline", "Accept, check and compare baselines."),
+    "bisect": ("ci_perf.cli.bisect:bisect", "Find the commit that changed the time of a case."),
     "doctor": ("ci_perf.cli.doctor:doctor", "Diagnose this machine; print a fix for each problem."),
     "explain": ("ci_perf.cli.explain:explain", "Explain what changed between two sides on disk."),
     "history": ("ci_perf.cli.history:history", "Show the times of a kernel over commits and runs."),

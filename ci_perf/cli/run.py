@@ -77,6 +77,17 @@ def run(
         report, session = check(root, patterns, _specs(specs, settings), settings)
         _print(report, render_comment(report), session, as_json=as_json)
         ctx.exit(report.exit_status)
+    report, session = measure_run(root, specs, patterns, settings)
+    _print(report, render_comment(report), session, as_json=as_json)
+    if timings:
+        click.echo(f"\n{render_timings(report)}", nl=False, err=as_json)
+    ctx.exit(report.exit_status)
+
+
+def measure_run(
+    root: Path, specs: tuple[KernelSpec, ...], patterns: tuple[str, ...], settings: Settings
+) -> tuple[Report, Session]:
+    """Measure the selected cases of a tree, finish the folder of the run, and return its report and its session."""
     planned = _planned(specs, patterns, settings)
     commit = _base_commit(root, settings)  # an error in it leaves the last run's folder as it is
     with open_session(settings, root, partial(click.echo, err=True), planned) as session:
@@ -90,10 +101,7 @@ def run(
                 _against(blank, base, settings["baselines"]), jobs, settings, session, session.machine(jobs, base)
             )
         report = artifacts.conclude(_with_spent(found, session, jobs), session)
-    _print(report, render_comment(report), session, as_json=as_json)
-    if timings:
-        click.echo(f"\n{render_timings(report)}", nl=False, err=as_json)
-    ctx.exit(report.exit_status)
+    return report, session
 
 
 def _with_spent(run: Run, session: Session, jobs: Sequence[Job]) -> Run:

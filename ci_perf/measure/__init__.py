@@ -37,5 +37,6 @@ both_sides        the base under the profilers
 setup             the setup command
 one_install       packages that programs of both sides import from one place
 built             its tree as the setup command left it, kept from run to run
+git_bisect      `git bisect` in a worktree
 git               commits, checkouts, renamed files
 """

@@ -128,14 +128,19 @@ def _env_of(env: Mapping[str, str], root: Path, tree: Path, python: str) -> dict
 
     torch builds extensions in a folder named after them; each side needs its own.
     """
-    own = {
-        name: os.pathsep.join(_in_tree(part, root.resolve(), tree) for part in value.split(os.pathsep))
-        for name, value in env.items()  # such as PYTHONPATH
-    }
+    own = paths_in_tree(env, root, tree)
     own["TORCH_EXTENSIONS_DIR"] = str(tree.parent / "torch-extensions")
     if "/" in python:
         own["PATH"] = os.pathsep.join(part for part in (str(Path(python).parent), own.get("PATH", "")) if part)
     return own
+
+
+def paths_in_tree(env: Mapping[str, str], root: Path, tree: Path) -> dict[str, str]:
+    """Return variables such as PYTHONPATH with paths in `root` replaced by those in `tree` that exist."""
+    return {
+        name: os.pathsep.join(_in_tree(part, root.resolve(), tree) for part in value.split(os.pathsep))
+        for name, value in env.items()
+    }
 
 
 def _in_tree(path: str, root: Path, tree: Path) -> str:

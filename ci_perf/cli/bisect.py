@@ -1,0 +1,150 @@
+"""`ci-perf bisect`: the commit that changed the time of a case."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from ci_perf import store
+from ci_perf.cli.options import complete_case, resolve_settings, setting_options
+from ci_perf.cli.run import measure_run
+from ci_perf.guard.guard import rules_of
+from ci_perf.judge.finding import Finding
+from ci_perf.judge.outcome import size
+from ci_perf.measure import git, tools
+from ci_perf.measure.base import paths_in_tree
+from ci_perf.measure.git_bisect import BAD, GOOD, SKIP, Bisection, bisecting, query_parent, query_title
+from ci_perf.values.errors import CiPerfError, ConfigError
+from ci_perf.values.quantity import percent
+from ci_perf.values.reasons import Verdict
+from ci_perf.values.settings import Settings
+
+
+@click.command()
+@click.argument("case", metavar="KERNEL/CASE", shell_complete=complete_case)
+@click.option("--good", metavar="REF", required=True, help="A commit before the change.")
+@click.option("--bad", metavar="REF", default="HEAD", show_default=True, help="A commit after it.")
+@setting_options()
+def bisect(case: str, good: str, bad: str, **flags: object) -> None:
+    """Find the commit that made KERNEL/CASE slower or faster, by `git bisect` in a worktree of its own.
+
+    First --good and --bad are measured in turns. Then each commit that git selects takes turns with --good, until it is
+    clear on which side of half of the change it is. Commits that cannot be built or measured are skipped. At the end
+    the commit takes turns with its parent, with the profilers, for its own change and its cause.
+    """
+    root = Path.cwd()
+    if case.count("/") != 1 or set(case) & set("*?["):
+        raise ConfigError(f"`{case}` does not name one case", hint="name it as `ci-perf list` does: kernel/case")
+    settings = resolve_settings(root, flags)
+    if settings["against"] not in ("", "auto"):
+        raise ConfigError(f"{settings.origins['against']}: bisect selects the base itself", hint="use --good and --bad")
+    first, last = (git.resolve_base(root, ref, os.environ) for ref in (good, bad))
+    with bisecting(root, first, last) as bisection:
+        search = _Search(root, case, bisection, _for_worktree(settings, root))
+        search.bisect(first, last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search; its methods print what they find."""
+
+    root: Path
+    case: str
+    bisection: Bisection
+    settings: Settings
+
+    def bisect(self, first: str, last: str) -> None:
+        """Measure the ends, bisect, and measure what was found."""
+        whole = self._measure(last, first, {"profile": "none"})
+        if whole.change is None or not whole.verdict.is_change:
+            raise ConfigError(
+                f"{self.case}: from {first[:8]} to {last[:8]}: {whole.verdict}: {whole.sentence}",
+                hint="name commits between which the case changed by more than the threshold",
+            )
+        click.echo(f"{first[:8]} to {last[:8]}: {_shown(whole)}", err=True)
+        slower = whole.verdict is Verdict.REGRESSION
+        half = math.exp(abs(math.log(whole.change.point)) / 2) - 1
+        chosen = {"profile": "none", "regression-threshold": half, "speedup-threshold": half}
+
+        def judge(commit: str) -> str:
+            try:
+                found = self._measure(commit, first, chosen)
+            except CiPerfError as error:
+                click.echo(f"{commit[:8]} skipped: {error}", err=True)
+                return SKIP
+            answer = _answer(found, slower=slower)
+            click.echo(f"{commit[:8]} {answer}: {_shown(found)}", err=True)
+            return answer
+
+        found = self.bisection.find(first, last, judge)
+        if len(found) > 1:
+            click.echo(f"one of these {len(found)} commits changed {self.case}; those between could not be measured:")
+            for commit in found:
+                click.echo(f"  {commit[:12]} {query_title(self.root, commit)}")
+            return
+        self._print(found[0], first, chosen)
+
+    def _print(self, commit: str, first: str, chosen: Mapping[str, object]) -> None:
+        """Measure the commit against its parent, with the profilers, and print the result."""
+        parent = query_parent(self.root, commit) or first
+        beside = "its parent"
+        try:
+            found = self._measure(commit, parent, {})
+        except CiPerfError as error:
+            click.echo(f"its parent {parent[:8]} cannot be measured: {error}", err=True)
+            found, beside = self._measure(commit, first, chosen), first[:8]
+        click.echo(f"{commit[:12]} changed {self.case}: {query_title(self.root, commit)}")
+        click.echo(f"against {beside}: {_shown(found)}")
+
+    def _measure(self, commit: str, base: str, chosen: Mapping[str, object]) -> Finding:
+        """Measure a commit in turns with a base."""
+        self.bisection.check_out(commit)
+        tree = self.bisection.tree
+        output = str(self.root / self.settings["output"] / f"{commit[:12]}-against-{base[:12]}")
+        values = {**self.settings.values, **chosen, "against": base, "output": output}
+        settings = Settings(values, {**self.settings.origins, **dict.fromkeys(chosen, "flag of bisect")})
+        with _paths_of(self.root, tree):
+            specs = store.read_kernels(tree / settings["kernels-dir"], tree, (self.case,))
+            report, _ = measure_run(tree, specs, (self.case,), settings)
+        findings = [row.finding for row in report.rows if row.finding.id == self.case]
+        if not findings:
+            raise ConfigError(f"{commit[:8]} has no case `{self.case}` that runs here")
+        return findings[0]
+
+
+def _answer(found: Finding, *, slower: bool) -> str:
+    """Return on which side of half of the change a commit is; SKIP: not known."""
+    if found.verdict is (Verdict.REGRESSION if slower else Verdict.SPEEDUP):
+        return BAD
+    return GOOD if found.verdict.is_change or found.verdict is Verdict.UNCHANGED else SKIP
+
+
+def _shown(found: Finding) -> str:
+    if found.change is None:
+        return f"{found.verdict}: {found.sentence}"
+    low, high = (percent(ratio - 1, sign=True) for ratio in (found.change.low, found.change.high))
+    return f"{size(found.change.point)} [{low}, {high}]: {found.sentence}"
+
+
+def _for_worktree(settings: Settings, root: Path) -> Settings:
+    """Return the settings with the interpreter that the user's tree has: a worktree has no virtual environment."""
+    env = git.outside_hooks(rules_of(settings).for_workers(os.environ))
+    python = str(tools.find_python(settings["python"] or None, env, root).path)
+    output = settings["output"] if settings.origins["output"] != "default" else "ci-perf-bisect"
+    return replace(settings, values={**settings.values, "python": python, "output": output})
+
+
+@contextmanager
+def _paths_of(root: Path, tree: Path) -> Iterator[None]:
+    """Let variables such as PYTHONPATH name the worktree in place of the user's tree."""
+    before = dict(os.environ)
+    changed = {name: path for name, path in paths_in_tree(before, root, tree).items() if path != before[name]}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        os.environ.update({name: before[name] for name in changed})

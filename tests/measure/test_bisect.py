@@ -1,0 +1,77 @@
+"""`ci-perf bisect`: a real repository of 64 commits, `git bisect`, and turns on the CPU with a simulated clock."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ci_perf.cli import program
+from tests.measure.test_against import commit, git, repository, template, write  # noqa: F401 # two are fixtures
+
+pytestmark = pytest.mark.slow
+
+
+def history_of(commits, slow_from, broken=(), without=()):
+    """Commit the kernel so many times: slower from one on, some that fail, some without the case."""
+    made = []
+    for number in range(commits):
+        write("nap", factor=3.0 if number >= slow_from else 1.0)
+        toml, code = (Path("kernels/nap") / name for name in ("kernel.toml", "kernel.py"))
+        code.write_text(f"# {number}\n{'raise ValueError' if number in broken else ''}\n{code.read_text()}")
+        if number in without:
+            toml.write_text(toml.read_text().replace("cases.one", "cases.other"))
+        made.append(commit(f"commit {number}"))
+    return made
+
+
+def bisect(*arguments):
+    return CliRunner().invoke(program, ["bisect", *arguments])
+
+
+def test_a_planted_commit_among_64_is_named_and_the_users_tree_stays(repository):  # noqa: F811
+    commits = history_of(64, slow_from=41, broken=[47], without=[31, 32])
+    (repository / "notes.txt").write_text("mine")
+    before = git("status", "--porcelain"), git("branch", "--show-current")
+
+    ran = bisect("--good", commits[0], "nap/one")
+
+    assert ran.exit_code == 0, ran.output
+    named, shown = ran.stdout.splitlines()[-2:]
+    assert named.startswith(f"{commits[41][:12]} changed nap/one")
+    assert named.endswith("commit 41")
+    assert "slower" in shown
+    assert any(f"{commits[number][:8]} skipped" in ran.stderr for number in (31, 32))  # git takes either as the middle
+    assert (git("status", "--porcelain").replace("?? ci-perf-bisect/\n", ""), git("branch", "--show-current")) == before
+    assert len(git("worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.usefixtures("repository")
+def test_commits_that_cannot_be_measured_leave_it_open_which_one_it_was():
+    commits = history_of(4, slow_from=2, broken=[1])
+
+    ran = bisect("--good", commits[0], "nap/one")
+
+    assert ran.exit_code == 0, ran.output
+    assert "one of these 2 commits" in ran.stdout
+    assert all(commits[number][:12] in ran.stdout for number in (1, 2))
+    assert commits[3][:12] not in ran.stdout
+
+
+@pytest.mark.usefixtures("repository")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--good", "HEAD~1", "nap/one"), "hint: name commits between which the case changed"),
+        (("--good", "HEAD", "--bad", "HEAD~1", "nap/one"), "is no ancestor of"),
+        (("--good", "HEAD~1", "nap"), "does not name one case"),
+        (("--good", "HEAD~1", "nap/*"), "does not name one case"),
+        (("--good", "HEAD~1", "--against", "main", "nap/one"), "bisect selects the base itself"),
+    ],
+)
+def test_what_cannot_be_bisected_is_an_error_with_the_remedy(arguments, said):
+    history_of(2, slow_from=9)
+
+    ran = bisect(*arguments)
+
+    assert ran.exit_code == 2, ran.output
+    assert said in ran.stderr
