@@ -10,6 +10,7 @@ from ci_perf.guard.redact import redact_run, redact_step
 from ci_perf.judge.report import Report, build_report
 from ci_perf.measure.session import Session
 from ci_perf.render.folder import render_environment, render_index, render_smoke, render_timeline
+from ci_perf.render.html import render_html
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import render_csv
 from ci_perf.values.codec import step_of
@@ -17,6 +18,7 @@ from ci_perf.values.run import Run
 
 _TEXTS: dict[str, Callable[[Report], str]] = {
     "report.md": render_comment,
+    "report.html": render_html,
     "key_metrics.csv": render_csv,
     "smoke.txt": render_smoke,
     "env.txt": render_environment,

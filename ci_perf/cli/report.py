@@ -17,7 +17,7 @@ from ci_perf.render.tabular import render_csv
 
 FORMATS: dict[str, tuple[Callable[[Report], str], str]] = {
     "markdown": (render_comment, "The exact body of the pull request comment."),
-    "html": (render_html, "The comment as an HTML page."),
+    "html": (render_html, "The report as one HTML page with charts, as in report.html."),
     "csv": (render_csv, "Every number, in base units."),
     "junit": (render_junit, "JUnit XML."),
     "json": (render_json, "Verdicts and numbers for programs."),

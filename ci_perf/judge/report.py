@@ -1,5 +1,6 @@
 """The report of a run: its findings in order, with numbers, headline and next step. Every renderer uses it."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from ci_perf.judge.checks import check_flags, could_not_check, summary_of_checks
 from ci_perf.judge.control import identical_pairs
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.memory import memory_warning
+from ci_perf.judge.outcome import policy_of, thresholds
 from ci_perf.judge.pairs import makes_other_inputs
 from ci_perf.judge.ratios import mean_change, usable_ratios
 from ci_perf.judge.roofline import Roofline, roofline
@@ -59,6 +61,10 @@ class Row:
     summary: Summary | None = None
     roofline: Roofline | None = None
     warnings: tuple[str, ...] = ()
+    base_roofline: Roofline | None = None
+    """That of the base's time for the same cost; None where there is no base."""
+    limits: tuple[float, float] = (math.inf, 0.0)
+    """head / base from which the case counts as slower, and up to which it counts as faster."""
 
     @property
     def flagged(self) -> bool:
@@ -173,7 +179,11 @@ def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run
     cost = measurement.cost
     dtype = str(measurement.params.get("dtype", "float32"))
     ceiling = roofline(cost, summary.median.point, device, dtype) if cost else None
-    return Row(finding, red, measurement, summary, ceiling, _warnings(finding, measurement, summary, run))
+    before = roofline(cost, finding.base, device, dtype) if cost and finding.base else None
+    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
+    slow, fast = thresholds(policy_of(run.policy, spec))
+    warnings = _warnings(finding, measurement, summary, run)
+    return Row(finding, red, measurement, summary, ceiling, warnings, before, (slow, 1 / fast))
 
 
 def _warnings(finding: Finding, measurement: Measurement, summary: Summary, run: Run) -> tuple[str, ...]:

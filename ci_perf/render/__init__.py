@@ -1,9 +1,10 @@
 """A report as text: terminal, Markdown, HTML, CSV, JSON, JUnit. Pure: a value in, text out.
 
 cells      the cells and numbers of a row, shared by all formats
+charts     the charts of a case as SVG
 explanations  why a case changed
 folder     the small files of the artifact folder
-html       the comment as an HTML page
+html       the report as one HTML page (with page.css and page.js)
 json_text  JSON for programs
 junit      JUnit XML
 markdown   the pull request comment

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 FILES: Mapping[str, str] = {
     "index.md": "this page",
     "report.md": "**open this first**: verdicts, changes and their causes",
+    "report.html": "the report as a page with charts, a table to sort and filter; one file, for any browser",
     "key_metrics.csv": "every number of the report, with counters and timeline, in base units, for a spreadsheet",
     "run.json": "all measurements; `ci-perf replay` makes the report from it on any machine",
     "run.jsonl": "the measurements of a run that is not finished or was killed, one line for each step",
