@@ -9,7 +9,7 @@ from typing import Self
 
 import click
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ci_perf.judge.report import Report
 from ci_perf.render.terminal import render_terminal
@@ -55,6 +55,7 @@ class Bars:
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[what]}"),
             console=console,
             disable=not console.is_terminal,
