@@ -30,19 +30,29 @@ def baseline() -> None:
 @_KERNELS
 @setting_options("baselines")
 @click.option("--by", metavar="NAME", default=None, help="The name of who accepts it.  [default: git's user.name]")
-def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, **flags: object) -> None:
+@click.option("--allow-dirty", is_flag=True, help="Accept a run of files that differed from their commit.")
+def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty: bool, **flags: object) -> None:
     """Make RUN (a run.json or its folder) the baseline of its kernels, or of those named.
 
     A baseline holds up to eight sessions of several days: the run adds one to each case whose code and time agree with
     what the file holds, and otherwise replaces it. More sessions show smaller changes.
 
     Only this command writes baselines, of whole kernels. A run that failed, was cut short or was slowed down on purpose
-    is refused.
+    is refused, and so is a run of files that differed from their commit, unless --allow-dirty is given. The old and the
+    new numbers are shown on stderr.
     """
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
     run = store.read_run(run_file)
-    for new in make_baselines(run, kernels, by or git.query_user(root), str(run_file)):
+    commit = run.provenance.commit or ""
+    if not allow_dirty and commit.endswith("-dirty"):
+        raise ConfigError(
+            f"{run_file}: the run measured files that differed from commit {commit.removesuffix('-dirty')}",
+            hint="commit the files and measure again, or accept the run with --allow-dirty",
+        )
+    proposed = make_baselines(run, kernels, by or git.query_user(root), str(run_file))
+    click.echo(_table([row for new in proposed for row in diff_baselines(_current(new, folder), new)]), err=True)
+    for new in proposed:
         path = store.write_baseline(add_session(_current(new, folder), new, run.policy.confidence), folder)
         click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
     click.echo("Commit these files, and give the reason in the message.", err=True)
@@ -96,14 +106,18 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
         keys = ("kernel", "case", "device", "what", "old", "new")
         click.echo(json.dumps([{key: getattr(row, key) for key in keys} for row in rows], indent=2))
         return
-    headers = ("case", "device", "what", "old", "new", "change")
-    click.echo(tabulate([_line(row) for row in rows], headers=headers, tablefmt="simple", disable_numparse=True))
+    click.echo(_table(rows))
     click.echo(f"{len(rows)} differences", err=True)
 
 
 def _current(new: Baseline, folder: Path) -> Baseline | None:
     path = folder / path_of(new.device, new.kernel)
     return store.read_baseline(path) if path.is_file() else None
+
+
+def _table(rows: list[Difference]) -> str:
+    headers = ("case", "device", "what", "old", "new", "change")
+    return tabulate([_line(row) for row in rows], headers=headers, tablefmt="simple", disable_numparse=True)
 
 
 def _line(row: Difference) -> tuple[str, ...]:

@@ -255,6 +255,23 @@ def test_only_complete_runs_can_become_baselines(broken_run, repository):
     assert [(row["kernel"], row["what"], row["old"]) for row in json.loads(diff.stdout)] == [("omega", "added", None)]
 
 
+def test_accept_shows_old_and_new_and_refuses_a_run_of_files_that_differ_from_the_commit(broken_run, repository):
+    run = json.loads((broken_run[0] / "run.json").read_text())
+    for name, commit in (("clean.json", "1234567"), ("dirty.json", "1234567-dirty")):
+        run["provenance"]["commit"] = commit
+        (repository / name).write_text(json.dumps(run))
+
+    refused = ci_perf("baseline", "accept", "dirty.json", "alpha")
+    assert refused.exit_code == 2
+    assert "dirty.json: the run measured files that differed from commit 1234567\n" in refused.stderr
+    assert not (repository / "baselines").exists()
+
+    for arguments in (("clean.json",), ("dirty.json", "--allow-dirty")):
+        accepted = ci_perf("baseline", "accept", *arguments, "alpha")
+        assert accepted.exit_code == 0, accepted.stderr
+        assert accepted.stderr.split()[:6] == ["case", "device", "what", "old", "new", "change"]
+
+
 def test_baseline_check_names_each_problem_and_fails(broken_run, repository):
     a_kernel(repository, "alpha", cases=(("other", "ms = 0.01"),))
     ci_perf("baseline", "accept", broken_run[0], "alpha")
