@@ -1,11 +1,13 @@
 """Files on disk: kernels, settings, runs and baselines. Every error names the file; every write is atomic."""
 
+import fcntl
 import os
 import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ci_perf.values.artifact import FILES
@@ -21,7 +23,7 @@ from ci_perf.values.codec import (
     load_steps,
 )
 from ci_perf.values.device import Device
-from ci_perf.values.errors import CiPerfError, ConfigError, FormatError
+from ci_perf.values.errors import CiPerfError, ConfigError, FormatError, WriteError
 from ci_perf.values.job import Plan, may_select
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_toml import parse_kernel
@@ -152,6 +154,28 @@ _OF_A_SESSION = ("logs/worker*", "logs/setup-*")
 """Logs that a session begins before it clears what an earlier run left."""
 
 
+@contextmanager
+def held_run_folder(folder: Path) -> Iterator[None]:
+    """Make the folder of a run, and refuse it while another ci-perf measures into it (ConfigError)."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be used: {error}", hint="name another folder with --output") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        hint = "wait for it, or name another folder with --output"
+        raise ConfigError(f"{folder}: another ci-perf measures into this folder", hint=hint) from None
+    except OSError:  # a network file system that cannot lock folders
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def claim_run_folder(folder: Path) -> None:
     """Make the folder of a run; refuse one with files but neither a run.json nor a journal."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
@@ -178,6 +202,13 @@ def clear_run_folder(folder: Path) -> None:
                 file.unlink()
 
 
+def begin_journal(step: Step, folder: Path) -> None:
+    """Begin the journal of a run in a folder with its first step; it replaces the run that the folder holds."""
+    write_text(folder / JOURNAL, dump_step(step))
+    if _holds_text(folder / "run.json"):  # of the run that is resumed: all of it is in the journal
+        write_text(folder / "run.json", "")
+
+
 def append_step(step: Step, folder: Path) -> None:
     """Add a step to the journal of the run in a folder; when this returns, the line is on the disk."""
     append_line(folder / JOURNAL, dump_step(step))
@@ -196,10 +227,10 @@ def append_line(path: Path, text: str, *, make_folder: bool = False) -> None:
             written = file.write(line)
             os.fsync(file.fileno())
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+        raise WriteError(f"{path}: cannot be written: {error.strerror}") from None
     if written < len(line):
         hint = "free some disk space: the lines before are intact, and later ones start a new line"
-        raise ConfigError(f"{path}: only {written} of {len(line)} bytes could be written", hint=hint)
+        raise WriteError(f"{path}: only {written} of {len(line)} bytes could be written", hint=hint)
 
 
 def close_journal(folder: Path) -> None:
@@ -253,15 +284,57 @@ def write_baseline(baseline: Baseline, folder: Path) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file atomically: readers see the old content or the new one."""
+    """Write a file atomically: readers see the old content or the new one. When this returns, it is on the disk."""
+    draft: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as draft:
-            draft.write(text)
-        Path(draft.name).chmod(0o644)
-        Path(draft.name).replace(path)
+        ) as file:
+            draft = Path(file.name)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+        hint = "free some disk space, or name another folder"
+        raise WriteError(f"{path}: cannot be written: {error.strerror}", hint=hint) from None
+    finally:
+        if draft is not None:
+            draft.unlink(missing_ok=True)  # after it took its place, there is none
     return path
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the names of a folder's files on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+LARGEST_LOG = 16 << 20
+"""Bytes of a log that are kept."""
+
+
+def cap_logs(folder: Path) -> None:
+    """Shorten the logs of a run that are larger than LARGEST_LOG to their first and last half of that."""
+    half = LARGEST_LOG // 2
+    for log in sorted((folder / "logs").glob("*")):
+        if log.is_symlink() or not log.is_file() or (size := log.stat().st_size) <= LARGEST_LOG:
+            continue
+        with log.open("r+b") as file:
+            file.seek(size - half)
+            end = file.read(half)
+            file.seek(half)
+            file.write(f"\n... {size - LARGEST_LOG} bytes were left out here ...\n".encode() + end)
+            file.truncate()

@@ -19,6 +19,7 @@ plan        `plan`: shares the cases out over jobs
 program     the group of all commands; turns errors into exit statuses
 publish     `publish`: a run's comment, summary, annotations and outputs
 report      `report` and `replay`: print a recorded run
+resume      `run --resume`: what an unfinished run has measured
 run         `run`: the main job
 scrub       `scrub`
 two_files   both sides of a change from two files of a profiler

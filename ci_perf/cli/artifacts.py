@@ -14,6 +14,7 @@ from ci_perf.render.html import render_html
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.tabular import render_csv
 from ci_perf.values.codec import step_of
+from ci_perf.values.errors import WriteError
 from ci_perf.values.run import Run
 
 _TEXTS: dict[str, Callable[[Report], str]] = {
@@ -29,29 +30,57 @@ _TEXTS: dict[str, Callable[[Report], str]] = {
 class Recorder:
     """Saves a run as it grows: each call adds one line to the journal, without secrets."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, say: Callable[[str], object] = lambda _: None) -> None:
+        """`say` gets a message where a step cannot be written; the run goes on."""
         self._guard = guard
-        self._last: Run | None = None
+        self._say = say
+        self._lost = False
+        self.last: Run | None = None
+        """The run as it was saved last; None before the first call."""
 
     def __call__(self, run: Run) -> None:
         """Append what changed since the last call."""
-        step = step_of(self._last, run)
-        self._last = run
-        if step:
-            store.append_step(redact_step(step, self._guard.needles), self._guard.folder)
+        is_first, step = self.last is None, redact_step(step_of(self.last, run), self._guard.needles)
+        self.last = run
+        if self._lost:  # a later step cannot be added to a journal that lacks one
+            return
+        try:
+            if is_first:
+                store.begin_journal(step, self._guard.folder)
+            elif step:
+                store.append_step(step, self._guard.folder)
+        except WriteError as error:
+            self._lost = True
+            self._say(f"warning: {error}; the run goes on, and is written at its end")
+
+
+class NotWritten(WriteError):
+    """A file of the folder could not be written; the report is here."""
+
+    def __init__(self, why: WriteError, report: Report) -> None:
+        super().__init__(str(why), hint=why.hint)
+        self.report = report
 
 
 def finish(run: Run, guard: Guard) -> Report:
-    """Search the folder for secrets, write run.json and the reports, and return the report."""
+    """Search the folder for secrets, write run.json and the reports, and return the report; NotWritten."""
+    store.cap_logs(guard.folder)
     run = redact_run(replace(run, notes=(*run.notes, *guard.sweep())), guard.needles)
-    store.write_run(run, guard.folder)
     report = build_report(run)
+    try:
+        _write(run, report, guard.folder)
+    except WriteError as error:
+        raise NotWritten(error, report) from None
+    return report
+
+
+def _write(run: Run, report: Report, folder: Path) -> None:
+    store.write_run(run, folder)
     for name, render in _TEXTS.items():
         if text := render(report):
-            store.write_text(guard.folder / name, text)
-    files = {path.relative_to(guard.folder).as_posix(): path.stat().st_size for path in _files(guard.folder)}
-    store.write_text(guard.folder / "index.md", render_index(report, files))
-    return report
+            store.write_text(folder / name, text)
+    files = {path.relative_to(folder).as_posix(): path.stat().st_size for path in _files(folder)}
+    store.write_text(folder / "index.md", render_index(report, files))
 
 
 def conclude(run: Run, session: Session) -> Report:

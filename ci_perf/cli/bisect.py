@@ -15,13 +15,19 @@ from ci_perf.cli.run import measure_run
 from ci_perf.guard.guard import rules_of
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.outcome import size
+from ci_perf.judge.report import Report
 from ci_perf.measure import git, tools
 from ci_perf.measure.base import paths_in_tree
 from ci_perf.measure.git_bisect import BAD, GOOD, SKIP, Bisection, bisecting, query_parent, query_title
+from ci_perf.measure.session import Session
 from ci_perf.values.errors import CiPerfError, ConfigError
 from ci_perf.values.quantity import percent
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.settings import Settings
+
+
+def _print_nothing(report: Report, *, session: Session) -> None:
+    """Drop the report of a step, which could not be written: bisect prints its own lines."""
 
 
 @click.command()
@@ -109,7 +115,7 @@ class _Search:
         settings = Settings(values, {**self.settings.origins, **dict.fromkeys(chosen, "flag of bisect")})
         with _paths_of(self.root, tree):
             specs = store.read_kernels(tree / settings["kernels-dir"], tree, (self.case,))
-            report, _ = measure_run(tree, specs, (self.case,), settings)
+            report, _ = measure_run(tree, specs, (self.case,), settings, _print_nothing)
         findings = [row.finding for row in report.rows if row.finding.id == self.case]
         if not findings:
             raise ConfigError(f"{commit[:8]} has no case `{self.case}` that runs here")

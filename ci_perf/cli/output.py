@@ -23,9 +23,17 @@ def show(report: Report) -> None:
     draw(render_terminal(report))
 
 
+class _Output(Console):
+    """A console on stdout whose reader may end early."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what every other print to a closed pipe raises; rich ends the program with status 1."""
+        raise BrokenPipeError
+
+
 def draw(drawing: RenderableType) -> None:
     """Print tables on stdout; if it is not a terminal, they are WIDTH columns wide."""
-    console = Console(highlight=False)
+    console = _Output(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH
     console.print(drawing)

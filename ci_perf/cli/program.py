@@ -3,8 +3,9 @@
 A command's module is imported when the command is used: `--version`, `--help` and completion import none of them.
 """
 
+import errno
 import importlib
-import signal
+import os
 import sys
 import traceback
 from typing import Any
@@ -14,7 +15,8 @@ import click
 from ci_perf import __version__
 from ci_perf.guard import own_environment
 from ci_perf.guard.secrets import FILES_OF_A_JOB, looks_secret
-from ci_perf.values.errors import EXIT_BUG, EXIT_STOPPED, CiPerfError
+from ci_perf.measure import leftovers
+from ci_perf.values.errors import EXIT_BUG, EXIT_NOT_WRITTEN, EXIT_STOPPED, CiPerfError, ConfigError, WriteError
 
 COMMANDS = {
     "audit": ("ci_perf.cli.audit:audit", "Measure the error rate of `run --against`."),
@@ -35,6 +37,25 @@ COMMANDS = {
     "site": ("ci_perf.cli.history:site", "Write the history of all kernels as static web pages."),
 }
 """For each command its place, `module:attribute`, and its line in the list of commands."""
+
+
+_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""Errors of the system that are no bug, beside a pipe whose reader has ended."""
+
+
+def _say(error: CiPerfError) -> int:
+    """Print an error and its hint, and return the exit status."""
+    click.secho(f"error: {error}", err=True, fg="red")
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
+    return error.exit_status
+
+
+def _refuse_removed_folder() -> None:
+    try:
+        os.getcwd()  # noqa: PTH109 # its error is what is asked for
+    except FileNotFoundError:
+        raise ConfigError("the current folder was removed", hint="change to a folder that exists") from None
 
 
 class LazyCommand(click.Command):
@@ -61,18 +82,18 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 # click's own signature
         """Run the command; a CiPerfError is the user's to fix, any other exception is a bug."""
         try:
+            _refuse_removed_folder()
             return super().invoke(ctx)
         except CiPerfError as error:
-            click.secho(f"error: {error}", err=True, fg="red")
-            if error.hint:
-                click.echo(f"hint: {error.hint}", err=True)
-            ctx.exit(error.exit_status)
-        except KeyboardInterrupt:
-            click.echo("stopped; what was finished is in the output folder", err=True)
+            ctx.exit(_say(error))
+        except KeyboardInterrupt as stop:
+            click.echo(f"stopped by {stop}" if str(stop) else "stopped", err=True)
             ctx.exit(EXIT_STOPPED)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno in _NOT_WRITTEN):
+                ctx.exit(_say(WriteError(f"not everything could be written: {error.strerror or 'Broken pipe'}")))
             traceback.print_exc()
             click.echo(f"This is a bug in ci-perf {__version__}: report it with the lines above.", err=True)
             ctx.exit(EXIT_BUG)
@@ -89,7 +110,8 @@ def program() -> None:
 
     `ci-perf run` does it all and prints the comment that a pull request would get; nothing leaves this machine.
 
-    Exit status: 0 fine; 1 regression, failed kernel, broken gate; 2 usage; 3 this machine cannot measure; 70 a bug.
+    Exit status: 0 fine; 1 regression, failed kernel, broken gate; 2 usage; 3 this machine cannot measure; 70 a bug;
+    74 a file or stdout could not be written; 130 stopped.
 
     Completion of commands and case names: eval "$(_CI_PERF_COMPLETE=bash_source ci-perf)" (or zsh_source).
     """
@@ -98,11 +120,25 @@ def program() -> None:
 def main() -> None:
     """Start the program; what `ci-perf` and `python -m ci_perf` call.
 
-    A canceled job gets SIGTERM, a closed terminal sends SIGHUP: like Ctrl-C, they end the workers and leave a
-    readable run.json.
+    A canceled job gets SIGTERM, a closed terminal sends SIGHUP: like Ctrl-C, they end all processes that were started,
+    and the run that was stopped writes its report.
     """
-    signal.signal(signal.SIGHUP, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    leftovers.stop_on_signals()
     own_environment.hide(lambda name, value: name in FILES_OF_A_JOB or looks_secret(name, value))
     own_environment.close_memory()
-    sys.exit(program.main(prog_name="ci-perf"))
+    try:
+        program.main(prog_name="ci-perf")
+    except SystemExit as end:
+        sys.exit(_flushed(end.code))
+
+
+def _flushed(status: int | str | None) -> int | str | None:
+    """Return the exit status, or another where stdout does not take what was printed."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python would try to write again
+        if status == EXIT_NOT_WRITTEN:
+            return status
+        return _say(WriteError(f"not everything could be written: {getattr(error, 'strerror', error)}"))
+    return status

@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from ci_perf.cli.blank import blank_run, text_of
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
+from ci_perf.cli.resume import read_unfinished, resumed
 from ci_perf.judge.report import Report
 from ci_perf.judge.scatter import known_scatter
 from ci_perf.measure import git
@@ -47,6 +48,12 @@ from ci_perf.values.settings import Settings
 @click.option("--show-settings", is_flag=True, help="Show every setting and where its value came from; run nothing.")
 @click.option("--timings", is_flag=True, help="Show where the time of the run went: seconds by case, side and stage.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of a table.")
+@click.option(
+    "--resume",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Continue the run that was stopped in this folder: what it has measured is kept.",
+)
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -55,6 +62,7 @@ def run(
     show_settings: bool,
     timings: bool,
     as_json: bool,
+    resume: Path | None,
     **flags: object,
 ) -> None:
     """Verify, time, profile and judge kernels; print the report and the comment that a pull request would get.
@@ -67,41 +75,92 @@ def run(
     random cases are verified instead; with --sanitize LIST, cases are run under compute-sanitizer instead.
     """
     root = Path.cwd()
-    settings = _with_base(resolve_settings(root, flags))
+    settings = _with_base(resolve_settings(root, flags if resume is None else _into(resume, flags)))
     specs = store.read_kernels(root / settings["kernels-dir"], root, patterns)
     if show_settings:
         click.echo(_settings_table(settings, specs))
         return
     _refuse_missing_baselines(root, settings)
     if is_check(patterns, settings):
+        if resume:
+            raise ConfigError("--resume: --fuzz and --sanitize cannot be resumed", hint="run them again")
         report, session = check(root, patterns, _specs(specs, settings), settings)
-        _print(report, render_comment(report), session, as_json=as_json)
+        _print(report, session=session, as_json=as_json)
         ctx.exit(report.exit_status)
-    report, session = measure_run(root, specs, patterns, settings)
-    _print(report, render_comment(report), session, as_json=as_json)
+    show_report = partial(_print, as_json=as_json)
+    report, session = measure_run(root, specs, patterns, settings, show_report, resume=resume)
+    show_report(report, session=session)
     if timings:
         click.echo(f"\n{render_timings(report)}", nl=False, err=as_json)
     ctx.exit(report.exit_status)
 
 
 def measure_run(
-    root: Path, specs: tuple[KernelSpec, ...], patterns: tuple[str, ...], settings: Settings
+    root: Path,
+    specs: tuple[KernelSpec, ...],
+    patterns: tuple[str, ...],
+    settings: Settings,
+    print_report: Callable[..., object],
+    *,
+    resume: Path | None = None,
 ) -> tuple[Report, Session]:
-    """Measure the selected cases of a tree, finish the folder of the run, and return its report and its session."""
+    """Measure the selected cases of a tree, finish the folder of the run, and return its report and its session.
+
+    `print_report` gets a report that cannot be written, and the session. `resume` is the folder of a run to continue.
+    """
     planned = _planned(specs, patterns, settings)
+    earlier = read_unfinished(resume) if resume else None
     commit = _base_commit(root, settings)  # an error in it leaves the last run's folder as it is
     with open_session(settings, root, partial(click.echo, err=True), planned) as session:
         selected = select_jobs(_specs(specs, settings), patterns, session.kinds, all_cases=settings["all-cases"])
         jobs = tuple(job for job in selected if job.runs)
         blank = blank_run(patterns, jobs, settings, session, root)
         blank = replace(blank, notes=(*blank.notes, *_left_out_note(selected), *_small_note(selected, planned)))
-        with _base(root, commit, specs, settings, session) as base:
-            session.begin()
-            found = _measure(
-                _against(blank, base, settings["baselines"]), jobs, settings, session, session.machine(jobs, base)
-            )
-        report = artifacts.conclude(_with_spent(found, session, jobs), session)
+        with _reported(session, jobs, partial(print_report, session=session)) as recorder:
+            with _base(root, commit, specs, settings, session) as base:
+                blank = _against(blank, base, settings["baselines"])
+                if resume and earlier:
+                    blank = resumed(blank, earlier, resume)
+                session.begin(keep=earlier is not None)
+                found = _measure(blank, jobs, settings, recorder, session.machine(jobs, base))
+            report = artifacts.conclude(_with_spent(found, session, jobs), session)
     return report, session
+
+
+def _into(folder: Path, flags: Mapping[str, object]) -> dict[str, object]:
+    """Return the flags with the folder that is resumed as the output."""
+    output = flags.get("output")
+    if output is not None and Path(str(output)) != folder:
+        raise ConfigError(f"--resume {folder} and --output {output} are two folders", hint="omit --output")
+    return {**flags, "output": str(folder)}
+
+
+def _stopped(folder: Path) -> str:
+    return (
+        f"the report of what was finished is {folder / 'report.md'}; `ci-perf run --resume {folder}` measures the rest"
+    )
+
+
+@contextmanager
+def _reported(
+    session: Session, jobs: Sequence[Job], show_report: Callable[[Report], object]
+) -> Iterator[artifacts.Recorder]:
+    """Yield what saves the run; where a signal stops it, write the report of what was saved.
+
+    Where a file cannot be written, the report is printed nevertheless.
+    """
+    recorder = artifacts.Recorder(session.guard, partial(click.echo, err=True))
+    try:
+        try:
+            yield recorder
+        except KeyboardInterrupt:
+            if recorder.last is not None:
+                artifacts.conclude(_with_spent(recorder.last, session, jobs), session)
+                click.echo(_stopped(session.folder), err=True)
+            raise
+    except artifacts.NotWritten as error:
+        show_report(error.report)
+        raise
 
 
 def _with_spent(run: Run, session: Session, jobs: Sequence[Job]) -> Run:
@@ -213,7 +272,9 @@ def _base(
     )
 
 
-def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, session: Session, machine: Machine) -> Run:
+def _measure(
+    blank: Run, jobs: tuple[Job, ...], settings: Settings, recorder: artifacts.Recorder, machine: Machine
+) -> Run:
     blank = replace(blank, notes=(*blank.notes, *machine.notes(jobs)))
     with Bars() as bars:
         return execute(
@@ -221,7 +282,7 @@ def _measure(blank: Run, jobs: tuple[Job, ...], settings: Settings, session: Ses
             jobs,
             machine,
             processes=settings["processes"],
-            save=artifacts.Recorder(session.guard),
+            save=recorder,
             progress=bars,
             budget=Budget(settings["budget"] or math.inf, settings["case-budget"] or math.inf),
         )
@@ -238,7 +299,8 @@ def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpe
     return specs
 
 
-def _print(report: Report, comment: str, session: Session, *, as_json: bool) -> None:
+def _print(report: Report, *, session: Session, as_json: bool) -> None:
+    comment = render_comment(report)
     if as_json:
         click.echo(render_json(report), nl=False)
     else:

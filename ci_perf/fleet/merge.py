@@ -17,10 +17,14 @@ Found = Mapping[str, Run]
 
 
 def merge_runs(found: Found) -> Run:
-    """Merge runs; a ConfigError if they differ in commit, rules, base or version, or measured a case twice."""
+    """Merge runs; a ConfigError if they differ in commit, rules, base or version, or measured a case twice.
+
+    A run that was stopped counts as finished where the other runs have what it had left.
+    """
     if not found:
         raise ConfigError("there is no run to merge", hint="name the folders of the shards, or their plan with --plan")
     _check_alike(found)
+    found = _without_unfinished(found)
     _check_once(found)
     runs = list(found.values())
     sessions = tuple(_session(run) for run in runs)
@@ -154,15 +158,38 @@ def _check_once(found: Found) -> None:
     """Refuse a case that two runs measured on the same model of device: there is one row for it."""
     seen: dict[tuple[str, str], str] = {}
     for source, run in found.items():
-        slugs = {device.kind: device.slug for device in run.devices}
-        for m in run.measurements:
-            key = (m.id, slugs[m.device])
+        for key, m in _rows(run):
             if key in seen:
                 raise ConfigError(
                     f"{source}: `{m.id}` on {key[1]} is in {seen[key]} too",
                     hint="each case belongs to one shard, as in a plan of `ci-perf plan`",
                 )
             seen[key] = source
+
+
+def _without_unfinished(found: Found) -> Found:
+    """Leave out of each run that was stopped the cases without a result that another run has."""
+    done = {key for run in found.values() for key, m in _rows(run) if run.finished or _has_result(m)}
+    kept: dict[str, Run] = {}
+    for source, run in found.items():
+        if run.finished or run.sessions:
+            kept[source] = run
+            continue
+        rows = tuple(m for key, m in _rows(run) if _has_result(m) or key not in done)
+        rest_is_known = len(rows) < len(run.measurements) and all(map(_has_result, rows))
+        kept[source] = replace(run, measurements=rows, finished=rest_is_known)
+    return kept
+
+
+def _rows(run: Run) -> Iterator[tuple[tuple[str, str], Measurement]]:
+    """Yield each measurement with the case and the model of its device."""
+    slugs = {device.kind: device.slug for device in run.devices}
+    yield from (((m.id, slugs[m.device]), m) for m in run.measurements)
+
+
+def _has_result(measurement: Measurement) -> bool:
+    m = measurement
+    return bool(m.failure or m.timed or m.unpaired or m.same_code)
 
 
 def _session(run: Run) -> Session:

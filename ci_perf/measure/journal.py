@@ -16,12 +16,15 @@ class Journal:
     """The run so far; each change goes to `save`."""
 
     def __init__(self, run: Run, jobs: Sequence[Job], machine: Machine, save: Callable[[Run], object]) -> None:
+        """Measurements that `run` has already are continued."""
         self._machine = machine
         self._save = save
         self.control_job: Job | None = None
         self._index = {(job.spec.name, job.case, job.device): i for i, job in enumerate(jobs)}
+        self._seconds_before = run.gpu_seconds
+        known = {(m.kernel, m.case, m.device): m for m in run.measurements}
         blank = (Measurement(job.spec.name, job.case, job.params, job.device, job.target) for job in jobs)
-        self.run = replace(run, measurements=tuple(blank))
+        self.run = replace(run, measurements=tuple(known.get((m.kernel, m.case, m.device), m) for m in blank))
         save(self.run)
 
     def of(self, job: Job) -> Measurement:
@@ -83,7 +86,8 @@ class Journal:
     def _put(self, job: Job, measurement: Measurement) -> None:
         index = self._index[job.spec.name, job.case, job.device]
         measurements = (*self.run.measurements[:index], measurement, *self.run.measurements[index + 1 :])
-        self.run = replace(self.run, measurements=measurements, gpu_seconds=round(self._machine.seconds_used(), 1))
+        seconds = round(self._seconds_before + self._machine.seconds_used(), 1)
+        self.run = replace(self.run, measurements=measurements, gpu_seconds=seconds)
 
 
 def _joined(known: SideProfile | None, more: SideProfile | None) -> SideProfile | None:

@@ -5,6 +5,7 @@ The order of the steps is here and nowhere else. Whatever touches the machine is
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.stored import confirming_processes
@@ -14,7 +15,7 @@ from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.pair_loop import UNBOUNDED, Budget, take_turns
 from ci_perf.values.job import Job
-from ci_perf.values.measurement import Failure, Replicate
+from ci_perf.values.measurement import Failure, Measurement, Replicate
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Note, Run
 
@@ -32,10 +33,14 @@ def execute(
     progress: Progress,
     budget: Budget = UNBOUNDED,
 ) -> Run:
-    """Measure all jobs and return the finished run; a job that fails affects only its own row."""
+    """Measure all jobs and return the finished run; a job that fails affects only its own row.
+
+    What `run` has measured already is kept.
+    """
     journal = Journal(run, jobs, machine, save)
-    progress.begin("verify", len(jobs))
-    for job, answer in machine.verify(jobs):
+    unverified = [job for job in journal.sound(jobs) if journal.of(job).verification is None]
+    progress.begin("verify", len(unverified))
+    for job, answer in machine.verify(unverified):
         if isinstance(answer, Failure):
             journal.update(job, failure=answer)
         else:
@@ -78,7 +83,8 @@ def _time(
     progress.begin("time" if batch == 0 else "confirm", len(jobs) * processes)
     spares = _Spares(machine, batch)
     for turn in range(processes):
-        for job, first in machine.time(journal.sound(jobs), batch=batch, turn=turn):
+        lacking = [job for job in journal.sound(jobs) if len(_of_batch(journal.of(job), batch)) <= turn]
+        for job, first in machine.time(lacking, batch=batch, turn=turn):
             answer = spares.undisturbed(job, first, turn)
             if isinstance(answer, Failure):
                 journal.update(job, failure=answer)
@@ -86,6 +92,10 @@ def _time(
                 journal.update(job, replicates=(*journal.of(job).replicates, answer))
             progress.step(job.id)
     journal.note(*spares.notes())
+
+
+def _of_batch(measurement: Measurement, batch: int) -> tuple[Replicate, ...]:
+    return tuple(replicate for replicate in measurement.replicates if replicate.batch == batch)
 
 
 class _Spares:
@@ -124,7 +134,8 @@ class _Spares:
 
 def _confirm(journal: Journal, machine: Machine, jobs: Sequence[Job], processes: int, progress: Progress) -> None:
     """Measure the undecided cases again, in fresh processes."""
-    run = journal.run
+    first = (replace(m, replicates=_of_batch(m, 0)) for m in journal.run.measurements)
+    run = replace(journal.run, measurements=tuple(first))  # what is resumed may have been confirmed in part
     findings = [f for f in judge(run) if f.change is not None]
     undecided = [f for f in findings if f.verdict is Verdict.INCONCLUSIVE]
     chosen = _jobs_of(undecided, run, journal.sound(jobs))

@@ -109,7 +109,8 @@ def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int
         return
     if not against.control_case and len(identical_pairs(journal.run)) >= ENOUGH_IDENTICAL:
         return
-    journal.control_job = job = journal.control_job or _steadiest(journal, jobs)
+    begun = next((job for job in jobs if job.id == against.control_case), None)  # by a run that is resumed
+    journal.control_job = job = journal.control_job or begun or _steadiest(journal, jobs)
     pairs = list(against.control)
     failures: list[str] = []
 

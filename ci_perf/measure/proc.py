@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ci_perf.measure import leftovers
 from ci_perf.values.errors import MachineError
 
 
@@ -43,13 +44,14 @@ def run(
     argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Completed:
     """Run a program to its end; one that takes longer than `timeout_s` is killed with all that it started."""
+    was_stopping = leftovers.is_stopping()
     try:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ if env is None else env,  # never what C holds: secrets are blanked there
+            env=leftovers.marked(os.environ if env is None else env),  # never what C holds: secrets are blanked there
             cwd=cwd,
             start_new_session=True,
         )
@@ -65,6 +67,8 @@ def run(
     except BaseException:
         kill_group(process)
         raise
+    if leftovers.is_stopping() and not was_stopping:  # the exception was lost in a destructor
+        raise KeyboardInterrupt
     return Completed(tuple(argv), process.returncode, output.decode("utf-8", "replace"), timed_out)
 
 

@@ -71,9 +71,13 @@ class Session:
         """The GPU that is measured on; None on a CPU."""
         return self.conditions.gpu_uuid if "cuda" in self.kinds else None
 
-    def begin(self) -> None:
-        """Clear the run's folder. Call it once every input is known to be valid: the files of the last run are lost."""
-        store.clear_run_folder(self.folder)
+    def begin(self, *, keep: bool = False) -> None:
+        """Clear the run's folder. Call it once every input is known to be valid: the files of the last run are lost.
+
+        With `keep` they stay: the run continues the one of the folder.
+        """
+        if not keep:
+            store.clear_run_folder(self.folder)
         self.guard.open()
 
     def machine(self, jobs: Sequence[Job], base: Base | None = None) -> Machine:
@@ -122,7 +126,7 @@ def open_session(
     folder, setup = root / settings["output"], setup_of(settings, os.environ)
     if not setup.command:
         _find_python(settings, root)  # an error in it leaves the last run's folder as it is
-    with _searched(_claimed(folder, settings), say) as guard:
+    with store.held_run_folder(folder), _searched(_claimed(folder, settings), say) as guard:
         setup.run(root, folder / "logs" / "setup-head.log")
         with _prepared(settings, root, say, guard, planned) as session:
             yield session

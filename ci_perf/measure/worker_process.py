@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from ci_perf.measure import proc
+from ci_perf.measure import leftovers, proc
 from ci_perf.values.errors import MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
@@ -95,7 +95,7 @@ class Worker:
         """Send a request without waiting; `receive` must follow before the next one."""
         process = self._started()
         self._asked = dict(request)
-        self._offset = self._stderr.stat().st_size
+        self._offset = self._stderr.stat().st_size if self._stderr.exists() else 0  # the folder may have been removed
         _write(process, request)
 
     def receive(self, timeout_s: float) -> dict[str, Any] | Failure:
@@ -134,13 +134,14 @@ class Worker:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         try:
+            self._stderr.parent.mkdir(parents=True, exist_ok=True)
             with self._stderr.open("ab") as stderr:
                 return subprocess.Popen(
                     command(self.python, self._printed),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
-                    env=self.env,
+                    env=leftovers.marked(self.env),
                     cwd=self._cwd,
                     start_new_session=True,
                     bufsize=0,
@@ -172,6 +173,8 @@ class Worker:
                     return None
                 chunk = os.read(stdout.fileno(), 1 << 16)
                 if not chunk:
+                    if leftovers.is_stopping():  # it was killed: that is no failure of a case
+                        raise KeyboardInterrupt
                     return None
                 self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
@@ -194,9 +197,12 @@ class Worker:
         return Failure(stage, "crashed", f"the worker ended with {proc.signal_name(status)}", self._tail())
 
     def _tail(self) -> str:
-        with self._stderr.open("rb") as log:
-            log.seek(self._offset)
-            return log.read()[-_TAIL:].decode("utf-8", "replace").strip()
+        try:
+            with self._stderr.open("rb") as log:
+                log.seek(self._offset)
+                return log.read()[-_TAIL:].decode("utf-8", "replace").strip()
+        except FileNotFoundError:  # the folder was removed
+            return ""
 
 
 def _write(process: subprocess.Popen[bytes], *requests: Mapping[str, Any]) -> None:

@@ -36,6 +36,7 @@ kernel_toml       kernel.toml
 measurement       what a run measured of one case
 metrics           the counters by name
 occupancy         how many warps of a kernel fit on a multiprocessor
+pull_request      which pull request a run belongs to
 quantity          numbers as text, units as people write them
 reasons           the verdicts; every reason code, with its meaning and the next step
 run               a run, its sessions, and what random cases and compute-sanitizer found

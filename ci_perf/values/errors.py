@@ -12,6 +12,8 @@ EXIT_RED = 1
 """A regression, a failed kernel, a broken gate, or whatever else `fail-on` names."""
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
+EXIT_NOT_WRITTEN = 74
+"""EX_IOERR of sysexits.h: a file or stdout could not be written."""
 EXIT_BUG = 70
 """EX_SOFTWARE of sysexits.h."""
 EXIT_STOPPED = 130
@@ -30,6 +32,12 @@ class CiPerfError(Exception):
 
 class ConfigError(CiPerfError):
     """A file, key, flag or pattern is wrong."""
+
+
+class WriteError(ConfigError):
+    """A file or stdout cannot be written: the disk is full, the folder was removed, the reader of a pipe has ended."""
+
+    exit_status: ClassVar[int] = EXIT_NOT_WRITTEN
 
 
 class FormatError(CiPerfError):

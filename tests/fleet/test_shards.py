@@ -431,3 +431,21 @@ def test_what_cannot_be_planned_or_merged_is_said(arguments, says):
 
     assert ran.exit_code == 2
     assert says in ran.stderr
+
+
+def test_an_unfinished_run_is_merged_with_the_runs_that_hold_what_it_left():
+    specs = (a_spec("sdpa", cases={"s0": PARAMS, "s1": PARAMS}),)
+    done = a_measurement(STEADY, case="s0")
+    blank = a_measurement(case="s1", replicates=())
+    stopped = a_run(done, blank, kernels=specs, finished=False)
+    rest = a_run(a_measurement(STEADY, case="s1"), kernels=specs)
+
+    whole = merge_runs({"stopped": stopped, "rest": rest})
+    assert whole.finished
+    assert [m.id for m in whole.measurements] == ["sdpa/s0", "sdpa/s1"]
+    assert all(m.replicates for m in whole.measurements)
+    alone = merge_runs({"stopped": stopped})
+    assert not alone.finished
+    assert len(alone.measurements) == 2
+    with pytest.raises(ConfigError, match="`sdpa/s0` on h100-80gb-hbm3 is in stopped too"):
+        merge_runs({"stopped": stopped, "rest": a_run(done, kernels=specs)})

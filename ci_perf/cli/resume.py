@@ -1,0 +1,80 @@
+"""`ci-perf run --resume FOLDER`: what an unfinished run has measured, and whether this one may continue it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ci_perf import store
+from ci_perf.values.errors import ConfigError
+from ci_perf.values.run import Against, Run
+
+_AGAIN = "measure everything again: run without --resume"
+
+
+def read_unfinished(folder: Path) -> Run:
+    """Read the run of a folder; ConfigError where there is none, or nothing is left to measure."""
+    run = store.read_run(folder)
+    if run.finished:
+        raise ConfigError(f"--resume {folder}: this run is finished", hint=_AGAIN)
+    if run.sessions or run.fuzzed or run.sanitized:
+        raise ConfigError(f"--resume {folder}: a run that was merged, or of --fuzz or --sanitize", hint=_AGAIN)
+    return run
+
+
+def resumed(blank: Run, earlier: Run, folder: Path) -> Run:
+    """Return a run with what an earlier one has measured; ConfigError where the two would not measure the same."""
+    commit = blank.provenance.commit
+    if commit is None or commit.endswith("-dirty"):
+        why = "is not known" if commit is None else "has uncommitted changes"
+        message = f"--resume {folder}: the commit {why}, so nothing shows that the code is the same"
+        raise ConfigError(message, hint=f"commit the changes, or {_AGAIN}")
+    for what, now, then in _asked(blank, earlier):
+        if now != then:
+            message = f"--resume {folder}: {what} differs: {_short(now)} now, {_short(then)} in the folder"
+            raise ConfigError(message, hint=f"give the same as then, or {_AGAIN}")
+    return replace(
+        blank,
+        measurements=earlier.measurements,
+        notes=tuple(dict.fromkeys((*earlier.notes, *blank.notes))),
+        against=_continued(blank.against, earlier.against),
+        gpu_seconds=earlier.gpu_seconds,
+        trace=earlier.trace,
+    )
+
+
+def _asked(now: Run, then: Run) -> Iterator[tuple[str, object, object]]:
+    yield "the version of ci-perf", now.provenance.tool, then.provenance.tool
+    yield "the commit", now.provenance.commit, then.provenance.commit
+    yield "the command line", now.provenance.command, then.provenance.command
+    yield "the shard", now.provenance.shard, then.provenance.shard
+    yield "the base", _base_of(now), _base_of(then)
+    yield "the device", _devices_of(now), _devices_of(then)
+    yield "the toolchain", now.toolchain, then.toolchain
+    yield "the policy", now.policy, then.policy
+    specs = {spec.name: spec for spec in then.kernels}
+    yield "the list of kernels", [spec.name for spec in now.kernels], list(specs)
+    for spec in now.kernels:
+        yield f"kernel.toml of {spec.name}", spec, specs[spec.name]
+    for mine, theirs in zip(now.baselines, then.baselines, strict=False):
+        yield f"the baseline of {mine.kernel}", mine, theirs
+    yield "the number of baselines", len(now.baselines), len(then.baselines)
+
+
+def _base_of(run: Run) -> str:
+    return run.against.commit if run.against else "none"
+
+
+def _devices_of(run: Run) -> list[str]:
+    return [device.slug for device in run.devices]
+
+
+def _continued(now: Against | None, then: Against | None) -> Against | None:
+    """Return the base with the control that was measured so far."""
+    if now is None or then is None:
+        return now
+    return replace(now, control=then.control, control_case=then.control_case)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
