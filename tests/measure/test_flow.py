@@ -90,7 +90,7 @@ class Disk:
 
 def go(machine, *, processes=2, devices=None, baselines=(), disk=None, progress=None, specs=SPECS):
     devices = devices or (a_device(),)
-    run = a_run(kernels=specs, devices=devices, baselines=baselines, finished=False)
+    run = a_run(kernels=specs, devices=devices, baselines=baselines, measurements=(), finished=False)
     jobs = select_jobs(specs, [], [device.kind for device in devices])
     disk, progress = disk or Disk(), progress or Quiet()
     return execute(run, jobs, machine, processes=processes, save=disk.save, progress=progress)
@@ -328,7 +328,7 @@ class TurnsMachine(ScriptedMachine):
 
 def take_turns(machine, *, budget=Budget(), specs=SPECS, progress=None):  # noqa: B008 # frozen
     """Return a run against a base, its exit status, and its findings by kernel."""
-    run = a_run(kernels=specs, against=Against("main", "abc"), finished=False)
+    run = a_run(kernels=specs, against=Against("main", "abc"), measurements=(), finished=False)
     jobs = select_jobs(specs, [], ["cuda"])
     progress = progress or Quiet()
     run = execute(run, jobs, machine, processes=1, save=lambda run: None, progress=progress, budget=budget)  # noqa: ARG005
