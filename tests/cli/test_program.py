@@ -17,6 +17,8 @@ IMPORTED = {
     "ci_perf.guard.own_environment",
     "ci_perf.guard.secrets",
     "ci_perf.guard.spellings",
+    "ci_perf.measure",
+    "ci_perf.measure.leftovers",
     "ci_perf.values",
     "ci_perf.values.errors",
 }
