@@ -600,6 +600,14 @@ def test_of_the_artifact_folder_only_listed_files_are_uploaded(path):
     assert uploaded - folder <= {"${{ runner.temp }}/plan.json"}
 
 
+def test_no_step_with_a_token_follows_a_measurement_that_failed_or_was_cancelled():
+    """It ends with an error where processes of the kernels still run; a cancelled one may not have ended them."""
+    steps = {step.get("id"): step for step in STEPS.values()}
+
+    assert "steps.measure.outcome == 'success'" in steps["unchanged"]["if"].split(" && ")
+    assert "steps.unchanged.outcome == 'success'" in steps["publish"]["if"].split(" && ")
+
+
 def test_the_step_that_measures_gets_no_token():
     holders = [name for name, step in STEPS.items() if re.search("token|secret", json.dumps(step), re.IGNORECASE)]
 
