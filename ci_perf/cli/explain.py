@@ -22,6 +22,7 @@ from ci_perf.values.job import matches
 
 _RUNS = (".json", ".jsonl", ".zip")
 _NO_BASE = "both sides are profiled in a run against a base: `ci-perf run --against REF`"
+_NO_CHANGE = "no change of its time or its host's work is to be explained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def _time(sides: Sides) -> str:
 
 def _of_run(path: Path, case: str | None) -> Iterator[_Part]:
     """Yield each case that the pattern matches, and each explained one without a pattern; ConfigError for no match."""
-    findings = [row.finding for row in build_report(store.read_run(path)).rows]
+    run = store.read_run(path)
+    findings = [row.finding for row in build_report(run).rows]
     chosen = [finding for finding in findings if case is None or matches(finding.id, case)]
     if case is not None and not chosen:
         names = [finding.id for finding in findings]
@@ -84,9 +86,12 @@ def _of_run(path: Path, case: str | None) -> Iterator[_Part]:
     explained = [finding for finding in chosen if finding.explanation or case is not None]
     if not explained:
         raise ConfigError(f"{path}: no case of this run is explained", hint=_NO_BASE)
+    profiled = {m.id for m in run.measurements if m.base_profile and m.base_profile.counters}
     for finding in explained:
-        yield _Part(finding.id, _verdict(finding), finding.explanation)
+        why = _NO_CHANGE if finding.id in profiled and not finding.verdict.is_change else _NO_BASE
+        yield _Part(finding.id, _verdict(finding, why), finding.explanation)
 
 
-def _verdict(finding: Finding) -> str:
-    return f"{finding.verdict}, {finding.sentence}" + ("" if finding.explanation else f"; not explained: {_NO_BASE}")
+def _verdict(finding: Finding, unexplained: str) -> str:
+    said = f"{finding.verdict}, {finding.sentence}"
+    return said if finding.explanation else f"{said}; not explained: {unexplained}"

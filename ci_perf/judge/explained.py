@@ -13,6 +13,8 @@ from ci_perf.values.measurement import Measurement
 from ci_perf.values.trace import CaseTimeline, SideProfile
 
 _CLOCK = "sm_clock_hz"
+_WITH_HOST = ("wall", "google-benchmark", "pytest-benchmark")
+"""How the names of methods begin whose times are those of the host too."""
 
 
 def with_explanation(finding: Finding, measurement: Measurement, device: Device) -> Finding:
@@ -27,8 +29,10 @@ def with_explanation(finding: Finding, measurement: Measurement, device: Device)
     found = _explanation(sides) if finding.verdict.is_change else explain_host(sides)
     if found is None:
         return finding
+    if any(method.startswith(_WITH_HOST) for method in measurement.methods):
+        found = replace(found, judged=True)
     base, head = measurement.base_profile, measurement.head_profile
-    if base and head and finding.verdict.is_change:
+    if base and head and finding.verdict.is_change and found.on_gpu:
         found = replace(found, line=line_change(base.lines, head.lines, sides.ratio))
     return replace(finding, explanation=found, sentence=f"{finding.sentence}; {found.sentence}")
 

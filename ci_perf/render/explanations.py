@@ -24,7 +24,9 @@ def explained(row: Row) -> str:
         return ""
     parts = ["\n".join(cause_lines(found))]
     if found.line:
-        parts.append(f"The source line that changed most: {code(found.line.place)}, {prose(str(found.line))}.")
+        parts.append(
+            f"The source line that takes most of the change: {code(found.line.place)}, {prose(str(found.line))}."
+        )
     if found.compared:
         parts.append(table(COMPARED, compared(found), COMPARED[1:]))
     case = prose(row.finding.id)
@@ -38,11 +40,13 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     for place, cause in enumerate(explanation.causes, start=1):
         lines += [
             f"{place}. {clean(cause.sentence, 600)}; {_part(cause)}",
-            f"   {cause.look}",
+            *([f"   {cause.look}"] if cause.look else []),
             f"   source: {cause.source}",
         ]
     if explanation.line:
-        lines.append(clean(f"the source line that changed most: {explanation.line.place}, {explanation.line}", 600))
+        lines.append(
+            clean(f"the source line that takes most of the change: {explanation.line.place}, {explanation.line}", 600)
+        )
     rows = tabulate(compared(explanation), headers=COMPARED, tablefmt="simple", disable_numparse=True)
     return [*(lines or [clean(explanation.sentence, 600)]), *(rows.split("\n") if explanation.compared else [])]
 
@@ -76,7 +80,7 @@ def counters_document(changes: Sequence[CounterChange]) -> list[dict[str, object
 def cause_lines(explanation: Explanation) -> list[str]:
     """Return a line of a numbered list for each cause; without one the sentence that says so."""
     return [
-        f"{place}. {prose(cause.sentence)}; {_part(cause)}. {cause.look}"
+        f"{place}. {prose(cause.sentence)}; {_part(cause)}. {cause.look}".rstrip()
         for place, cause in enumerate(explanation.causes, start=1)
     ] or [prose(explanation.sentence)]
 

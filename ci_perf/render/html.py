@@ -138,7 +138,7 @@ def _causes(row: Row) -> list[str]:
         f"{cause.sentence}; this can account for {percent(cause.share, digits=0)} of the change. {cause.look}"
         for cause in found.causes
     ]
-    line = [f"The source line that changed most: {found.line.place}, {found.line}."] if found.line else []
+    line = [f"The source line that takes most of the change: {found.line.place}, {found.line}."] if found.line else []
     table = _table(f"Counters of {row.finding.id}", COMPARED, compared(found)) if found.compared else ""
     return ["<h4>Causes</h4>", _list([*(items or [found.sentence]), *line]), table]
 

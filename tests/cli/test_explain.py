@@ -103,3 +103,24 @@ def test_a_case_without_a_base_says_how_to_get_one():
     assert found.exit_code == 0
     assert "REGRESSION" in found.output
     assert "not explained: both sides are profiled in a run against a base" in found.output
+
+
+def test_an_unchanged_case_of_a_run_against_a_base_has_nothing_to_explain():
+    found = ci_perf(DATA / "runs/h200-explained", "neutral")
+
+    assert found.exit_code == 0
+    assert "not explained: no change of its time or its host's work" in found.output
+
+
+def test_a_wait_of_the_host_is_within_the_time_of_the_wall_clock():
+    found = ci_perf(DATA / "runs/h200-explained", "python_sync")
+
+    assert "the wall clock timed both sides; synchronisation: 1 -> 11 calls" in found.output
+    assert "outside of the time" not in found.output
+
+
+def test_no_line_of_a_gpu_kernel_is_named_for_a_change_of_the_host():
+    of_host, on_gpu = (ci_perf(DATA / "runs/h200-explained", name).output for name in ("pageable_bench", "tail"))
+
+    assert "source line" in on_gpu
+    assert "source line" not in of_host

@@ -314,3 +314,25 @@ def test_tensor_cores_that_work_longer_are_named():
 
     assert "tensor-work" in causes_of({"tensor_active_pct": 72}, base=tensor)
     assert "tensor-work" not in causes_of({"tensor_active_pct": 37}, base=tensor), "as long as before"
+
+
+def test_of_limits_that_are_equal_the_one_that_fell_is_named():
+    change = {"occupancy_bound_pct": 50, "warps_active_pct": 40, "shared_bytes": 50e3, "blocks_by_shared_memory": 4}
+    registers = {"registers_per_thread": 64, "blocks_by_registers": 4}
+
+    assert causes_of(registers | change, base=registers)[0] == "shared-memory-occupancy"
+
+
+def test_an_extra_pass_says_how_many_times_as_much_is_read_and_not_what_is_written_as_before():
+    found = explain(sides_of(side("extra_pass", "base"), side("extra_pass", "head")))
+
+    assert "276.8 MB (1 -> 2 times)" in found.sentence
+
+
+def test_where_to_look_is_said_of_what_became_slower_alone():
+    slower, faster = (
+        explain(sides_of(side("uncoalesced", old), side("uncoalesced", new)))
+        for old, new in (("base", "head"), ("head", "base"))
+    )
+
+    assert [bool(found.causes[0].look) for found in (slower, faster)] == [True, False]

@@ -14,6 +14,7 @@ from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 
 ON_GPU: tuple[Rule, ...] = (*launch.RULES, *compute.RULES, *memory.RULES)
 ON_HOST: tuple[Rule, ...] = host.RULES
+_OF_HOST = frozenset(rule.mechanism for rule in ON_HOST)
 LEAST = 0.2
 """A mechanism that can account for less of a change is not named."""
 SMALLEST = 1.03
@@ -44,13 +45,20 @@ class Explanation:
     line: LineChange | None = None
     """The source line of the head that changed most, where the machine code has line information."""
     host_only: bool = False
-    """Whether the change is one of the host, which the time of the case leaves out."""
+    """Whether the change was sought on the host alone."""
+    judged: bool = False
+    """Whether the time that is judged is that of the host too."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the first cause is one of the GPU's, or none is known."""
+        return not self.causes or self.causes[0].mechanism not in _OF_HOST
 
     @property
     def sentence(self) -> str:
         """The first cause, or what moved most."""
         if self.causes:
-            outside = " (on the host, outside of the time that is judged)" if self.host_only else ""
+            outside = " (on the host, outside of the time that is judged)" if self.host_only and not self.judged else ""
             return f"{self.causes[0].sentence}{outside}"
         if not self.moved:
             return "no known mechanism explains it, and no counter moved"
@@ -101,7 +109,7 @@ def _ranked(sides: Sides, rules: Iterable[Rule]) -> tuple[Cause, ...]:
             rule.mechanism,
             round(share, 2),
             rule.say(sides),
-            rule.look,
+            rule.look if sides.slower else "",
             rule.source,
             tuple(_changes(sides, rule.counters)),
         )

@@ -3,7 +3,7 @@
 import math
 
 from ci_perf.judge.causes.rule import CUDA_GUIDE, NCU_GUIDE, Rule
-from ci_perf.judge.causes.sides import Side, Sides, share
+from ci_perf.judge.causes.sides import Sides, share
 
 _LIMITS = ("blocks_by_registers", "blocks_by_shared_memory", "blocks_by_warps", "blocks_by_hardware")
 _OCCUPANCY = ("occupancy_bound_pct", "warps_active_pct", "registers_per_thread", "block_size", *_LIMITS)
@@ -13,9 +13,13 @@ _FEW = 0.95
 _SHOWN = 60
 
 
-def _limiter(side: Side) -> str:
-    """Return the launch parameter that limits the blocks of a multiprocessor; registers and shared memory first."""
-    return min(_LIMITS, key=lambda name: side.values.get(name, math.inf))
+def _limiter(s: Sides) -> str:
+    """Return what limits the blocks of a multiprocessor on the slower side; of several, what fell most."""
+
+    def limit(name: str) -> tuple[float, float]:
+        return s.bad.values.get(name, math.inf), s.times_of(name)
+
+    return min(_LIMITS, key=limit)
 
 
 def _occupancy(s: Sides) -> float:
@@ -30,7 +34,7 @@ def _occupancy(s: Sides) -> float:
 def _reason(s: Sides) -> str:
     """Return which launch parameter lowers the occupancy: the limit itself if that grew, else the block size."""
     known = all(limit in side.values for limit in _LIMITS for side in (s.base, s.head))
-    limit = _limiter(s.bad) if known else ""
+    limit = _limiter(s) if known else ""
     for mine, counter in ((_LIMITS[0], "registers_per_thread"), (_LIMITS[1], "shared_bytes")):
         if limit in ("", mine) and s.grew(counter):
             return mine

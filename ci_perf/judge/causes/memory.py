@@ -157,12 +157,11 @@ def _extra_pass(s: Sides) -> float:
 
 
 def _say_extra_pass(s: Sides) -> str:
-    times = s.times_of(*_DRAM)
+    grown = [(word, name) for word, name in (("reads", _DRAM[0]), ("writes", _DRAM[1])) if s.grew(name, by=1.05)]
+    times = s.times_of(*(name for _, name in grown))
     how = "an extra pass over global memory" if s.slower else "fewer passes over global memory"
     change = arrow(times, 1) if not s.slower else arrow(1, times)
-    parts = [
-        f"{word} {s.arrow(name)}" for word, name in (("reads", _DRAM[0]), ("writes", _DRAM[1])) if s.grew(name, by=1.05)
-    ]
+    parts = [f"{word} {s.arrow(name)}" for word, name in grown]
     return f"{how}: DRAM {', '.join(parts)} ({change} times); L2 sectors {s.arrow('l2_sectors')}"
 
 

@@ -42,5 +42,6 @@ class Cause:
     """How much of the change it can account for, 0 to 1. Causes overlap: their shares need not add up to 1."""
     sentence: str
     look: str
+    """Where to look; empty where the case became faster: nothing is to be mended."""
     source: str
     counters: tuple[CounterChange, ...] = ()
