@@ -1,8 +1,10 @@
 """Why one case of a run changed: the profiles of both sides, given to the rules of `causes`."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ci_perf.judge.causes import Explanation, Side, Sides, explain, explain_host
+from ci_perf.judge.causes.explanation import HOST_ALONE, OUTSIDE
 from ci_perf.judge.causes.machine_code import line_change, values_of_code
 from ci_perf.judge.causes.of_readings import side_of, sides_of
 from ci_perf.judge.finding import Finding
@@ -15,6 +17,8 @@ from ci_perf.values.trace import CaseTimeline, SideProfile
 _CLOCK = "sm_clock_hz"
 _WITH_HOST = ("wall", "google-benchmark", "pytest-benchmark")
 """How the names of methods begin whose times are those of the host too."""
+_GPU_ALONE = ("cuda-graph", "cupti", "nsys-kernel-sum")
+"""The same of methods whose times are those of the GPU alone."""
 
 
 def with_explanation(finding: Finding, measurement: Measurement, device: Device) -> Finding:
@@ -26,7 +30,7 @@ def with_explanation(finding: Finding, measurement: Measurement, device: Device)
     sides = sides_of_case(measurement, device, ratio)
     if sides is None:
         return finding
-    found = _explanation(sides) if finding.verdict.is_change else explain_host(sides)
+    found = _explanation(sides, measurement.methods) if finding.verdict.is_change else explain_host(sides)
     if found is None:
         return finding
     if any(method.startswith(_WITH_HOST) for method in measurement.methods):
@@ -37,9 +41,20 @@ def with_explanation(finding: Finding, measurement: Measurement, device: Device)
     return replace(finding, explanation=found, sentence=f"{finding.sentence}; {found.sentence}")
 
 
-def _explanation(sides: Sides) -> Explanation | None:
-    """Explain a change; where the counters of a side are missing, that no cause is seen says nothing."""
+def _explanation(sides: Sides, methods: Sequence[str]) -> Explanation | None:
+    """Explain a change; where the counters of a side are missing, that no cause is seen says nothing.
+
+    Where the time is that of the GPU, what takes time of the host alone comes last.
+    """
     found = explain(sides)
+    if methods and all(method.startswith(_GPU_ALONE) for method in methods):
+        outside = [
+            replace(cause, sentence=f"{cause.sentence}{OUTSIDE}")
+            for cause in found.causes
+            if cause.mechanism in HOST_ALONE
+        ]
+        inside = [cause for cause in found.causes if cause.mechanism not in HOST_ALONE]
+        found = replace(found, causes=(*inside, *outside))
     return found if found.causes or sides.both("cycles") else None
 
 

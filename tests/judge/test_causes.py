@@ -336,3 +336,22 @@ def test_where_to_look_is_said_of_what_became_slower_alone():
     )
 
     assert [bool(found.causes[0].look) for found in (slower, faster)] == [True, False]
+
+
+def test_the_first_double_instructions_are_named_however_idle_their_pipe_is():
+    little = {"pipe_fp64_pct": 0.5, "pipe_xu_pct": 12, "instructions": 11e6}
+
+    assert causes_of(little | {"code_fp64": 1}, base={"code_fp64": 0})[0] == "fp64"
+    assert "fp64" not in causes_of(little)
+
+
+def test_loads_in_place_of_other_ways_to_read_are_not_said_to_be_repeated():
+    assert "repeated-loads" not in causes_of({}, base={"global_load_requests": 0, "global_load_sectors": 0})
+
+
+@pytest.mark.parametrize(("left", "words"), [(10, "less of the work is done by"), (0, "the work is no longer done by")])
+def test_tensor_cores_that_do_a_part_are_not_said_to_do_nothing(left, words):
+    change = {"tensor_active_pct": left, "pipe_fma_pct": 40, "instructions": 40e6, "issue_active_pct": 60}
+    found = explain(sides_of(Side(KERNEL | {"tensor_active_pct": 60}), Side(KERNEL | TWICE | change), 2.0))
+
+    assert words in found.sentence

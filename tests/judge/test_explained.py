@@ -210,3 +210,11 @@ def test_the_annotation_is_at_the_line_that_changed_most_if_it_is_the_kernels_ow
 
     assert annotation.place == place
     assert ", 30 -&#62; 95 % of the samples." in render_comment(report)
+
+
+def test_a_wait_of_the_host_comes_after_what_takes_time_of_the_gpu():
+    (finding,) = judge(explained(a_case("uncoalesced", 7.0, *SYNCED)))
+
+    assert finding.explanation.causes[0].mechanism == "uncoalesced"
+    assert finding.explanation.causes[-1].mechanism in {"synchronisation", "idle"}
+    assert finding.explanation.causes[-1].sentence.endswith("(on the host, outside of the time that is judged)")

@@ -50,7 +50,9 @@ def _more_work(s: Sides, pipe: str, by: float, least: float = 1.0) -> bool:
 
 
 def _fp64(s: Sides) -> float:
-    if not _more_work(s, "pipe_fp64_pct", by=1.5):
+    code = s.both("code_fp64")  # the first such instructions tell it, however little they keep the pipe busy
+    least = 0.05 if code and not code[0] and code[1] else 1.0
+    if not _more_work(s, "pipe_fp64_pct", by=1.5, least=least):
         return 0.0
     return max(s.busy("pipe_fp64_pct", "pipe_xu_pct", "issue_active_pct"), 0.8 * s.latency)
 
@@ -68,6 +70,12 @@ def _tensor(s: Sides) -> float:
     ):
         return 0.0
     return max(s.busy("pipe_fma_pct", "pipe_fp64_pct", "issue_active_pct"), s.latency)
+
+
+def _tensor_words(s: Sides) -> str:
+    if s.bad.values["tensor_active_pct"] >= 1:
+        return f"{'less' if s.slower else 'more'} of the work is done by"
+    return f"the work is {'no longer' if s.slower else 'now'} done by"
 
 
 def _tensor_work(s: Sides) -> float:
@@ -162,7 +170,7 @@ RULES = (
         _tensor,
         lambda s: (
             f"tensor cores {s.arrow('tensor_active_pct')} busy, FMA pipe {s.arrow('pipe_fma_pct')}:"
-            f" {'the work is no longer done by' if s.slower else 'the work is now done by'} tensor cores"
+            f" {_tensor_words(s)} tensor cores"
         ),
         "Type and alignment of the operands, shapes that are multiples of 8 or 16, and settings such as TF32"
         " (`torch.set_float32_matmul_precision`).",

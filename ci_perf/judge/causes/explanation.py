@@ -14,6 +14,9 @@ from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 
 ON_GPU: tuple[Rule, ...] = (*launch.RULES, *compute.RULES, *memory.RULES)
 ON_HOST: tuple[Rule, ...] = host.RULES
+HOST_ALONE = frozenset({"allocation", "graph-capture", "idle", "launch-overhead", "synchronisation"})
+"""What takes time of the host and none of the GPU's."""
+OUTSIDE = " (on the host, outside of the time that is judged)"
 _OF_HOST = frozenset(rule.mechanism for rule in ON_HOST)
 LEAST = 0.2
 """A mechanism that can account for less of a change is not named."""
@@ -58,7 +61,7 @@ class Explanation:
     def sentence(self) -> str:
         """The first cause, or what moved most."""
         if self.causes:
-            outside = " (on the host, outside of the time that is judged)" if self.host_only and not self.judged else ""
+            outside = OUTSIDE if self.host_only and not self.judged else ""
             return f"{self.causes[0].sentence}{outside}"
         if not self.moved:
             return "no known mechanism explains it, and no counter moved"

@@ -126,7 +126,8 @@ def _unstaged(s: Sides) -> float:
 
 def _repeated(s: Sides) -> float:
     """Recognise loads that L1 answers: the compiler may not keep a value in a register, or the code loads it again."""
-    again = s.grew("global_load_requests", by=_SAME) and 1 / _SAME < _per_request(s, _LOADS) < _SAME
+    requests = s.both("global_load_requests")  # none at all: the other side loads by other means, such as TMA
+    again = requests and 0 < _SAME * requests[0] < requests[1] and 1 / _SAME < _per_request(s, _LOADS) < _SAME
     beyond = s.grew("l2_sectors", by=_SAME) or s.grew(*_DRAM, by=1.05)
     if not again or beyond or not s.both("l2_sectors"):
         return 0.0
