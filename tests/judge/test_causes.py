@@ -149,6 +149,11 @@ ON_BOTH_SIDES_OF_ITS_BOUNDARY = [
     ),
     ("atomics", {"global_reduction_requests": 200e3}, {"global_reduction_requests": 4e3}),
     ("l1-hits", {"l1_hit_rate_pct": 0, "l2_sectors": 6e6}, {"l1_hit_rate_pct": 48}),
+    (
+        "extra-l2-traffic",
+        {"global_load_requests": 1e6, "global_load_sectors": 4e6, "l2_sectors": 6e6},
+        {"l2_sectors": 4.4e6},
+    ),
     ("l2-traffic", {"l2_sectors": 8e6, "l2_throughput_pct": 60}, {"l2_sectors": 4.4e6}),
     ("fp64", {"pipe_fp64_pct": 5, "pipe_xu_pct": 60, "instructions": 20e6}, {"pipe_fp64_pct": 0.9}),
     ("divergence", {"threads_per_inst": 16, "instructions": 20e6, "issue_active_pct": 30}, {"threads_per_inst": 31}),
@@ -355,3 +360,12 @@ def test_tensor_cores_that_do_a_part_are_not_said_to_do_nothing(left, words):
     found = explain(sides_of(Side(KERNEL | {"tensor_active_pct": 60}), Side(KERNEL | TWICE | change), 2.0))
 
     assert words in found.sentence
+
+
+def test_a_wider_type_is_more_traffic_and_no_uncoalesced_access():
+    wider = {"global_load_sectors": 4e6, "global_store_sectors": 4e6, "l2_sectors": 8e6, "dram_read_bytes": 128e6}
+    traffic = wider | {"dram_write_bytes": 128e6, "dram_throughput_pct": 60}
+
+    assert causes_of(traffic)[0] == "uncoalesced"
+    known = causes_of(traffic | {"code_access_bytes": 8}, base={"code_access_bytes": 4})
+    assert (known[0], "uncoalesced" in known) == ("extra-traffic", False)

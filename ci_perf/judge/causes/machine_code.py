@@ -9,6 +9,16 @@ _LEAST_POINTS = 10.0
 """Of the time of the slower side: a line that takes less of it in addition is not named."""
 
 
+def _bytes(opcode: str) -> int:
+    """Return how many bytes of a thread an access moves.
+
+    >>> [_bytes(opcode) for opcode in ("LDG.E.128", "STG.E.64", "LDG.E.U16.CONSTANT", "LDG.E")]
+    [16, 8, 2, 4]
+    """
+    known = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
+    return next((known[part] for part in opcode.split(".") if part in known), 4)
+
+
 def values_of_code(opcodes: Mapping[str, int]) -> dict[str, float]:
     """Count the instructions of a side by what they do; empty where its machine code was not read.
 
@@ -21,7 +31,9 @@ def values_of_code(opcodes: Mapping[str, int]) -> dict[str, float]:
     def number(*starts: str, holds: str = "") -> float:
         return float(sum(n for name, n in opcodes.items() if name.startswith(starts) and holds in name))
 
-    return {
+    accesses = {name: n for name, n in opcodes.items() if name.startswith(("LDG", "STG"))}
+    width = sum(_bytes(name) * n for name, n in accesses.items()) / max(1, sum(accesses.values()))
+    return ({"code_access_bytes": width} if accesses else {}) | {
         "code_instructions": float(sum(opcodes.values())),
         "code_readonly_loads": number("LDG", holds=".CONSTANT") + number("LDG", holds=".CI"),
         "code_global_loads": number("LDG"),

@@ -64,8 +64,9 @@ def _say_spills(s: Sides) -> str:
 
 
 def _uncoalesced(s: Sides) -> float:
+    wider = max(1.0, s.times_of("code_access_bytes"))  # a wider type needs more sectors, and wastes none
     for of in (_LOADS, _STORES):
-        if _per_request(s, of) > _MORE and s.grew(of[0], by=_MORE):
+        if _per_request(s, of) > _MORE * wider and s.grew(of[0], by=_MORE):
             return _waits(s, *_MEMORY, "pipe_lsu_pct")
     return 0.0
 
@@ -180,6 +181,16 @@ def _lost_l1(s: Sides) -> float:
     if hits is None or hits[1] > hits[0] - 3 or not s.grew("l2_sectors", by=_MORE) or s.grew(_LOADS[0], by=_SAME):
         return 0.0
     return _waits(s, "l2_throughput_pct", "dram_throughput_pct")
+
+
+def _again_from_l2(s: Sides) -> float:
+    """Recognise more loads that L2 answers, each as good as before; those in place of shared memory are another."""
+    requests = s.both("global_load_requests")
+    more = requests and 0 < _SAME * requests[0] < requests[1] and s.grew("l2_sectors", by=_SAME)
+    alike = 1 / _SAME < _per_request(s, _LOADS) < _SAME
+    if not more or not alike or _more_dram(s) or s.times_of("shared_wavefronts") < 1 / _MUCH_MORE:
+        return 0.0
+    return _waits(s, "l2_throughput_pct")
 
 
 def _more_l2(s: Sides) -> float:
@@ -305,6 +316,17 @@ RULES = (
         _extra_pass,
         _say_extra_pass,
         "Which array is read or written once more? Keep it in registers or shared memory, or fuse the passes.",
+        f"{CUDA_GUIDE}, Effective Bandwidth",
+    ),
+    Rule(
+        "extra-l2-traffic",
+        ("global_load_requests", *_LEVELS),
+        _again_from_l2,
+        lambda s: (
+            f"{'an extra pass' if s.slower else 'fewer passes'} over data in L2: global load requests"
+            f" {s.arrow('global_load_requests')}, L2 sectors {s.arrow('l2_sectors')}, DRAM traffic as before"
+        ),
+        "Which array is read once more? Keep it in registers or shared memory, or fuse the passes.",
         f"{CUDA_GUIDE}, Effective Bandwidth",
     ),
     Rule(
