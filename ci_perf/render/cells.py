@@ -101,7 +101,10 @@ def change(interval: Interval | None) -> str:
 
 
 def why(row: Row) -> str:
-    """Return the reason code and its sentence."""
+    """Return the first cause of a change, if one is known, else the reason code and its sentence."""
+    explanation = row.finding.explanation
+    if explanation and explanation.causes and row.finding.verdict.is_change:
+        return explanation.sentence
     return f"{row.finding.code}: {row.finding.sentence}"
 
 

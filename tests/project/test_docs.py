@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 OTHER_FLAGS = {
     *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards", "timings"),
     *("check", "ephemeral", "axis", "benchmark", "jsonbin", "repo"),
-    *("runs", "picture", "export", "store", "good", "bad"),
+    *("runs", "picture", "export", "store", "good", "bad", "pull-request"),
 }
 """Flags that are not settings, and flags of other programs."""
 SHORT = {"CI_PERF_SAMPLES": "5", "CI_PERF_PROCESSES": "5", "CI_PERF_CASE_BUDGET": "1", "CI_PERF_DEVICE": "cpu"}
@@ -50,7 +50,8 @@ def repository(tmp_path_factory):
         path = root / block.splitlines()[0].removeprefix("# ")
         path.parent.mkdir(exist_ok=True)
         path.write_text(block, encoding="utf-8")
-    for command in ("init -q", "add -A", "-c user.name=me -c user.email=me@localhost commit -qm first"):
+    commit = "-c user.name=me -c user.email=me@localhost commit --allow-empty -qm"
+    for command in ("init -q", "add -A", f"{commit} first", f"{commit} second"):
         subprocess.run(["git", *command.split()], cwd=root, check=True)
     return root
 
