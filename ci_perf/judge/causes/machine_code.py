@@ -62,9 +62,18 @@ class LineChange:
         return f"{self.file}:{self.line}"
 
     def __str__(self) -> str:
-        """Write it for a sentence."""
+        """Write it for a sentence.
+
+        A line that an edit above it moved is not seen in the base, which is not to say that it took no time there.
+
+        >>> print(LineChange("k.cu", 9, 20.0, 50.0)), print(LineChange("k.cu", 9, 0.0, 50.0))
+        20 -> 50 % of the samples
+        50 % of the samples, a new or moved line
+        (None, None)
+        """
         spilled = f", {self.spills} more instructions spill" if self.spills > 0 else ""
-        return f"{self.base_pct:.3g} -> {self.head_pct:.3g} % of the samples{spilled}"
+        before, moved = (f"{self.base_pct:.3g} -> ", "") if self.base_pct else ("", ", a new or moved line")
+        return f"{before}{self.head_pct:.3g} % of the samples{moved}{spilled}"
 
 
 def line_change(base: Sequence[SourceLine], head: Sequence[SourceLine], ratio: float) -> LineChange | None:
