@@ -118,6 +118,7 @@ def test_a_run_writes_its_files_and_prints_the_comment(broken_run):
 
     assert found == {
         "index.md",
+        "report.html",
         "run.json",
         "report.md",
         "smoke.txt",

@@ -94,7 +94,16 @@ def test_profilers_that_record_environments_find_no_secret_in_any(machine):
 
     assert leaks(root, done) == []
     assert files == {
-        *("index.md", "run.json", "report.md", "key_metrics.csv", "smoke.txt", "env.txt", "nsys_summary.txt"),
+        *(
+            "index.md",
+            "run.json",
+            "report.md",
+            "report.html",
+            "key_metrics.csv",
+            "smoke.txt",
+            "env.txt",
+            "nsys_summary.txt",
+        ),
         *("timeline.nsys-rep", "timeline.sqlite", "kernels.ncu-rep", "logs"),
     }
     assert not [note for note in run.notes if note.code == "withheld"]

@@ -359,7 +359,7 @@ def test_if_no_program_runs_no_useless_advice_is_given(repository):
     )
     done = ci_perf("run", "--json")
 
-    assert done.exit_code == 0
+    assert done.exit_code == 3
     assert json.loads(done.stdout)["next_step"] == "No case ran: see why, and choose others."
     assert "--all-cases" not in done.stdout
 

@@ -577,7 +577,7 @@ def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(t
     command = [checker, "--builtin-schema", "vendor.github-workflows", *files]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert len(files) == 3
+    assert len(files) == 4
     assert checked.returncode == 0, checked.stdout
 
 

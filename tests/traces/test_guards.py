@@ -294,13 +294,15 @@ def test_results_with_a_lost_part_or_numbers_of_400_digits_are_refused_or_have_n
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 INSPECT = """
-import resource, sys
+import sys
 from ci_perf.cli import main
 sys.argv[1:] = ["inspect", *sys.argv[1:]]
 try:
     main()
 finally:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr)
+    # ru_maxrss would count the memory of the process that started this one, from before exec.
+    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print(int(peak.split()[1]) * 1024, file=sys.stderr)
 """
 
 
