@@ -19,7 +19,7 @@ _ENCODED = r"(?:_?(?:B64|BASE64|DATA|HEX|JSON|VALUE|\d+))*$"
 _CREDENTIAL = (
     r"TOKEN|TKN|SECRET|PASSW|PSWD|PASSPHRASE|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH(?!OR)|BEARER|COOKIE|NETRC|JWT"
     r"|WEBHOOK|SIGNATURE|KUBECONFIG|DOCKER_?CONFIG_?JSON|SERVICE_?ACCOUNT|KEYSTORE|KEYTAB|MNEMONIC"
-    r"|(?:^|_)SA_(?:JSON|B64|BASE64)|CONN(?:ECTION)?_?STR(?:ING)?|KEYS?(?:_|\d|$)|(?:^|_)CREDS?(?:_|\d|$)|(?:^|_)SAS(?:_|\d|$)|_PWD$"
+    r"|(?:^|_)SA(?:_JSON|_B64|_BASE64|$)|CONN(?:ECTION)?_?STR(?:ING)?|KEYS?(?:_|\d|$)|(?:^|_)CREDS?(?:_|\d|$)|(?:^|_)SAS(?:_|\d|$)|_PWD$"
     r"|(?:^|_)(?:DSN|PATS?|PW|OTP|TOTP|SALT|CERT|CERTIFICATE|PEM|PFX|P12|CREDS)" + _ENCODED + "|"
     r"(?:^|_|DB|SSH|SQL|USER|SMTP|MAIL|ROOT|ADMIN|PG|FTP)PASS" + _ENCODED
 )
@@ -47,6 +47,7 @@ _KNOWN_TOKEN = re.compile(
     r"|nvapi-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|r8_\w{16,}"  # NVIDIA, Hugging Face, OpenAI, Replicate
     r"|pypi-[\w-]{16,}|npm_[A-Za-z0-9]{16,}|rubygems_\w{16,}|dckr_(?:pat|oat)_[\w-]{16,}|do[opr]_v1_\w{16,}"
     r"|[rs]k_(?:live|test)_\w{10,}|SG\.[\w-]{10,}\.[\w-]{10,}|hv[sbr]\.[\w-]{16,}|tskey-[\w-]{16,}|shp\w\w_\w{16,}"
+    r"|AKCp\w{16,}|hooks\.slack\.com/(?:services|workflows|triggers)/[\w/-]{16,}"  # JFrog, Slack's hooks
     r"|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*"  # a JSON Web Token
     r")"
 )

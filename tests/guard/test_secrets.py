@@ -173,7 +173,7 @@ def test_secrets_go_by_many_names_and_the_folder_of_a_shell_by_none():
     secret += ["GCP_SA_JSON", "SSH_KEY_B64", "DBPASS", "PGPASS", "APP_PW", "DOCKERCONFIGJSON", "TLS_CERT"]
     secret += ["SIGNING_P12_BASE64", "PAT", "GH_PAT_2", "GCP_SERVICE_ACCOUNT", "DB_CONN_STR", "NPM_TKN"]
     secret += ["DEPLOY_KEYS", "GPGKEY1", "DB_PASS", "MYSQL_PWD", "SSHPASS", "JWT", "SLACK_WEBHOOK_URL"]
-    secret += ["SENTRY_DSN", "AZURE_CONNECTION_STRING"]
+    secret += ["SENTRY_DSN", "AZURE_CONNECTION_STRING", "GCP_SA"]
     known = ["PWD", "OLDPWD", "TRITON_PASS_PLUGIN_PATH", "COMPASS", "PASSES", "CUDA_BYPASS", "DSNAME"]
     known += ["SSL_CERT_FILE", "SSL_CERT_DIR", "KEYBOARD", "SASL", "PATH", "PATTERN", "CREDIT", "SALTED"]
     known += ["OPTION"]
@@ -188,6 +188,8 @@ TOKEN = "0123456789abcdef"
     ("value", "secrets"),
     [
         (f"https://{TOKEN}@github.com/org/repo", (TOKEN,)),
+        (f"AKCp8{TOKEN}", (f"AKCp8{TOKEN}",)),
+        (f"https://hooks.slack.com/services/T0/B0/{TOKEN}", (f"hooks.slack.com/services/T0/B0/{TOKEN}",)),
         (f"https://{TOKEN}:@host https://me:{TOKEN[::-1]}@host", (TOKEN, TOKEN[::-1])),
         (f"https://{TOKEN}:x-oauth-basic@github.com", (TOKEN,)),
         (f"https://x-access-token:{TOKEN}@github.com", (TOKEN,)),
