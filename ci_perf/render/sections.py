@@ -194,7 +194,12 @@ def _shape(dimensions: tuple[int, int, int]) -> str:
 
 
 def _timeline(report: Report) -> Section:
-    """Return the timeline metrics of each case, with a column for each metric that any case has."""
+    """Return the timeline metrics of each case, with a column for each metric that any case has.
+
+    Where both sides were compared, the explanations show those that matter; nsys_summary.txt has them all.
+    """
+    if any(row.finding.explanation for row in report.rows):
+        return Section("Timeline", [])
     metrics = [
         (code(row.finding.id), row.measurement.timeline.metrics)
         for row in report.rows
