@@ -37,9 +37,9 @@ def _open(row: Row) -> OpenCase:
 def _is_settled(case: OpenCase, rows: Mapping[tuple[str, str], Row], report: Report) -> bool:
     """Return whether a report shows that a case which was flagged is fine now."""
     row = rows.get((case.device, case.case))
-    if row is None:  # a case that failed or was missing is settled if it no longer exists
+    if row is None:  # a missing case is settled where its baseline was dropped too, which the diff shows
         whole = report.finished and not report.patterns and any(device == case.device for device, _ in rows)
-        return whole and case.kind != "c"
+        return whole and case.kind == "m"
     finding = row.finding
     if finding.broken_gates or finding.unmeasured_gates:
         return False

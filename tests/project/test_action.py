@@ -495,6 +495,22 @@ def test_a_workflow_run_comments_for_a_fork_from_the_downloaded_archive(reposito
     assert repository.outputs["comment-url"].endswith(f"#issuecomment-{repository.outputs['comment-id']}")
 
 
+def test_no_key_of_a_forks_run_is_a_command_in_the_trusted_job(repository):
+    """The error names the key, whose lines would be commands if they were printed as they are."""
+    repository.github.open_pull(8, HEAD, head="mallory/kernels")
+    repository.artifacts.mkdir()
+    document = json.loads(dump_run(foreign(slower())))
+    document["measurements"][0]["params"]["x\n::set-output name=verdict::PLANTED\n##[set-output name=verdict;]PLANTED"] = 1
+    with zipfile.ZipFile(repository.artifacts / "ci-perf-run-1-numbers.zip", "w") as archive:
+        archive.writestr("run.json", json.dumps(document))
+
+    ran = repository.act("workflow_run", "publish.yml", workflow_run())
+
+    assert "PLANTED" in ran.stdout, ran.stdout
+    assert not re.search(r"^[^|]*\|\s*(::set-output|##\[)", ran.stdout, re.MULTILINE), ran.stdout
+    assert not re.search("set-output::? verdict=PLANTED", ran.stdout)
+
+
 # --- what the files promise ------------------------------------------------------------------------------------------
 
 
