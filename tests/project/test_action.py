@@ -500,7 +500,8 @@ def test_no_key_of_a_forks_run_is_a_command_in_the_trusted_job(repository):
     repository.github.open_pull(8, HEAD, head="mallory/kernels")
     repository.artifacts.mkdir()
     document = json.loads(dump_run(foreign(slower())))
-    document["measurements"][0]["params"]["x\n::set-output name=verdict::PLANTED\n##[set-output name=verdict;]PLANTED"] = 1
+    planted = "x\n::set-output name=verdict::PLANTED\n##[set-output name=verdict;]PLANTED"
+    document["measurements"][0]["params"][planted] = 1
     with zipfile.ZipFile(repository.artifacts / "ci-perf-run-1-numbers.zip", "w") as archive:
         archive.writestr("run.json", json.dumps(document))
 
