@@ -1,7 +1,7 @@
 """The charts of a case as SVG. Its colours are those of the page, by class; each mark of a side has its own shape.
 
 Elements are those of the standard library, which escapes every text. A plotting library would cost more than it saves
-here: matplotlib starts in half a second and loads 30 MB, vega-lite adds 1 MB to each page.
+here: a library for charts would be loaded in each run, or become a part of each page.
 """
 
 import math

@@ -15,7 +15,7 @@ from ci_perf.values.quantity import percent
 from ci_perf.values.reasons import Verdict
 
 MOST_DRAWN = 300
-"""The number of cases with charts: those of a case take about 20 kB. The most urgent come first."""
+"""The number of cases with charts, so that a page of many cases stays small. The most urgent come first."""
 _MOST_OPEN = 3
 _SIGNS = {
     Verdict.FAILED: "\u2716",
