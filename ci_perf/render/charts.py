@@ -1,7 +1,7 @@
 """The charts of a case as SVG. Its colours are those of the page, by class; each mark of a side has its own shape.
 
 Elements are those of the standard library, which escapes every text. A plotting library would cost more than it saves
-here: a library for charts would be loaded in each run, or become a part of each page.
+here: it would be loaded in each run, or become a part of each page.
 """
 
 import math
