@@ -17,7 +17,7 @@ from ci_perf.measure.main_job import execute
 from ci_perf.measure.pair_loop import Budget
 from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.session import Session
-from ci_perf.measure.turns import Side
+from ci_perf.measure.side import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import MachineError
 from ci_perf.values.job import Job

@@ -25,6 +25,8 @@ machine           sends each job to the backend of its kind
 python_kernels    kernels with a Python entry, in worker processes
 worker_process    the worker process from the outside
 turns             base and head in turns on one device
+side              one of the two commits whose kernels take turns
+side_answers      what the answers of base and head say together
 profile           nsys and ncu over Python kernels
 torch_profiler    timelines where there is no nsys
 programs          programs in place of a Python entry

@@ -12,7 +12,7 @@ from ci_perf.measure.both_sides import ProfiledBase
 from ci_perf.measure.built import built_tree, toolchain_hash
 from ci_perf.measure.one_install import note_one_install
 from ci_perf.measure.setup import Setup
-from ci_perf.measure.turns import Side
+from ci_perf.measure.side import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import CiPerfError, ConfigError
 from ci_perf.values.kernel import KernelSpec

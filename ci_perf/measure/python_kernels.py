@@ -10,7 +10,8 @@ from ci_perf.measure.base import Base
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import Profiler
 from ci_perf.measure.setup import why_no_base
-from ci_perf.measure.turns import Side, SideFailure, TurnTaking
+from ci_perf.measure.side import Side, SideFailure
+from ci_perf.measure.turns import TurnTaking
 from ci_perf.measure.watch import Watch, facts
 from ci_perf.measure.worker_process import Worker, entry_request, job_request
 from ci_perf.values.job import Job

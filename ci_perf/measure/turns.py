@@ -1,21 +1,23 @@
 """Base and head in turns: two resident processes on one device that alternate in short bursts."""
 
 import math
-import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.one_install import project_of
-from ci_perf.measure.watch import Watch, facts, mean_clock
-from ci_perf.measure.worker_process import Worker, job_request
+from ci_perf.measure.side import Side, SideFailure
+from ci_perf.measure.side_answers import (
+    Round,
+    imported_the_other,
+    launched_kernels,
+    mixed_methods,
+    pair_of,
+    runs_same_code,
+)
 from ci_perf.values.job import Job
-from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.measurement import Failure, MemoryPeaks, Pair, SameCode
-from ci_perf.values.trace import LaunchedKernel
+from ci_perf.values.measurement import Failure, Pair, SameCode
 
 ROUNDS = 10
 """Even, so that each side goes first as often as the other; each round uses another placement of the data."""
@@ -33,33 +35,6 @@ ALONE_SAMPLES = 20
 """Samples of a side that runs alone, where both do not fit on the GPU."""
 TIMED_SAME = 3
 """So many cases whose machine code is the same on both sides are timed all the same, as controls of the session."""
-DIGITS = 12
-"""Digits that are kept of the hash of the shapes of a side's inputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the two commits: where its files lie, its kernels, and the worker that runs them."""
-
-    name: str
-    """`base` or `head`."""
-    root: Path
-    kernels: Mapping[str, KernelSpec]
-    worker: Worker
-
-    def request(self, job: Job, **more: object) -> dict[str, Any]:
-        """Return a request for a case: this side's code, the head's parameters."""
-        own = replace(job, spec=self.kernels[job.spec.name])
-        return {**job_request(own, self.root), "target": job.target, "l2": job.spec.l2, "time": job.spec.time, **more}
-
-
-class SideFailure(Exception):
-    """A side that could not be timed."""
-
-    def __init__(self, side: str, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.side = side
-        self.failure = failure
 
 
 class TurnTaking:
@@ -132,7 +107,7 @@ class TurnTaking:
         if self._restored_on_one_side(job, ready):
             fresh = True
             ready = self._make_ready(job, number, fresh=fresh)
-        if mixed := _mixed_methods(ready) or _same_code(self._sides, ready):
+        if mixed := mixed_methods(ready) or imported_the_other(self._sides, ready):
             raise SideFailure("base", mixed)
         if self._is_proven(job, ready):
             return SameCode()
@@ -149,7 +124,7 @@ class TurnTaking:
             if _is_checked(side, job):
                 self._ask(job, index, {"op": "check", "same": True})
         facts = [{**a, **b} for a, b in zip(ready, alike, strict=True)]
-        pair = _pair(rounds, facts, shape, watch, self._not_captured.get(job.id, ()))
+        pair = pair_of(rounds, facts, shape, watch, self._not_captured.get(job.id, ()))
         if number:
             return pair
         base, head = (launched_kernels(answer) for answer in ready)
@@ -179,7 +154,7 @@ class TurnTaking:
 
     def _is_proven(self, job: Job, ready: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether both sides run the same code, and the case is not one of those that are timed as controls."""
-        if not self._skip_same or not _runs_same_code(ready) or ready[0]["memory_bytes"] != ready[1]["memory_bytes"]:
+        if not self._skip_same or not runs_same_code(ready) or ready[0]["memory_bytes"] != ready[1]["memory_bytes"]:
             return False
         if len(self._timed_same) < TIMED_SAME:
             self._timed_same.add(job.id)
@@ -212,13 +187,13 @@ class TurnTaking:
             answers = self._each_alone(job, number)
             if self._lost_capture(job, answers) or self._restored_on_one_side(job, answers):
                 answers = self._each_alone(job, number)
-        if mixed := _mixed_methods(answers):
+        if mixed := mixed_methods(answers):
             raise SideFailure("base", mixed)
         method = f"{answers[0]['method']}/alternating"
         found = {"launches": max(a["launches"] for a in answers), "placements": 1}
         ready = [{**answer, "method": method, "code": None, "inputs": None} for answer in answers]
         not_captured = self._not_captured.get(job.id, ())
-        return _pair([(answers[0], answers[1])], ready, found, watch, not_captured, at_once=1)
+        return pair_of([(answers[0], answers[1])], ready, found, watch, not_captured, at_once=1)
 
     def _each_alone(self, job: Job, number: int) -> list[dict[str, Any]]:
         """Return the answers of base and head, each timed while the other is not on the device; SideFailure."""
@@ -252,9 +227,9 @@ class TurnTaking:
             raise SideFailure(self._sides[index].name, answer)
         return answer
 
-    def _take_turns(self, job: Job, number: int, warm_up_s: float) -> "list[_Round]":
+    def _take_turns(self, job: Job, number: int, warm_up_s: float) -> list[Round]:
         """Alternate base head, head base; rounds before the device is warm are dropped."""
-        rounds: list[_Round] = []
+        rounds: list[Round] = []
         started = time.monotonic()
         turn = 0
         while len(rounds) < ROUNDS:
@@ -266,9 +241,6 @@ class TurnTaking:
             if rounds or time.monotonic() - started >= warm_up_s:
                 rounds.append((taken[0], taken[1]))
         return rounds
-
-
-_Round = tuple[dict[str, Any], dict[str, Any]]
 
 
 def _is_checked(side: Side, job: Job) -> bool:
@@ -286,82 +258,3 @@ def _by_kernel(jobs: Sequence[Job]) -> list[list[Job]]:
     for job in jobs:
         groups.setdefault((job.spec.name, job.device), []).append(job)
     return list(groups.values())
-
-
-def _runs_same_code(ready: Sequence[Mapping[str, Any]]) -> bool:
-    return ready[0]["code"] is not None and ready[0]["code"] == ready[1]["code"]
-
-
-def _mixed_methods(answers: Sequence[Mapping[str, Any]]) -> Failure | None:
-    methods = {answer["method"] for answer in answers}
-    if len(methods) == 1:
-        return None
-    message = f"the sides can only be timed by different methods: {', '.join(sorted(methods))}"
-    return Failure("time", "mixed-methods", message)
-
-
-def _same_code(sides: tuple[Side, Side], ready: Sequence[Mapping[str, Any]]) -> Failure | None:
-    """Return a Failure where one side imported a file of the other: both would measure the same code."""
-    if sides[0].root == sides[1].root:
-        return None
-    for index, answer in enumerate(ready):
-        own, other = sides[index], sides[1 - index]
-        here, there = own.root.resolve(), other.root.resolve()
-        for file in answer["files"]:
-            path = Path(file)
-            if path.is_relative_to(there) and not path.is_relative_to(here):
-                shown = path.relative_to(there)
-                message = f"the {own.name} imported {shown} of the {other.name}: nothing would be compared"
-                return Failure("time", "same-code", message)
-    for name, file in ready[0]["installed"].items():
-        if ready[1]["installed"].get(name) == file and _is_source_of(sides[0].root, name):
-            message = f"both sides imported `{name}` as it is installed, not as their trees have it"
-            return Failure("time", "same-code", f"{message}: nothing would be compared", file)
-    return None
-
-
-def _is_source_of(root: Path, package: str) -> bool:
-    """Return whether a tree holds the source of a package: at its top, below `src` or `python`, or as its project."""
-    places = (root, root / "src", root / "python")
-    files = (place / name for place in places for name in (f"{package}/__init__.py", f"{package}.py"))
-    return package == project_of(root) or any(file.is_file() for file in files)
-
-
-def launched_kernels(answer: Mapping[str, Any]) -> tuple[LaunchedKernel, ...]:
-    """Return the GPU kernels of one launch that a side's answer tells."""
-    return tuple(
-        LaunchedKernel(**{**facts, "grid": tuple(facts["grid"]), "block": tuple(facts["block"])})
-        for facts in answer.get("kernels", ())
-    )
-
-
-def _pair(
-    rounds: Sequence[_Round],
-    ready: Sequence[Mapping[str, Any]],
-    shape: Mapping[str, int],
-    watch: Watch,
-    not_captured: tuple[str, ...],
-    *,
-    at_once: int | None = None,
-) -> Pair:
-    base, head = ([statistics.median(r[i]["seconds"]) for r in rounds] for i in (0, 1))
-    states = [[state for r in rounds for state in watch.between(*r[i]["window"])] for i in (0, 1)]
-    clocks = [mean_clock(seen) for seen in states]
-    every = [state for seen in states for state in seen]
-    pids = frozenset(answer["pid"] for answer in ready)
-    return Pair(
-        base=tuple(base),
-        head=tuple(head),
-        launches=shape["launches"],
-        method=ready[0]["method"],
-        clocks=round(clocks[1] / clocks[0], 6) if clocks[0] and clocks[1] else None,
-        placements=shape["placements"],
-        planted=float(f"{ready[1]['planted']:.6g}"),
-        identical=_runs_same_code(ready),
-        other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
-        shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
-        memory=MemoryPeaks(*(answer["memory_bytes"] for answer in ready)),
-        not_captured=not_captured,
-        disturbed=watch.disturbances(every, pids, at_once=at_once),
-        **{**facts(every), "sm_clock_hz": facts(states[1])["sm_clock_hz"]},  # the head's clock
-    )

@@ -8,6 +8,7 @@ cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
 gradients     the expected gradients of a kernel.py that names them
 identity      a hash of what a launch makes the GPU do
+imported      the files that a kernel imported
 launches      the GPU kernels of one launch: geometry, registers, memory
 machine_code  the machine code of the loaded kernels, and its hash
 package       what kernel.toml says of a kernel's packages and variables
@@ -20,6 +21,7 @@ restore       the inputs of kernels that work in place
 stages        where the time of a request goes
 stopwatch     times a case, alone or in turns with another process
 strides       inputs in another order of memory
+timer_choice  chooses how a case is timed
 timers        how a sample is taken
 verify        compares the outputs of launches with the reference
 """

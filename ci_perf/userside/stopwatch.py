@@ -10,27 +10,21 @@ import time
 from fractions import Fraction
 from typing import Any
 
-from ci_perf.userside.blame import what_broke
-from ci_perf.userside.case import Answer, Case, Request, Wrong, code_of, release_memory
-from ci_perf.userside.cupti import CuptiError
-from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiRestoredTimer, CuptiTimer
+from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
+from ci_perf.userside.cupti_timers import CuptiRestoredTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
+from ci_perf.userside.imported import installed_packages, own_files
 from ci_perf.userside.launches import launch_facts
 from ci_perf.userside.memory import peak_memory
 from ci_perf.userside.outputs import leaves
 from ci_perf.userside.recheck import check_again, kept
 from ci_perf.userside.restore import are_known, is_array, saved, unsaved, worked_on
 from ci_perf.userside.stages import stage
+from ci_perf.userside.timer_choice import choose_timer
 from ci_perf.userside.timers import (
     LADDER,
-    ColdTimer,
-    CpuTimer,
-    EventTimer,
     GraphTimer,
-    RestoredCpuTimer,
     RestoredTimer,
-    RestoredWallTimer,
-    WallTimer,
     warm_up,
 )
 
@@ -250,49 +244,6 @@ def exact_fraction(planted: float) -> Fraction:
     return Fraction(planted).limit_denominator(PLANTED_LAUNCHES)
 
 
-def choose_timer(case: Case, *, restores: bool = False) -> Any:
-    """Choose how to time a case; its duration does not matter, so that both sides of a comparison choose alike.
-
-    On a CPU a loop. On a GPU the wall clock if the request says so, else a CUDA graph if the launch can be captured,
-    else CUPTI. With a cold L2 cache CUPTI, as events would time the launch gap of a small kernel. Events where CUPTI is
-    not available. With `restores`, timers that restore the inputs before each launch, outside of the time.
-    """
-    if case.device == "cpu":
-        return RestoredCpuTimer(case) if restores else CpuTimer(case)
-    if case.request.get("time") == "wall":
-        return RestoredWallTimer(case) if restores else WallTimer(case)
-    if case.request.get("l2") == "cold":
-        return cupti_or(ColdTimer, CuptiColdTimer, case)
-    if restores:
-        return cupti_or(RestoredTimer, CuptiRestoredTimer, case)
-    timer = GraphTimer(case)
-    try:
-        timer.prepare(3)
-    except Exception as error:
-        if code_of(error) == "out-of-memory":
-            raise
-        reason = what_broke(error)
-        print(f"ci-perf: no CUDA graph of this kernel ({reason}); timed through CUPTI or events", file=sys.stderr)
-        case.synchronize()
-        instead = cupti_or(EventTimer, CuptiTimer, case)
-        if isinstance(error, Wrong) and not isinstance(instead, CuptiTimer):
-            raise  # events would miss the same work
-        instead.not_captured = reason
-        return instead
-    return timer
-
-
-def cupti_or(instead: Any, wanted: Any, case: Case) -> Any:
-    """Return a timer that uses CUPTI, or the other one where CUPTI is not available."""
-    try:
-        timer = wanted(case)
-        timer.seconds(1)
-    except CuptiError as error:
-        print(f"ci-perf: no CUPTI ({error}); timing by events", file=sys.stderr)
-        return instead(case)
-    return timer
-
-
 def measure(request: Request) -> Answer:
     """Time one case: warm up until steady, then take samples back to back."""
     watch = Stopwatch(request)
@@ -344,36 +295,6 @@ def check(request: Request) -> Answer:
     del request
     READY["case"].check()
     return {}
-
-
-def own_files() -> list[str]:
-    """Return the files, libraries included, that were imported from outside the folders of this interpreter."""
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    installed = (os.path.join(sys.base_prefix, "lib"), here)
-    return sorted(
-        file
-        for _, file in imported_files()
-        if file.endswith((".py", ".so")) and "-packages" + os.sep not in file and not file.startswith(installed)
-    )
-
-
-def installed_packages() -> dict[str, str]:
-    """Return the file of each top-level package that was imported from this interpreter's site-packages."""
-    return {name: file for name, file in imported_files() if "-packages" + os.sep in file and "." not in name}
-
-
-def imported_files() -> list[tuple[str, str]]:
-    """Return name and file of all modules; links among the folders are followed."""
-    folders: dict[str, str] = {}  # to follow the links of each file takes 0.2 s where thousands are imported
-    found = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file:
-            folder, base = os.path.split(str(file))
-            if folder not in folders:
-                folders[folder] = os.path.realpath(folder)
-            found.append((name, os.path.join(folders[folder], base)))
-    return found
 
 
 def printed_bytes() -> int:

@@ -8,7 +8,8 @@ import pytest
 
 from ci_perf.measure import gpu, turns
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.turns import Side, SideFailure, TurnTaking
+from ci_perf.measure.side import Side, SideFailure
+from ci_perf.measure.turns import TurnTaking
 from ci_perf.measure.watch import Watch
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.job import select_jobs

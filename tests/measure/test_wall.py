@@ -12,7 +12,8 @@ import pytest
 from ci_perf.judge.pairs import decide_pairs
 from ci_perf.judge.ratios import log_ratio
 from ci_perf.measure.conditions import Conditions
-from ci_perf.measure.turns import Side, TurnTaking
+from ci_perf.measure.side import Side
+from ci_perf.measure.turns import TurnTaking
 from ci_perf.measure.worker_process import Worker
 from ci_perf.userside import timers
 from ci_perf.userside.blame import what_broke
