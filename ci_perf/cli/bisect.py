@@ -16,7 +16,7 @@ from ci_perf.guard.guard import rules_of
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.outcome import size
 from ci_perf.judge.report import Report
-from ci_perf.measure import git, tools
+from ci_perf.measure import git, git_base, tools
 from ci_perf.measure.base import paths_in_tree
 from ci_perf.measure.git_bisect import BAD, GOOD, SKIP, Bisection, bisecting, query_parent, query_title
 from ci_perf.measure.session import Session
@@ -48,7 +48,7 @@ def bisect(case: str, good: str, bad: str, **flags: object) -> None:
     settings = resolve_settings(root, flags)
     if settings["against"] not in ("", "auto"):
         raise ConfigError(f"{settings.origins['against']}: bisect selects the base itself", hint="use --good and --bad")
-    first, last = (git.resolve_base(root, ref, os.environ) for ref in (good, bad))
+    first, last = (git_base.resolve_base(root, ref, os.environ) for ref in (good, bad))
     with bisecting(root, first, last) as bisection:
         search = _Search(root, case, bisection, _for_worktree(settings, root))
         search.bisect(first, last)

@@ -20,7 +20,7 @@ from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.cli.resume import read_unfinished, resumed
 from ci_perf.judge.report import Report
 from ci_perf.judge.scatter import known_scatter
-from ci_perf.measure import git
+from ci_perf.measure import git_base
 from ci_perf.measure.base import Base, find_base, prepared
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
@@ -223,7 +223,7 @@ def _with_base(settings: Settings) -> Settings:
     """Replace `--against auto` by the base of the event, or by nothing."""
     if settings["against"] != "auto":
         return settings
-    has_base = git.query_event_base(os.environ) or git.query_claimed(os.environ)
+    has_base = git_base.query_event_base(os.environ) or git_base.query_claimed(os.environ)
     base = "base" if has_base else ""
     return replace(settings, values={**settings.values, "against": base})
 

@@ -40,6 +40,8 @@ both_sides        the base under the profilers
 setup             the setup command
 one_install       packages that programs of both sides import from one place
 built             its tree as the setup command left it, kept from run to run
-git_bisect      `git bisect` in a worktree
-git               commits, checkouts, renamed files
+git               runs git; commits, renamed files
+git_base          which commit is the base
+git_checkout      commits in folders of their own
+git_bisect        `git bisect` in a worktree
 """

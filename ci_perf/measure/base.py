@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ci_perf.measure import git
+from ci_perf.measure import git, git_base, git_checkout
 from ci_perf.measure.both_sides import ProfiledBase
 from ci_perf.measure.built import built_tree, toolchain_hash
 from ci_perf.measure.one_install import note_one_install
@@ -53,7 +53,7 @@ def find_base(root: Path, ref: str, setup: Setup, environ: Mapping[str, str], *,
     `environ` is the job's own environment, which names the pull request.
     """
     setup.check(shared=shared)  # an error in it is reported before anything is fetched
-    return git.resolve_base(root, ref, environ)
+    return git_base.resolve_base(root, ref, environ)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def prepared(
 @contextmanager
 def _built_once(root: Path, commit: str, build: Callable[[Path, str], None] | None) -> Iterator[Path]:
     """Check the base out and build it for this run alone."""
-    with git.checked_out(root, commit) as tree:
+    with git_checkout.checked_out(root, commit) as tree:
         if build:
             build(tree, "")
         yield tree

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ci_perf.measure import git, gpu, tools
+from ci_perf.measure import git, git_checkout, gpu, tools
 from ci_perf.values.errors import MachineError
 
 KEPT = 5
@@ -65,7 +65,7 @@ def built_tree(
     tree in use is not removed.
     """
     cache = _cache_folder(environ)
-    parts = (git.query_tree(root, commit), git.query_prefix(root), *git.query_submodules(root), *depends_on)
+    parts = (git.query_tree(root, commit), git.query_prefix(root), *git_checkout.query_submodules(root), *depends_on)
     folder = cache / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def built_tree(
         if why is not None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
-            with git.worktree(root, commit, tree, kept=True):
+            with git_checkout.worktree(root, commit, tree, kept=True):
                 build(tree / git.query_prefix(root), why)
             complete.write_text(f"{toolchain()}\n", encoding="utf-8")
         os.utime(folder)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci_perf.measure import git, proc
+from ci_perf.measure import git, git_checkout, proc
 from ci_perf.values.errors import ConfigError, MachineError
 
 _TIMEOUT_S = 300.0
@@ -62,7 +62,7 @@ def bisecting(root: Path, good: str, bad: str) -> Iterator[Bisection]:
     if good == bad or _git(root, "merge-base", "--is-ancestor", good, bad)[0]:
         hint = "name an older commit with --good and a newer one that contains it with --bad"
         raise ConfigError(f"--good {good[:8]} is no ancestor of --bad {bad[:8]}", hint=hint)
-    with git.checked_out(root, bad) as tree:
+    with git_checkout.checked_out(root, bad) as tree:
         yield Bisection(tree)
 
 

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from ci_perf.cli import program
 from ci_perf.measure import setup, turns
-from ci_perf.measure.git import query_changed, query_claimed, resolve_base
+from ci_perf.measure.git import query_changed
+from ci_perf.measure.git_base import query_claimed, resolve_base
 from ci_perf.values.errors import MachineError
 
 pytestmark = pytest.mark.slow
@@ -633,9 +634,9 @@ def test_the_next_run_removes_the_checkout_of_a_killed_run(monkeypatch, tmp_path
     temporary = tmp_path_factory.mktemp("tmp")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     code = (
-        "import os, pathlib, signal, sys, tempfile\nfrom ci_perf.measure import git\n"
+        "import os, pathlib, signal, sys, tempfile\nfrom ci_perf.measure import git_checkout\n"
         f"tempfile.tempdir = {str(temporary)!r}\n"
-        "with git.checked_out(pathlib.Path(), 'HEAD') as tree:\n"
+        "with git_checkout.checked_out(pathlib.Path(), 'HEAD') as tree:\n"
         "    {}\n"
     )
     killed = subprocess.run([sys.executable, "-c", code.format("os.kill(os.getpid(), signal.SIGKILL)")], check=False)
