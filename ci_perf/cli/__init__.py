@@ -1,5 +1,6 @@
 """The command line: each command parses its arguments, calls the slices, prints and exits.
 
+against     the base of `run --against`
 artifacts   finishes the artifact folder of a run
 audit       `audit`
 baseline    `baseline accept`, `check`, `diff`

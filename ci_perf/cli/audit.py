@@ -16,10 +16,10 @@ from ci_perf.audit.file import append_session, read_sessions
 from ci_perf.audit.measure import measure_session, verify_once
 from ci_perf.audit.rates import AuditReport, build_audit
 from ci_perf.audit.render import render_audit_json, render_audit_markdown, render_audit_terminal
+from ci_perf.cli.against import refuse_several_devices
 from ci_perf.cli.blank import blank_run
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import Bars, draw, no_workflow_commands
-from ci_perf.cli.run import refuse_several_devices
 from ci_perf.measure.session import open_session
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.escape import clean

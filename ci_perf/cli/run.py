@@ -1,9 +1,8 @@
 """`ci-perf run`: the main job."""
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,15 +12,13 @@ from tabulate import tabulate
 
 from ci_perf import store
 from ci_perf.cli import artifacts
+from ci_perf.cli.against import base_commit, prepared_base, refuse_several_devices, with_against, with_event_base
 from ci_perf.cli.blank import blank_run, text_of
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.cli.resume import read_unfinished, resumed
 from ci_perf.judge.report import Report
-from ci_perf.judge.scatter import known_scatter
-from ci_perf.measure import git_base
-from ci_perf.measure.base import Base, find_base, prepared
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
 from ci_perf.measure.pair_loop import Budget
@@ -29,15 +26,12 @@ from ci_perf.measure.session import (
     Session,
     open_session,
 )
-from ci_perf.measure.setup import setup_of
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.terminal import render_timings
-from ci_perf.values.baseline import KnownScatter
-from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Job, select_jobs
 from ci_perf.values.kernel import KernelSpec
-from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import Settings
 
@@ -75,7 +69,7 @@ def run(
     random cases are verified instead; with --sanitize LIST, cases are run under compute-sanitizer instead.
     """
     root = Path.cwd()
-    settings = _with_base(resolve_settings(root, flags if resume is None else _into(resume, flags)))
+    settings = with_event_base(resolve_settings(root, flags if resume is None else _into(resume, flags)))
     specs = store.read_kernels(root / settings["kernels-dir"], root, patterns)
     if show_settings:
         click.echo(_settings_table(settings, specs))
@@ -110,15 +104,15 @@ def measure_run(
     """
     planned = _planned(specs, patterns, settings)
     earlier = read_unfinished(resume) if resume else None
-    commit = _base_commit(root, settings)  # an error in it leaves the last run's folder as it is
+    commit = base_commit(root, settings)  # an error in it leaves the last run's folder as it is
     with open_session(settings, root, partial(click.echo, err=True), planned) as session:
         selected = select_jobs(_specs(specs, settings), patterns, session.kinds, all_cases=settings["all-cases"])
         jobs = tuple(job for job in selected if job.runs)
         blank = blank_run(patterns, jobs, settings, session, root)
         blank = replace(blank, notes=(*blank.notes, *_left_out_note(selected), *_small_note(selected, planned)))
         with _reported(session, jobs, partial(print_report, session=session)) as recorder:
-            with _base(root, commit, specs, settings, session) as base:
-                blank = _against(blank, base, settings["baselines"])
+            with prepared_base(root, commit, specs, settings, session) as base:
+                blank = with_against(blank, base, settings["baselines"])
                 if resume and earlier:
                     blank = resumed(blank, earlier, resume)
                 session.begin(keep=earlier is not None)
@@ -170,35 +164,6 @@ def _with_spent(run: Run, session: Session, jobs: Sequence[Job]) -> Run:
     return replace(run, measurements=measurements, notes=(*run.notes, *spent.slow_inputs(jobs)))
 
 
-def _against(blank: Run, base: Base | None, baselines: str) -> Run:
-    """Return the run with its base, and a note where a commit is compared with itself."""
-    if base is None:
-        return blank
-    scatter, unread = _scatter(base, blank, baselines)
-    notes = (*blank.notes, *base.notes, *unread)
-    if base.against.commit == blank.provenance.commit:
-        message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
-        hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"
-        notes = (*notes, Note("base-is-head", message, hint))
-    return replace(blank, against=replace(base.against, scatter=scatter), notes=notes)
-
-
-def _scatter(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownScatter], tuple[Note, ...]]:
-    """Return what is known of the scatter of cases, and a note where the baselines of the base cannot be read.
-
-    Only baselines in the base's own tree count: a change must not loosen its own verdict.
-    """
-    tree = base.side.root.resolve()
-    folder = (tree / baselines).resolve()
-    if not folder.is_relative_to(tree):
-        return {}, ()
-    try:
-        return known_scatter(store.read_baselines(folder, blank.devices)), ()
-    except FormatError as error:
-        message = f"the baselines of the base cannot be read, so its scatter is not used: {error}"
-        return {}, (Note(Reason.BASE_BASELINES, message, Reason.BASE_BASELINES.hint),)
-
-
 def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: Settings) -> tuple[Job, ...]:
     """Select the jobs that may run; ConfigError for a pattern that matches nothing, and for two devices."""
     if settings["against"]:
@@ -209,23 +174,6 @@ def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: S
 def _refuse_missing_baselines(root: Path, settings: Settings) -> None:
     if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
         raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is not a folder")
-
-
-def refuse_several_devices(settings: Settings, why: str) -> None:
-    """Raise ConfigError for several devices where sides take turns: the control covers one device only."""
-    if len(set(settings["device"])) > 1:
-        kinds = ",".join(settings["device"])
-        message = f"{settings.origins['device']}: `{kinds}` in one session, whose control is of one device; {why}"
-        raise ConfigError(message, hint="run once for each device, each with its own --output")
-
-
-def _with_base(settings: Settings) -> Settings:
-    """Replace `--against auto` by the base of the event, or by nothing."""
-    if settings["against"] != "auto":
-        return settings
-    has_base = git_base.query_event_base(os.environ) or git_base.query_claimed(os.environ)
-    base = "base" if has_base else ""
-    return replace(settings, values={**settings.values, "against": base})
 
 
 def _left_out_note(jobs: tuple[Job, ...]) -> tuple[Note, ...]:
@@ -241,35 +189,6 @@ def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, 
     if not left or any(job.device == "cuda" for job in jobs):
         return ()
     return (Note("large-cases", f"{left} large cases were left out on the CPU", "`--all-cases` runs them too"),)
-
-
-def _base_commit(root: Path, settings: Settings) -> str:
-    """Return the commit of the base, or an empty text without one."""
-    setup = setup_of(settings, os.environ)
-    if not settings["against"]:
-        setup.check(shared=False)
-        return ""
-    return find_base(root, settings["against"], setup, os.environ, shared=not settings["base-python"])
-
-
-def _base(
-    root: Path, commit: str, specs: tuple[KernelSpec, ...], settings: Settings, session: Session
-) -> AbstractContextManager[Base | None]:
-    if not settings["against"]:
-        return nullcontext()
-    return prepared(
-        root,
-        settings["against"],
-        commit,
-        kernels_dir=settings["kernels-dir"],
-        head=specs,
-        setup=setup_of(settings, os.environ),
-        python=settings["base-python"] or session.conditions.python,
-        env=session.conditions.env,
-        logs=session.folder / "logs",
-        environ=os.environ,
-        shared=not settings["base-python"],
-    )
 
 
 def _measure(

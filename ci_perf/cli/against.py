@@ -1,0 +1,95 @@
+"""The base of `run --against`: its commit, its tree, and what its own baselines know."""
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from ci_perf import store
+from ci_perf.judge.scatter import known_scatter
+from ci_perf.measure import git_base
+from ci_perf.measure.base import Base, find_base, prepared
+from ci_perf.measure.session import Session
+from ci_perf.measure.setup import setup_of
+from ci_perf.values.baseline import KnownScatter
+from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.reasons import Reason
+from ci_perf.values.run import Note, Run
+from ci_perf.values.settings import Settings
+
+
+def with_event_base(settings: Settings) -> Settings:
+    """Replace `--against auto` by the base of the event, or by nothing."""
+    if settings["against"] != "auto":
+        return settings
+    has_base = git_base.query_event_base(os.environ) or git_base.query_claimed(os.environ)
+    base = "base" if has_base else ""
+    return replace(settings, values={**settings.values, "against": base})
+
+
+def refuse_several_devices(settings: Settings, why: str) -> None:
+    """Raise ConfigError for several devices where sides take turns: the control covers one device only."""
+    if len(set(settings["device"])) > 1:
+        kinds = ",".join(settings["device"])
+        message = f"{settings.origins['device']}: `{kinds}` in one session, whose control is of one device; {why}"
+        raise ConfigError(message, hint="run once for each device, each with its own --output")
+
+
+def base_commit(root: Path, settings: Settings) -> str:
+    """Return the commit of the base, or an empty text without one."""
+    setup = setup_of(settings, os.environ)
+    if not settings["against"]:
+        setup.check(shared=False)
+        return ""
+    return find_base(root, settings["against"], setup, os.environ, shared=not settings["base-python"])
+
+
+def prepared_base(
+    root: Path, commit: str, specs: tuple[KernelSpec, ...], settings: Settings, session: Session
+) -> AbstractContextManager[Base | None]:
+    """Check out and build the base; its worker lives as long as the context. None without `--against`."""
+    if not settings["against"]:
+        return nullcontext()
+    return prepared(
+        root,
+        settings["against"],
+        commit,
+        kernels_dir=settings["kernels-dir"],
+        head=specs,
+        setup=setup_of(settings, os.environ),
+        python=settings["base-python"] or session.conditions.python,
+        env=session.conditions.env,
+        logs=session.folder / "logs",
+        environ=os.environ,
+        shared=not settings["base-python"],
+    )
+
+
+def with_against(blank: Run, base: Base | None, baselines: str) -> Run:
+    """Return the run with its base, and a note where a commit is compared with itself."""
+    if base is None:
+        return blank
+    scatter, unread = _scatter(base, blank, baselines)
+    notes = (*blank.notes, *base.notes, *unread)
+    if base.against.commit == blank.provenance.commit:
+        message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
+        hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"
+        notes = (*notes, Note("base-is-head", message, hint))
+    return replace(blank, against=replace(base.against, scatter=scatter), notes=notes)
+
+
+def _scatter(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownScatter], tuple[Note, ...]]:
+    """Return what is known of the scatter of cases, and a note where the baselines of the base cannot be read.
+
+    Only baselines in the base's own tree count: a change must not loosen its own verdict.
+    """
+    tree = base.side.root.resolve()
+    folder = (tree / baselines).resolve()
+    if not folder.is_relative_to(tree):
+        return {}, ()
+    try:
+        return known_scatter(store.read_baselines(folder, blank.devices)), ()
+    except FormatError as error:
+        message = f"the baselines of the base cannot be read, so its scatter is not used: {error}"
+        return {}, (Note(Reason.BASE_BASELINES, message, Reason.BASE_BASELINES.hint),)
