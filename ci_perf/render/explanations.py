@@ -11,7 +11,10 @@ from ci_perf.judge.gates import CounterChange
 from ci_perf.judge.report import Row
 from ci_perf.render.tables import FOLDED, table
 from ci_perf.values.escape import clean, code, prose
+from ci_perf.values.measurement import Measurement
+from ci_perf.values.metrics import typical
 from ci_perf.values.quantity import percent
+from ci_perf.values.trace import Reading
 
 COMPARED = ("counter", "base", "head", "change")
 """Titles of the counters of both sides of a case."""
@@ -75,6 +78,12 @@ def explanation_document(explanation: Explanation | None) -> dict[str, object]:
 def counters_document(changes: Sequence[CounterChange]) -> list[dict[str, object]]:
     """Return counters of both sides as JSON has them."""
     return [{"metric": c.metric, "unit": c.unit, "base": c.base, "head": c.head} for c in changes]
+
+
+def counters_of_sides(measured: Measurement) -> tuple[dict[str, Reading], dict[str, Reading]]:
+    """Return the counters of base and head; the base has none where it was not profiled."""
+    base, more = (profile.counters if profile else () for profile in (measured.base_profile, measured.head_profile))
+    return typical(base), {**typical(more), **typical(measured.counters)}
 
 
 def cause_lines(explanation: Explanation) -> list[str]:

@@ -11,8 +11,7 @@ from dataclasses import asdict
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
 from ci_perf.render import cells
-from ci_perf.render.explanations import counters_document, explanation_document
-from ci_perf.values.metrics import typical
+from ci_perf.render.explanations import counters_document, counters_of_sides, explanation_document
 from ci_perf.values.quantity import suffix
 from ci_perf.values.reasons import Reason
 from ci_perf.values.trace import Reading
@@ -74,11 +73,8 @@ def _case(row: Row, *, in_turns: bool) -> dict[str, object]:
 
 def _counters_by_side(row: Row) -> dict[str, dict[str, float | None]]:
     """Return the counters of both sides; the base has none where it was not profiled."""
-    measured = row.measurement
-    if measured is None:
-        return {"base": {}, "head": {}}
-    base, more = (profile.counters if profile else () for profile in (measured.base_profile, measured.head_profile))
-    return {"base": _values(typical(base)), "head": _values({**typical(more), **typical(measured.counters)})}
+    base, head = counters_of_sides(row.measurement) if row.measurement else ({}, {})
+    return {"base": _values(base), "head": _values(head)}
 
 
 def _timeline_by_side(row: Row) -> dict[str, dict[str, float | None]]:

@@ -24,22 +24,26 @@ def percent(fraction: float, *, sign: bool = False, digits: int = 1) -> str:
 def counted(number: int, word: str) -> str:
     """Write how many there are of a regular noun.
 
-    >>> counted(1, "gate"), counted(0, "gate")
-    ('1 gate', '0 gates')
+    >>> counted(1, "gate"), counted(0, "gate"), counted(2, "process")
+    ('1 gate', '0 gates', '2 processes')
     """
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+    return f"{number} {word}" if number == 1 else f"{number} {word}{'es' if word.endswith('s') else 's'}"
 
 
 _SHORT = {"byte": "B", "byte/s": "B/s", "flop/s": "FLOP/s"}
 """How base units are printed, where that differs from how they are kept."""
 
 
-def _scale(value: float, unit: str) -> tuple[float, str]:
-    """Return the scale that fits a value, and the unit with its prefix."""
+def scale(value: float, unit: str) -> tuple[float, str]:
+    """Return the factor that fits a value, and the unit with its prefix.
+
+    >>> scale(48.6e-6, "s"), scale(2.4e12, "byte/s")
+    ((1e-06, 'us'), (1000000000000.0, 'TB/s'))
+    """
     if unit == "s":
-        return next((scale for scale in _TIME if abs(value) >= scale[0]), _TIME[-1])
-    scale, prefix = next((scale for scale in _PREFIXES if abs(value) >= scale[0]), (1.0, ""))
-    return scale, prefix + _SHORT.get(unit, unit)
+        return next((known for known in _TIME if abs(value) >= known[0]), _TIME[-1])
+    factor, prefix = next((known for known in _PREFIXES if abs(value) >= known[0]), (1.0, ""))
+    return factor, prefix + _SHORT.get(unit, unit)
 
 
 def duration(seconds: float) -> str:
@@ -48,8 +52,8 @@ def duration(seconds: float) -> str:
     >>> duration(48.6123e-6), duration(0.0)
     ('48.61 us', '0 s')
     """
-    scale, unit = _scale(seconds, "s") if seconds else (1.0, "s")
-    return f"{seconds / scale:.4g} {unit}"
+    factor, unit = scale(seconds, "s") if seconds else (1.0, "s")
+    return f"{seconds / factor:.4g} {unit}"
 
 
 def rate(per_second: float, unit: str) -> str:
@@ -58,8 +62,8 @@ def rate(per_second: float, unit: str) -> str:
     >>> rate(3.54e14, "FLOP/s"), rate(2.4e12, "B/s")
     ('354 TFLOP/s', '2.4 TB/s')
     """
-    scale, printed = _scale(per_second, unit)
-    return f"{per_second / scale:.3g} {printed}"
+    factor, printed = scale(per_second, unit)
+    return f"{per_second / factor:.3g} {printed}"
 
 
 def number(value: float) -> str:
@@ -86,8 +90,8 @@ def amounts(low: float, middle: float, high: float, unit: str) -> tuple[str, str
     >>> amounts(6.7e11, 6.827e11, 6.9e11, "byte/s"), amounts(998e-9, 1.0021e-6, 1.1e-6, "s")
     (('670', '682.7 GB/s', '690'), ('0.998', '1.002 us', '1.1'))
     """
-    scale, printed = _scale(middle, unit)
-    return f"{low / scale:.4g}", f"{middle / scale:.4g} {printed}".rstrip(), f"{high / scale:.4g}"
+    factor, printed = scale(middle, unit)
+    return f"{low / factor:.4g}", f"{middle / factor:.4g} {printed}".rstrip(), f"{high / factor:.4g}"
 
 
 _TIMES = {

@@ -1,0 +1,36 @@
+"""The parts of HTML pages: texts, lists, tables and figures, in which nothing that is quoted is markup."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from ci_perf.render.charts import Chart
+from ci_perf.values.escape import clean
+
+
+def text(content: str, longest: int = 600) -> str:
+    """Write a text, which may quote users' code, so that nothing in it is markup."""
+    return escape(clean(content, longest))
+
+
+def bullets(contents: Sequence[str]) -> str:
+    """Return a list; empty for no texts."""
+    return f"<ul>{''.join(f'<li>{text(content)}</li>' for content in contents)}</ul>" if contents else ""
+
+
+def table(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table that scrolls in a region of its own, which the keyboard reaches."""
+    head = "".join(f'<th scope="col">{text(title)}</th>' for title in titles)
+    body = "".join(
+        f'<tr><th scope="row">{text(first)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="wide" role="region" aria-label="{text(caption)}" tabindex="0"><table>'
+        f"<caption>{text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>\n"
+    )
+
+
+def figure(chart: Chart, place: int) -> str:
+    """Return the figure in which charts.js draws the chart at this place of the page's data."""
+    title, caption = text(chart.title), text(chart.caption, 400)
+    return f'<figure data-chart="{place}"><h4>{title}</h4><figcaption>{caption}.</figcaption></figure>'

@@ -1,0 +1,1 @@
+export { binX, dot, line, link, plot, rectY, ruleX, ruleY, text } from "@observablehq/plot";
