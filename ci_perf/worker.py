@@ -1,13 +1,14 @@
 """Runs kernels under the user's own interpreter; standard library only, Python 3.9 and newer.
 
-Started by path, never imported by ci-perf: `python worker.py --printed LOG [--requests FILE --answers FILE]`. Requests
-and answers are JSON, one object a line, over stdin and stdout unless files are named. A kernel has no access to the
-stream of answers: file descriptor 1 is replaced, so what a kernel prints goes to the log.
+Started by path, never imported by ci-perf: `python worker.py --printed LOG [--requests FILE --answers FILE [--fork]]`.
+Requests and answers are JSON, one object a line, over stdin and stdout unless files are named. A kernel has no access
+to the stream of answers: file descriptor 1 is replaced, so what a kernel prints goes to the log.
 
 Over pipes, each request is answered by a new process. It is forked from one that has imported torch and the entry and
 has not initialised CUDA, so it has its own GPU context and memory, at a fraction of the cost of a new interpreter. It
 lives until the next request, and answers that too if the request says `same`. An entry whose import initialises CUDA or
-starts threads is imported by each process itself. With files, as a profiler needs it, this process answers all.
+starts threads is imported by each process itself; questions about the GPU's properties do not count
+(`userside.device_queries`). With files, as a profiler needs it, this process answers all.
 
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
@@ -54,7 +55,8 @@ if "ci_perf" not in sys.modules:
     expose_package()
 
 from ci_perf.userside.answers import answer_all  # noqa: E402
-from ci_perf.userside.processes import die_with_parent, keep_memory, serve  # noqa: E402
+from ci_perf.userside.processes import die_with_parent, keep_memory  # noqa: E402
+from ci_perf.userside.templates import serve  # noqa: E402
 
 
 def main() -> None:
@@ -62,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", help="read requests from this file, answer them in this process")
     parser.add_argument("--answers", help="write answers to this file")
+    parser.add_argument("--fork", action="store_true", help="answer from forks, though requests come from a file")
     parser.add_argument("--printed", required=True, help="file that receives what kernels print to stdout")
     arguments = parser.parse_args()
     answers = open(arguments.answers, "w") if arguments.answers else os.fdopen(os.dup(1), "w")  # noqa: SIM115
@@ -70,9 +73,9 @@ def main() -> None:
     os.dup2(printed, 1)
     requests = open(arguments.requests) if arguments.requests else os.fdopen(os.dup(0))  # noqa: SIM115
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    if not arguments.requests:
+    if not arguments.requests or arguments.fork:
         die_with_parent()  # not under a profiler, whose launching thread may end before the program does
-        serve(requests, answers, arguments.printed)
+        serve(requests, answers, arguments.printed, has_variables=arguments.fork)
         return
     answer_all(requests, answers)
 

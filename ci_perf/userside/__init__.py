@@ -6,6 +6,7 @@ case          a kernel.py with its inputs
 compilers     NVRTC or nvcc, and what their output depends on
 cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
+device_queries answers questions about the GPU during an import without initialising CUDA
 gradients     the expected gradients of a kernel.py that names them
 identity      a hash of what a launch makes the GPU do
 imported      the files that a kernel imported
@@ -21,6 +22,7 @@ restore       the inputs of kernels that work in place
 stages        where the time of a request goes
 stopwatch     times a case, alone or in turns with another process
 strides       inputs in another order of memory
+templates     processes that import an entry once and fork those that run its cases
 timer_choice  chooses how a case is timed
 timers        how a sample is taken
 verify        compares the outputs of launches with the reference

@@ -277,7 +277,7 @@ def test_a_kernel_that_starts_a_thread_when_it_is_imported_is_imported_by_each_p
     answers = [ask(worker, entry) for _ in range(2)]
 
     assert [answer["error"] for answer in answers] == [0.0, 0.0]
-    assert len((tmp_path / "imports").read_text().split()) == 3
+    assert len((tmp_path / "imports").read_text().split()) == 2
 
 
 def wait_for(condition, timeout_s=300.0):
@@ -772,7 +772,85 @@ def test_a_kernel_whose_import_uses_cuda_is_imported_by_each_process(bare_python
         answers = [ask(worker, entry), ask(worker, entry, same=True), ask(worker, entry)]
 
     assert [answer["checked"] for answer in answers] == ["launch"] * 3
-    assert len((tmp_path / "imports").read_text().split()) == 3
+    assert len((tmp_path / "imports").read_text().split()) == 2
+
+
+FAKE_TRITON = """
+import torch
+
+class CudaUtils:
+    def __init__(self):
+        self.get_device_properties = properties
+
+def properties(index):
+    assert torch.cuda.is_initialized(), "Triton relies on torch to have initialised CUDA"
+    return {"max_shared_mem": 232448}
+
+def driver():
+    assert torch.cuda.is_available()
+    torch.cuda.current_device()
+    return CudaUtils()
+"""
+
+
+def test_questions_about_the_gpu_do_not_prevent_a_kernel_from_being_imported_once(bare_python, kernel, logs, tmp_path):
+    """Packages ask torch and Triton for the compute capability and the shared memory when they are imported."""
+    fake = (ROOT / "tests/data/fakes/torch").read_text()
+    (tmp_path / "torch.py").write_text(f"""{fake}
+used = []
+cuda.is_initialized = lambda: bool(used)
+cuda.init = lambda: used.append("init")
+cuda.current_device = lambda: used.append("current_device") or 0
+cuda.get_device_properties = lambda index: used.append("properties") or _GPU
+cuda.mem_get_info = lambda: used.append("memory")
+""")
+    driver = tmp_path / "triton/backends/nvidia/driver.py"
+    driver.parent.mkdir(parents=True)
+    driver.write_text(FAKE_TRITON)
+    entry = kernel(f"""
+        import torch
+        from triton.backends.nvidia.driver import driver
+        with open({str(tmp_path / "imports")!r}, "a") as file:
+            print("imported", file=file)
+        properties, shared = torch.cuda.get_device_properties(0), driver().get_device_properties(0)["max_shared_mem"]
+        def launch(inputs):
+            assert torch.cuda.get_device_properties(0) is torch._GPU and torch.used[0] == torch.used[-1] == "properties"
+            assert (properties.major, properties.total_memory, shared) == (9, 80 << 30, 232448)
+            return sum(inputs)
+    """)
+    uses_memory = kernel("""
+        import torch
+        torch.cuda.mem_get_info()
+        assert torch.cuda.get_device_properties(0) is torch._GPU
+    """)
+
+    with Worker(bare_python, {**os.environ, "PYTHONPATH": str(tmp_path)}, logs, "asks") as worker:
+        answers = [ask(worker, entry), ask(worker, entry), ask(worker, uses_memory)]
+
+    assert [answer["checked"] for answer in answers] == ["launch"] * 3
+    assert len((tmp_path / "imports").read_text().split()) == 1
+
+
+def test_a_kernel_with_variables_of_the_interpreter_is_imported_once_too(bare_python, kernel, logs, tmp_path):
+    entry = kernel(f"""
+        import os
+        with open({str(tmp_path / "imports")!r}, "a") as file:
+            print("imported", file=file)
+        def launch(inputs):
+            assert os.environ["OMP_SCHEDULE"] == "static"
+            print(os.getpid())
+            return sum(inputs)
+    """)
+    uses = {"uses": {"env": {"OMP_SCHEDULE": "static"}}}
+
+    with Worker(bare_python, dict(os.environ), logs, "variables") as worker:
+        worker.preload([{"entry": str(entry), **uses}])
+        answers = [ask(worker, entry, **uses), ask(worker, entry, **uses, same=True), ask(worker, entry, **uses)]
+        answers.append(ask(worker, kernel()))
+
+    assert [answer["checked"] for answer in answers] == ["launch"] * 4
+    assert len(set((logs / "variables.stdout.txt").read_text().split())) == 2
+    assert len((tmp_path / "imports").read_text().split()) == 1
 
 
 def test_an_answer_lists_its_time_by_stage(worker, kernel):

@@ -1,0 +1,214 @@
+"""Processes that import an entry once and fork those that run its cases."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import sys
+import threading
+from typing import Any, Callable
+
+from ci_perf.userside.answers import answer_all, reply
+from ci_perf.userside.case import Request, load_entry, torch_or_none
+from ci_perf.userside.device_queries import asked_in_forks
+from ci_perf.userside.package import needs_new_interpreter
+from ci_perf.userside.processes import Fork, Spawned, keep_open
+from ci_perf.userside.stages import stage, take_spent
+
+MOST_TEMPLATES = 32
+"""Each template holds the memory that its entry allocates at import."""
+_REST = '{"op": "rest"}\n'
+_USABLE = "usable\n"
+
+
+class Template(Fork):
+    """A process that has imported an entry and forks the processes that run its cases: it is imported only once.
+
+    If its forks cannot use CUDA, it runs the cases of one process itself, and the next needs another template.
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(lambda requests, answers: serve_template(request, requests, answers))
+        self._usable: bool | None = None
+
+    def usable(self) -> bool:
+        """Return whether its forks can use CUDA; waits until it has imported the entry."""
+        if self._usable is None:
+            self._usable = self._answers.readline() == _USABLE
+        return self._usable
+
+    def ask(self, line: str) -> str:
+        """Return the answer to a request, from a fork where that can use CUDA."""
+        self.usable()  # its first line is no answer
+        return super().ask(line)
+
+    def rest(self) -> None:
+        """End the process that it forked last, or itself."""
+        if self.alive and self.usable():
+            self.ask(_REST)
+        else:
+            self.release()
+
+
+def serve_template(request: Request, requests: Any, answers: Any) -> None:
+    """Import an entry, report whether forks of this process can use CUDA, and answer each request from a fork."""
+    # Otherwise torch.cuda.is_available(), which many packages call at import, initialises the driver.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    # The process of the case gets an error, too, and reports it.
+    with contextlib.suppress(Exception), stage("import"), asked_in_forks():
+        load_entry(request)
+        hash_triton()
+    usable = not driver_initialized() and threading.active_count() == 1
+    reply(answers, _USABLE if usable else "not usable\n")
+    if not usable:
+        gc.freeze()
+        answer_all(requests, answers)
+        return
+
+    def start(_: Request) -> Fork:
+        process = Fork()
+        take_spent()  # the first process reports the time of the import
+        return process
+
+    answer_from_processes(requests, answers, start)
+
+
+def hash_triton() -> None:
+    """If Triton was imported, let it hash its own files, which takes 0.8 s: all forks have the result.
+
+    Each first launch needs the hash as a part of the key of compiled code. Triton 3.0 to 3.5 has it in another module.
+    """
+    if "triton" not in sys.modules:
+        return
+    for place in ("triton.runtime.cache", "triton.compiler.compiler"):
+        with contextlib.suppress(Exception):
+            importlib.import_module(place).triton_key()
+            return
+
+
+def driver_initialized() -> bool:
+    """Return whether this process has initialised CUDA, through torch or otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return True
+    with open("/proc/self/maps") as maps:
+        if not any("libcuda.so" in line for line in maps):
+            return False
+    count = ctypes.c_int()
+    not_initialized = 3  # CUDA_ERROR_NOT_INITIALIZED
+    return bool(ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count)) != not_initialized)
+
+
+class WithVariables(Spawned):
+    """A worker within the worker, for kernels whose variables are read when an interpreter or torch starts."""
+
+    more: tuple[str, ...] = ("--fork",)
+
+    def rest(self) -> None:
+        """End the process that it forked last."""
+        if self.alive:
+            self.ask(_REST)
+
+    def preload(self, request: Request) -> None:
+        """Let it begin to import an entry."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.write(json.dumps({**request, "op": "preload"}) + "\n")
+            self._requests.flush()
+
+
+class Templates:
+    """The templates of a worker, by entry, and its workers with other variables."""
+
+    def __init__(self, printed: str, *, has_variables: bool = False) -> None:
+        """`printed` is the path of the log of stdout.
+
+        `has_variables` says that this process was started with the variables of a kernel.
+        """
+        torch = torch_or_none()
+        self._used_cuda = torch is not None and torch.cuda.is_initialized()
+        self._printed = printed
+        self._has_variables = has_variables
+        self._templates: dict[str, Template] = {}
+        self._workers: dict[str, WithVariables] = {}
+
+    def start(self, request: Request) -> Fork:
+        """Return a process that answers a request."""
+        variables = request.get("uses", {}).get("env", {})
+        if self._used_cuda:
+            return Spawned(self._printed, variables)
+        if self._needs_variables(request):
+            return self._worker_of(variables)
+        if "entry" not in request:
+            return Fork()
+        return self._template_of(request)
+
+    def preload(self, request: Request) -> None:
+        """Begin to import the entry of a request, without waiting for it."""
+        if self._used_cuda:
+            return
+        if self._needs_variables(request):
+            self._worker_of(request["uses"]["env"]).preload(request)
+        elif len(self._templates) < MOST_TEMPLATES:
+            self._template_of(request)
+
+    def release(self) -> None:
+        """Let all of them end."""
+        for process in (*self._templates.values(), *self._workers.values()):
+            process.release()
+
+    def _needs_variables(self, request: Request) -> bool:
+        return not self._has_variables and needs_new_interpreter(request.get("uses", {}))
+
+    def _worker_of(self, variables: dict[str, str]) -> WithVariables:
+        key = json.dumps(variables, sort_keys=True)
+        if key not in self._workers or not self._workers[key].alive:
+            self._workers[key] = WithVariables(self._printed, variables)
+        return self._workers[key]
+
+    def _template_of(self, request: Request) -> Template:
+        entry = request["entry"]
+        if entry in self._templates and not self._templates[entry].alive:
+            del self._templates[entry]
+        if entry not in self._templates:
+            if len(self._templates) == MOST_TEMPLATES:
+                self._templates.pop(next(iter(self._templates))).release()
+            self._templates[entry] = Template(request)
+        return self._templates[entry]
+
+
+def serve(requests: Any, answers: Any, printed: str, *, has_variables: bool = False) -> None:
+    """Answer each request from a new process, or from the last one if the request says `same`; see `Templates`."""
+    keep_open(requests, answers)
+    templates = Templates(printed, has_variables=has_variables)
+    answer_from_processes(requests, answers, templates.start, templates.preload)
+    templates.release()
+
+
+def answer_from_processes(
+    requests: Any,
+    answers: Any,
+    start: Callable[[Request], Fork],
+    preload: Callable[[Request], object] = lambda _: None,
+) -> None:
+    """Answer each request from the process that `start` returns for it, or from the last one if it says `same`.
+
+    A request to preload an entry has no answer.
+    """
+    gc.freeze()  # the garbage collector of a fork need not visit what existed before
+    process: Fork | None = None
+    for line in requests:
+        request = json.loads(line)
+        if request["op"] == "preload":
+            preload(request)
+            continue
+        if process is None or not process.alive or not request.get("same"):
+            if process is not None:
+                process.rest()
+            process = None if request["op"] == "rest" else start(request)
+        reply(answers, '{"ok": true}\n' if process is None else process.ask(line))
+    if process is not None:
+        process.release()
