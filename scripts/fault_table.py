@@ -195,7 +195,7 @@ FAULTS = (
         "a kernel leaves a daemon",
         "ended with the measuring step",
         _ACTION + "test_a_daemon_that_a_kernel_starts_ends_with_the_measuring_step",
-        "tests/guard/test_leftovers.py::test_what_a_program_leaves_running_is_ended",
+        "tests/measure/test_process_tracking.py::test_processes_that_outlive_a_program_are_ended",
     ),
     _fault(
         "planted",

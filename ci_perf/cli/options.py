@@ -20,9 +20,10 @@ OTHER_VARIABLES = {
     "CI_PERF_CORPUS",
     "CI_PERF_GITHUB_TOKEN",
     "CI_PERF_PULL_REQUEST",
+    "CI_PERF_TRACKING_ID",
 }
-"""Variables that are not settings: paths of tools, cache and test data; the token, which has no flag or key;
-and the pull request, which belongs to one event."""
+"""Variables that are not settings: paths of tools, cache and test data; the token, which has no flag or key; the pull
+request, which belongs to one event; and the id by which processes are found, where a ci-perf starts another."""
 
 
 def setting_options(*names: str) -> Callable[[Command], Command]:

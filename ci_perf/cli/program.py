@@ -15,7 +15,7 @@ import click
 from ci_perf import __version__
 from ci_perf.guard import own_environment
 from ci_perf.guard.secrets import FILES_OF_A_JOB, looks_secret
-from ci_perf.measure import leftovers
+from ci_perf.measure import process_tracking
 from ci_perf.values.errors import EXIT_BUG, EXIT_NOT_WRITTEN, EXIT_STOPPED, CiPerfError, ConfigError, WriteError
 
 COMMANDS = {
@@ -123,7 +123,7 @@ def main() -> None:
     A canceled job gets SIGTERM, a closed terminal sends SIGHUP: like Ctrl-C, they end all processes that were started,
     and the run that was stopped writes its report.
     """
-    leftovers.stop_on_signals()
+    process_tracking.stop_on_signals()
     own_environment.hide(lambda name, value: name in FILES_OF_A_JOB or looks_secret(name, value))
     own_environment.close_memory()
     try:

@@ -6,7 +6,7 @@ Session
 session           one use of the machine: prepared, locked, idle, watched
 prepare           the interpreter, the devices and the profilers
 conditions        what all measurements of a session share
-leftovers         ends every process that ci-perf started
+process_tracking  ends every process that ci-perf started, and all that those start
 lock              one run at a time on each GPU
 watch             what disturbs a measurement: other programs, sudden slowdowns
 gpu, cpu          what NVML and Linux report about the devices

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci_perf.measure import leftovers
+from ci_perf.measure import process_tracking
 from ci_perf.values.errors import MachineError
 
 
@@ -44,14 +44,15 @@ def run(
     argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Completed:
     """Run a program to its end; one that takes longer than `timeout_s` is killed with all that it started."""
-    was_stopping = leftovers.is_stopping()
+    received = os.environ if env is None else env  # never what C holds: secrets are blanked there
+    was_stopping = process_tracking.is_stopping()
     try:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=leftovers.marked(os.environ if env is None else env),  # never what C holds: secrets are blanked there
+            env=process_tracking.tracked(received),
             cwd=cwd,
             start_new_session=True,
         )
@@ -67,7 +68,7 @@ def run(
     except BaseException:
         kill_group(process)
         raise
-    if leftovers.is_stopping() and not was_stopping:  # the exception was lost in a destructor
+    if process_tracking.is_stopping() and not was_stopping:  # the exception was lost in a destructor
         raise KeyboardInterrupt
     return Completed(tuple(argv), process.returncode, output.decode("utf-8", "replace"), timed_out)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from ci_perf.measure import leftovers, proc
+from ci_perf.measure import proc, process_tracking
 from ci_perf.values.errors import MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
@@ -141,7 +141,7 @@ class Worker:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
-                    env=leftovers.marked(self.env),
+                    env=process_tracking.tracked(self.env),
                     cwd=self._cwd,
                     start_new_session=True,
                     bufsize=0,
@@ -173,7 +173,7 @@ class Worker:
                     return None
                 chunk = os.read(stdout.fileno(), 1 << 16)
                 if not chunk:
-                    if leftovers.is_stopping():  # it was killed: that is no failure of a case
+                    if process_tracking.is_stopping():  # it was killed: that is no failure of a case
                         raise KeyboardInterrupt
                     return None
                 self._buffer += chunk

@@ -18,7 +18,7 @@ IMPORTED = {
     "ci_perf.guard.secrets",
     "ci_perf.guard.spellings",
     "ci_perf.measure",
-    "ci_perf.measure.leftovers",
+    "ci_perf.measure.process_tracking",
     "ci_perf.values",
     "ci_perf.values.errors",
 }

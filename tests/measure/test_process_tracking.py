@@ -1,21 +1,24 @@
-"""Real processes: what a program leaves running is ended, wherever it hid."""
+"""Real processes: those that a program starts are found and ended, whichever session they are in."""
 
 import ast
+import os
 import subprocess
 import sys
 
 import pytest
 
+from ci_perf.measure import process_tracking
+
 pytestmark = pytest.mark.slow
 
 PARENT = """
 import subprocess, sys
-from ci_perf.guard import leftovers
+from ci_perf.measure import process_tracking
 
-assert leftovers.adopt_orphans()
+assert process_tracking.adopt_orphans()
 subprocess.run([sys.executable, "-c", sys.argv[1]], check=True, stdout=subprocess.DEVNULL)
-print(leftovers.end_descendants())
-print(leftovers.end_descendants())
+print(process_tracking.end_descendants())
+print(process_tracking.end_descendants())
 """
 SESSION = "import subprocess; subprocess.Popen(['sleep', '3600'], stdout=subprocess.DEVNULL, start_new_session=True)"
 TWO_FORKS = "import os; os.fork() or os.setsid() or os.fork() or os.execvp('sleep', ['sleep', '3600'])"
@@ -27,7 +30,7 @@ DEAF = "import subprocess; subprocess.Popen(['sh', '-c', 'trap \"\" TERM INT HUP
     [("pass", False), (SESSION, True), (TWO_FORKS, True), (DEAF, True)],
     ids=["nothing", "a process in a session of its own", "a daemon", "a shell that ignores signals"],
 )
-def test_what_a_program_leaves_running_is_ended(program, leaves):
+def test_processes_that_outlive_a_program_are_ended(program, leaves):
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PARENT, program], capture_output=True, text=True, check=True
     )
@@ -35,3 +38,18 @@ def test_what_a_program_leaves_running_is_ended(program, leaves):
     first, second = map(ast.literal_eval, ran.stdout.splitlines())
     assert (bool(first[0]), first[1]) == (leaves, [])
     assert second == ([], [])
+
+
+def test_ci_perf_runs_in_a_process_that_ci_perf_started(tmp_path):
+    environ = process_tracking.tracked(os.environ)
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "ci_perf", "list"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.stderr.startswith(f"error: {tmp_path}/kernels: there is no such folder")
