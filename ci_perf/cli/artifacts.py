@@ -1,10 +1,11 @@
 """The artifact folder: saves a run as it grows, writes the reports of a finished one, keeps secrets out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ci_perf import store
+from ci_perf.cli.past import trends_of
 from ci_perf.guard.guard import Guard
 from ci_perf.guard.redact import redact_run, redact_step
 from ci_perf.judge.report import Report, build_report
@@ -16,10 +17,10 @@ from ci_perf.render.tabular import render_csv
 from ci_perf.values.codec import step_of
 from ci_perf.values.errors import WriteError
 from ci_perf.values.run import Run
+from ci_perf.values.series import Trend
 
 _TEXTS: dict[str, Callable[[Report], str]] = {
     "report.md": render_comment,
-    "report.html": render_html,
     "key_metrics.csv": render_csv,
     "smoke.txt": render_smoke,
     "env.txt": render_environment,
@@ -62,20 +63,24 @@ class NotWritten(WriteError):
         self.report = report
 
 
-def finish(run: Run, guard: Guard) -> Report:
-    """Search the folder for secrets, write run.json and the reports, and return the report; NotWritten."""
+def finish(run: Run, guard: Guard, baselines: str) -> Report:
+    """Search the folder for secrets, write run.json and the reports, and return the report; NotWritten.
+
+    `baselines` is the folder whose git log has the history of the cases.
+    """
     store.cap_logs(guard.folder)
     run = redact_run(replace(run, notes=(*run.notes, *guard.sweep())), guard.needles)
     report = build_report(run)
     try:
-        _write(run, report, guard.folder)
+        _write(run, report, guard.folder, trends_of(run, Path.cwd(), baselines))
     except WriteError as error:
         raise NotWritten(error, report) from None
     return report
 
 
-def _write(run: Run, report: Report, folder: Path) -> None:
+def _write(run: Run, report: Report, folder: Path, trends: Sequence[Trend]) -> None:
     store.write_run(run, folder)
+    store.write_text(folder / "report.html", render_html(report, trends))
     for name, render in _TEXTS.items():
         if text := render(report):
             store.write_text(folder / name, text)
@@ -83,11 +88,11 @@ def _write(run: Run, report: Report, folder: Path) -> None:
     store.write_text(folder / "index.md", render_index(report, files))
 
 
-def conclude(run: Run, session: Session) -> Report:
+def conclude(run: Run, session: Session, baselines: str) -> Report:
     """End what the session runs, add what it learned of the GPU's memory, and finish the folder."""
     run = replace(run, notes=(*run.notes, *session.memory_errors()))
     session.worker.close()  # what a worker still writes would escape the search of the folder
-    return finish(run, session.guard)
+    return finish(run, session.guard, baselines)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -53,7 +53,7 @@ def check(
                 run = sanitize(run, jobs, sanitizer, settings["sanitize"], save=save, progress=bars)
             else:
                 run = fuzz(run, jobs, session.machine(jobs), save=save, progress=bars)
-        report = artifacts.conclude(run, session)
+        report = artifacts.conclude(run, session, settings["baselines"])
     return report, session
 
 

@@ -7,15 +7,17 @@ import click
 
 from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
+from ci_perf.cli.past import read_runs
 from ci_perf.history.export import FORMATS
 from ci_perf.history.git_log import read_history
 from ci_perf.history.page import render_site
 from ci_perf.history.parquet import add_points, read_points
 from ci_perf.history.picture import render_svg
-from ci_perf.history.points import Point, Series, points_of_run, series_of
+from ci_perf.history.points import points_of_run, series_of
 from ci_perf.history.table import render_table
 from ci_perf.history.trend import change_points
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.series import Point, Series
 
 _RUNS = click.option(
     "--runs", metavar="FOLDER", multiple=True, help="Add the runs in this folder: each run.json or zip below it."
@@ -72,7 +74,7 @@ def _points(kernels: list[str], flags: dict[str, object], runs: Sequence[str], p
     settings = resolve_settings(root, flags)
     points, problems = read_history(root, settings["baselines"], kernels)
     for folder in runs:
-        points += [p for file in _run_files(Path(folder)) for p in points_of_run(store.read_run(file))]
+        points += [point for run in read_runs(Path(folder)) for point in points_of_run(run)]
     for problem in problems:
         click.echo(f"warning: {problem}", err=True)
     points = [point for point in points if not kernels or point.kernel in kernels]
@@ -81,9 +83,3 @@ def _points(kernels: list[str], flags: dict[str, object], runs: Sequence[str], p
             add_points(place, points)
         points = list(read_points(place, kernels[0] if kernels else None))
     return points
-
-
-def _run_files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise ConfigError(f"--runs {folder}: is not a folder", hint="name a folder that holds folders of runs, or zips")
-    return sorted([*folder.rglob("run.json"), *folder.rglob("*.zip")])

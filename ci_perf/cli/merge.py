@@ -48,7 +48,7 @@ def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> No
     guard = Guard.of(folder, os.environ)
     store.claim_run_folder(folder)
     store.clear_run_folder(folder)
-    report = artifacts.finish(merged, guard)
+    report = artifacts.finish(merged, guard, settings["baselines"])
     with no_workflow_commands():
         show(report)
 

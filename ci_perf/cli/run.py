@@ -110,14 +110,14 @@ def measure_run(
         jobs = tuple(job for job in selected if job.runs)
         blank = blank_run(patterns, jobs, settings, session, root)
         blank = replace(blank, notes=(*blank.notes, *_left_out_note(selected), *_small_note(selected, planned)))
-        with _reported(session, jobs, partial(print_report, session=session)) as recorder:
+        with _reported(session, jobs, settings["baselines"], partial(print_report, session=session)) as recorder:
             with prepared_base(root, commit, specs, settings, session) as base:
                 blank = with_against(blank, base, settings["baselines"])
                 if resume and earlier:
                     blank = resumed(blank, earlier, resume)
                 session.begin(keep=earlier is not None)
                 found = _measure(blank, jobs, settings, recorder, session.machine(jobs, base))
-            report = artifacts.conclude(_with_spent(found, session, jobs), session)
+            report = artifacts.conclude(_with_spent(found, session, jobs), session, settings["baselines"])
     return report, session
 
 
@@ -137,7 +137,7 @@ def _stopped(folder: Path) -> str:
 
 @contextmanager
 def _reported(
-    session: Session, jobs: Sequence[Job], show_report: Callable[[Report], object]
+    session: Session, jobs: Sequence[Job], baselines: str, show_report: Callable[[Report], object]
 ) -> Iterator[artifacts.Recorder]:
     """Yield what saves the run; where a signal stops it, write the report of what was saved.
 
@@ -149,7 +149,7 @@ def _reported(
             yield recorder
         except KeyboardInterrupt:
             if recorder.last is not None:
-                artifacts.conclude(_with_spent(recorder.last, session, jobs), session)
+                artifacts.conclude(_with_spent(recorder.last, session, jobs), session, baselines)
                 click.echo(_stopped(session.folder), err=True)
             raise
     except artifacts.NotWritten as error:

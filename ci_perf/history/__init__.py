@@ -1,6 +1,6 @@
 """The times of kernels over commits and runs. The core is pure; three modules read or write files.
 
-points    one time of one case; series of them from baselines and runs
+points    points and series, from baselines and runs
 trend     change points and creep of a series
 export    series as CSV, OpenMetrics and Bencher's metric format
 table     series as a table

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import astuple, fields
 
-from ci_perf.history.points import Point, Series
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.series import Point, Series
 
 
 def to_csv(series: Sequence[Series]) -> str:

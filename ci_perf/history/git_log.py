@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci_perf.history.points import Point, in_utc, points_of_baseline
+from ci_perf.history.points import in_utc, points_of_baseline
 from ci_perf.measure.git import outside_hooks
 from ci_perf.values.errors import MachineError
+from ci_perf.values.series import Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +23,18 @@ class Version:
     blob: str
 
 
-def read_history(root: Path, baselines: str, kernels: Sequence[str] = ()) -> tuple[list[Point], list[str]]:
+def read_history(
+    root: Path, baselines: str, kernels: Sequence[str] = (), *, devices: Sequence[str] = ("*",), newest: int = 0
+) -> tuple[list[Point], list[str]]:
     """Return the points of these kernels, or of all, and a sentence for each version that cannot be read.
 
-    MachineError where there is no git or no repository.
+    `devices` are slugs. With `newest` above 0, only so many commits are read. MachineError where there is no git or no
+    repository.
     """
-    paths = [f":(glob){baselines}/*/{kernel}.json" for kernel in kernels or ("*",)]
-    versions = list(_versions(_git(root, "log", "--reverse", "--format=%x00%H %cI", *_RAW, "--", *paths).decode()))
+    paths = [f":(glob){baselines}/{device}/{kernel}.json" for device in devices for kernel in kernels or ("*",)]
+    most = [f"--max-count={newest}"] if newest else []
+    log = _git(root, "log", "--reverse", *most, "--format=%x00%H %cI", *_RAW, "--", *paths)
+    versions = list(_versions(log.decode()))
     points: list[Point] = []
     problems: list[str] = []
     for version, text in zip(versions, _blobs(root, [v.blob for v in versions]), strict=True):

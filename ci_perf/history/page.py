@@ -6,9 +6,9 @@ from html import escape
 from urllib.parse import quote
 
 from ci_perf.history.picture import render_svg
-from ci_perf.history.points import Series
 from ci_perf.history.table import Changes, place, trend_lines
 from ci_perf.values.quantity import amount
+from ci_perf.values.series import Series
 
 _PAGE = """<!doctype html>
 <html lang="en">

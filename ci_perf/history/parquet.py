@@ -10,8 +10,8 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ci_perf.history.points import Point
 from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.series import Point
 
 if TYPE_CHECKING:
     import duckdb

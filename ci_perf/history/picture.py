@@ -3,9 +3,9 @@
 import io
 from collections.abc import Sequence
 
-from ci_perf.history.points import Series
 from ci_perf.history.table import Changes
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.series import Series
 
 
 def render_svg(series: Sequence[Series], changes_of: Changes) -> str:

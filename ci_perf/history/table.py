@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from tabulate import tabulate
 
-from ci_perf.history.points import Point, Series
 from ci_perf.history.trend import Change, creep
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.quantity import amount, percent
+from ci_perf.values.series import Point, Series, Trend
 
 MOST_POINTS = 20
 """The newest points of a series that the table shows."""
@@ -20,14 +20,21 @@ def render_table(series: Sequence[Series], changes_of: Changes) -> str:
     return "\n\n".join(f"{one.name}\n{_points(one)}\n{trend_lines(one, changes_of)}" for one in series)
 
 
+def trend_of(series: Series, changes_of: Changes) -> Trend:
+    """Return the change points and the creep of a series, with a sentence for each; ConfigError as `changes_of`."""
+    changes = changes_of(series)
+    lines = [f"change at {place(change.after)}: {_size(change)}, level before to level after" for change in changes]
+    places = tuple(series.points.index(change.after) for change in changes)
+    return Trend(series, places, (*lines, *_creep_lines(series)))
+
+
 def trend_lines(series: Series, changes_of: Changes) -> str:
-    """Return the change points and the creep of a series, a sentence for each."""
+    """Return a line for each change point and for the creep of a series."""
     try:
-        changes = changes_of(series)
+        found = trend_of(series, changes_of)
     except ConfigError as error:  # without the extra, the rest is shown
         return "\n".join([f"{error}: {error.hint}", *_creep_lines(series)])
-    lines = [f"change at {place(change.after)}: {_size(change)}, level before to level after" for change in changes]
-    return "\n".join([*lines, *_creep_lines(series)] or ["no change point, no creep"])
+    return "\n".join(found.sentences or ["no change point, no creep"])
 
 
 def _creep_lines(series: Series) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ci_perf.history.points import Point, Series
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.series import Point, Series
 
 CREEP = 0.03
 """The sum of small changes that is creep, and the size below which a change is small: the usual threshold."""

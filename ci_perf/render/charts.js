@@ -54,6 +54,16 @@ const kinds = {
       marks: [Plot.line(ceiling, limit), dots(base, "base", { r: 7 }), dots(head, "head", { r: 5 })],
     }];
   },
+  history({ unit, points, changes }) {
+    const place = { x: "0", y: "1" }, span = { x: "0", y1: "2", y2: "3", stroke: "var(--head)" };
+    return [{
+      x: { label: "commit or run", tickFormat: "d", ticks: 0 }, y: { label: unit, grid: true, domain: around(points.flatMap(point => point.slice(1, 4))) },
+      marks: [
+        Plot.ruleX(changes, limit), Plot.ruleX(points, span), Plot.line(points, { ...place, stroke: "var(--head)" }),
+        dots(points, "head", { r: 3 }), Plot.tip(points, Plot.pointerX({ ...place, title: point => `${point[4]}\n${point[1]} ${unit}` })),
+      ],
+    }];
+  },
   conditions({ unit, head }) {
     return [{
       height: 160, x: { label: "process", tickFormat: "d", ticks: Math.min(8, head.length) },

@@ -16,6 +16,7 @@ from ci_perf.judge.roofline import peak_bandwidth, peak_compute
 from ci_perf.values.device import Device
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.quantity import amount, counted, percent, rate, scale
+from ci_perf.values.series import Point, Trend
 
 MOST_MARKS = 1000
 """The most rounds of a side that a chart draws; of more, every second, third, ... one."""
@@ -32,12 +33,13 @@ class Chart:
     data: Mapping[str, object]
 
 
-def charts(row: Row, device: Device | None) -> list[Chart]:
-    """Return the charts of a row, those for which it has numbers."""
+def charts(row: Row, device: Device | None, trends: Sequence[Trend] = ()) -> list[Chart]:
+    """Return the charts of a row, those for which it has numbers. `trends` are its own, a series for each method."""
     if row.measurement is None:
         return []
     drawn = (_times(row, row.measurement), _differences(row, row.measurement), _roofline(row, row.measurement, device))
-    return [chart for chart in (*drawn, *_conditions(row.measurement)) if chart]
+    past = (_history(trend, several=len(trends) > 1) for trend in trends)
+    return [chart for chart in (*drawn, *past, *_conditions(row.measurement)) if chart]
 
 
 def _times(row: Row, measurement: Measurement) -> Chart | None:
@@ -118,6 +120,25 @@ def _roofline(row: Row, measurement: Measurement, device: Device | None) -> Char
         **{name: [(_short(intensity), _short(point.flop_per_s))] for name, point in points},
     }
     return Chart("roofline", "Roofline", words, data)
+
+
+def _history(trend: Trend, *, several: bool) -> Chart:
+    """Return the medians over commits and runs, each with the lowest and the highest median of a process."""
+    points = trend.series.points
+    last = points[-1]
+    factor, unit = scale(max(point.median for point in points), last.unit)
+    values = [
+        (place, *(_short(value / factor) for value in (point.median, point.low, point.high)), _label(point))
+        for place, point in enumerate(points)
+    ]
+    words = f"{counted(len(points), 'time')} of baselines and runs from {points[0].when[:10]} to {last.when[:10]}"
+    words = "; ".join((words, f"the last one is {amount(last.median, last.unit)}", *trend.sentences))
+    data = {"unit": unit, "points": values, "changes": [place - 0.5 for place in trend.changes]}
+    return Chart("history", f"History ({last.method})" if several else "History", words, data)
+
+
+def _label(point: Point) -> str:
+    return " ".join(filter(None, (point.when[:10], point.commit[:8], point.source)))
 
 
 def _conditions(measurement: Measurement) -> list[Chart | None]:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import accumulate
 
@@ -13,6 +14,7 @@ from ci_perf.render.html_case import case
 from ci_perf.render.html_parts import bullets, table, text
 from ci_perf.values.quantity import percent
 from ci_perf.values.reasons import Verdict
+from ci_perf.values.series import Trend
 
 MOST_DRAWN = 300
 """The number of cases with charts, so that a page of many cases stays small. The most urgent come first."""
@@ -27,9 +29,18 @@ _SIGNS = {
 """A sign beside the word of a verdict; of every other verdict it is a tilde."""
 
 
-def render_html(report: Report) -> str:
-    """Return a page without external resources; a browser may run only its own scripts, known by their hashes."""
-    drawn = [_charts(row, report) for row in report.rows[:MOST_DRAWN]] + [[] for _ in report.rows[MOST_DRAWN:]]
+def render_html(report: Report, trends: Sequence[Trend] = ()) -> str:
+    """Return a page without external resources; a browser may run only its own scripts, known by their hashes.
+
+    `trends` are the history of the cases; those of other cases are left out.
+    """
+    of_cases: dict[tuple[str, ...], list[Trend]] = {}
+    for trend in trends:
+        last = trend.series.last
+        of_cases.setdefault((last.kernel, last.case, last.device), []).append(trend)
+    drawn = [_charts(row, report, of_cases) for row in report.rows[:MOST_DRAWN]] + [
+        [] for _ in report.rows[MOST_DRAWN:]
+    ]
     places = accumulate(map(len, drawn), initial=0)
     rows = zip(report.rows, drawn, places, strict=False)
     cases = "".join(case(index, row, report, own, place) for index, (row, own, place) in enumerate(rows))
@@ -58,8 +69,10 @@ def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _charts(row: Row, report: Report) -> list[Chart]:
-    return charts(row, next((device for device in report.devices if device.slug == row.finding.device), None))
+def _charts(row: Row, report: Report, trends: Mapping[tuple[str, ...], Sequence[Trend]]) -> list[Chart]:
+    finding = row.finding
+    device = next((device for device in report.devices if device.slug == finding.device), None)
+    return charts(row, device, trends.get((finding.kernel, finding.case, finding.device), ()))
 
 
 def _data(data: list[dict[str, object]]) -> str:

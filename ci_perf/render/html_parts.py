@@ -32,5 +32,5 @@ def table(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 def figure(chart: Chart, place: int) -> str:
     """Return the figure in which charts.js draws the chart at this place of the page's data."""
-    title, caption = text(chart.title), text(chart.caption, 400)
+    title, caption = text(chart.title), text(chart.caption)
     return f'<figure data-chart="{place}"><h4>{title}</h4><figcaption>{caption}.</figcaption></figure>'

@@ -1,1 +1,1 @@
-export { binX, dot, line, link, plot, rectY, ruleX, ruleY, text } from "@observablehq/plot";
+export { binX, dot, line, link, plot, pointerX, rectY, ruleX, ruleY, tip } from "@observablehq/plot";

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -14,9 +15,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ci_perf.cli import program
 from ci_perf.history.parquet import add_points, read_points
-from ci_perf.history.points import Point, Series, points_of_run, series_of
+from ci_perf.history.points import points_of_run, series_of
 from ci_perf.history.trend import change_points, creep
 from ci_perf.store import read_run
+from ci_perf.values.series import Point, Series
 from tests.project.test_project import ROOT
 
 NOISE = (0.004, -0.006, 0.001, 0.005, -0.003, -0.001, 0.006, -0.005, 0.002, -0.002)
@@ -190,6 +192,38 @@ def test_a_store_that_fsspec_does_not_know_is_an_error():
 
     assert ran.exit_code == 2
     assert "--store nowhere://bucket" in ran.stderr
+
+
+def histories(page):
+    """Return the data of the histories on a page of a report."""
+    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.DOTALL)
+    return [chart["data"] for chart in json.loads(found[1]) if chart["kind"] == "history"]
+
+
+def test_the_page_of_a_run_shows_the_history_of_its_cases_on_its_gpu(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = str(ROOT / "tests/data/runs/h100-planted-5-percent")
+    alone = ci_perf("report", run, "--html")
+    subprocess.run(["git", "init", "-q"], check=True)
+    as_me = ("git", "-c", "user.name=me", "-c", "user.email=me@localhost")
+    for device in ("h100-80gb-hbm3", "h200"):
+        file = tmp_path / "baselines" / device / "sdpa.json"
+        file.parent.mkdir(parents=True)
+        for slower in (1, 2):
+            document = json.loads((ROOT / "baselines/h100-80gb-hbm3/sdpa.json").read_text())
+            for case in document["cases"].values():
+                case["time"]["median"] *= slower
+            file.write_text(json.dumps(document))
+            subprocess.run([*as_me, "add", "-A"], check=True)
+            subprocess.run([*as_me, "commit", "-qm", "baseline"], check=True)
+
+    found = histories(ci_perf("report", run, "--html"))
+    more = histories(ci_perf("report", run, "--html", "--runs", str(ROOT / "tests/data/runs/h100-unchanged")))
+
+    assert histories(alone) == []
+    assert {len(data["points"]) for data in found} == {3}
+    assert {len(data["points"]) for data in more} == {2, 4}  # of cases without a baseline, and with two
+    assert all(label.split()[-1] in {"run", "baseline"} for data in found for *_, label in data["points"])
 
 
 def test_recorded_runs_are_points_too():
