@@ -17,7 +17,7 @@ from tests.project.test_project import ROOT
 pytestmark = pytest.mark.slow
 
 OTHER_FLAGS = {
-    *("csv", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards", "timings"),
+    *("csv", "html", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards", "timings"),
     *("check", "ephemeral", "axis", "benchmark", "jsonbin", "repo"),
     *("runs", "picture", "export", "store", "good", "bad", "pull-request"),
 }
