@@ -136,7 +136,7 @@ def _publish(
     settings = resolve_settings(root, flags)
     event = claim(actions.read_event(os.environ), pull_request)
     token = next((os.environ[name] for name in _TOKENS if os.environ.get(name)), "")
-    if measure_status is not None and not from_workflow_run and not (_folder(run_file) / "run.json").exists():
+    if measure_status is not None and not (_folder(run_file) / "run.json").exists():
         publish_unmeasured(measure_status, event, settings, token, root)
         return
     read = _read_foreign if from_workflow_run else _read_own

@@ -46,7 +46,9 @@ def publish_unmeasured(status: int, event: Event, settings: Settings, token: str
 def _write_comment(text: str, event: Event, settings: Settings, token: str, root: Path) -> Mapping[str, str]:
     commit = (git.query_commit(root) or "").removesuffix("-dirty")
     key = settings["comment-key"]
-    target = find_target(event, settings["comment"], key, token, git.query_heads(root, commit), foreign=False)
+    target = find_target(
+        event, settings["comment"], key, token, git.query_heads(root, commit), foreign=event.name == "workflow_run"
+    )
     if target.failure and not target.event.read_only:
         raise target.failure
     before, head = target.thread.before, target.thread.head_sha

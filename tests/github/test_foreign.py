@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ci_perf.github import client as edge
 from ci_perf.values.codec import dump_baseline, dump_run
+from ci_perf.values.comment import State, read_marker
 from ci_perf.values.measurement import Failure
 from ci_perf.values.run import Note
 from tests.builders import STEADY, a_baseline, a_measurement, a_provenance, a_run, a_spec, times
@@ -165,6 +166,16 @@ def test_a_pull_request_that_was_pushed_to_meanwhile_gets_no_comment(root, githu
 
     assert "no open pull request has" in publish(root, foreign(slower())).output
     assert github.comments == {}
+
+
+def test_a_run_that_left_no_numbers_turns_the_comment_pending(root, github):
+    publish(root, foreign(slower()))
+    done = ci_perf("publish", "nowhere", "--from-workflow-run", "--measure-status", "130")
+
+    assert done.exit_code == 0, done.output
+    (body,) = github.bodies(8)
+    assert read_marker(body, "default").state is State.PENDING
+    assert "Nothing was measured: the job was stopped" in body
 
 
 @pytest.mark.parametrize(

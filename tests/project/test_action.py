@@ -108,6 +108,7 @@ jobs:
       contents: read
     outputs:
       artifact: ${{ steps.perf.outputs.artifact }}
+      status: ${{ steps.perf.outputs.status }}
     steps:
       - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
       - id: perf
@@ -119,7 +120,7 @@ jobs:
           github-token: ""
   publish:
     needs: measure
-    if: "!cancelled() && needs.measure.outputs.artifact"
+    if: always() && needs.measure.result != 'skipped'
     runs-on: self-hosted
     steps:
       - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
@@ -127,6 +128,8 @@ jobs:
         uses: octo/ci-perf/.github/actions/publish@v1
         with:
           artifact: ${{ needs.measure.outputs.artifact }}
+          measure-result: ${{ needs.measure.result }}
+          measure-status: ${{ needs.measure.outputs.status }}
       - run: printf '%s' "$OUTPUTS" >"$KEPT/outputs.json"
         env:
           OUTPUTS: ${{ toJSON(steps.perf.outputs) }}
@@ -365,6 +368,22 @@ def test_one_job_measures_without_a_token_and_another_publishes(repository):
     assert ran.stdout.count("title=REGRESSION nap/one::") == 1
 
 
+def test_a_push_that_could_not_be_measured_does_not_leave_the_comment_as_it_was(repository):
+    repository.push(factor=1.3, workflow="two.yml")
+    repository.push(factor=1.0, workflow="two.yml")
+    [resolved] = repository.github.bodies(7)
+    (repository.tree / "kernels/nap/kernel.toml").write_text("entry =")
+
+    ran = repository.push(factor=1.0, workflow="two.yml")
+
+    assert said(resolved) is State.RESOLVED
+    assert ran.returncode == 1, ran.stdout
+    [comment] = repository.github.bodies(7)
+    assert said(comment) is State.PENDING
+    assert "Nothing was measured: a setting or a file is wrong" in comment
+    assert repository.outputs["verdict"] == "NOT_MEASURED"
+
+
 PLANTED = """
 
 def plant():
@@ -567,7 +586,7 @@ def test_what_calls_the_same_steps_has_inputs_of_the_same_names(path):
     inputs = (document["on"]["workflow_call"] if "on" in document else document)["inputs"]
     text = (ROOT / path).read_text()
 
-    own = {"runners", "shards", "planner", "timeout-minutes", "artifact"}
+    own = {"runners", "shards", "planner", "timeout-minutes", "artifact", "measure-result", "measure-status"}
     assert set(inputs) - own <= set(ACTION["inputs"])
     for name in inputs:
         assert re.search(rf"inputs\.{name}[ ,]", text), name
@@ -739,12 +758,17 @@ def test_without_a_measurement_that_is_published(installed):
     assert ran.stdout == f"<publish><{installed / 'nowhere'}><--measure-status><2>\n"
 
 
-@pytest.mark.parametrize(("conclusion", "status"), [("failure", 0), ("success", 2)])
-def test_a_workflow_run_that_failed_before_it_left_numbers_is_a_notice(installed, conclusion, status):
-    ran, _ = script(installed, "publish_foreign", ACTION_RUNS=str(installed / "none"), ACTION_CONCLUSION=conclusion)
+@pytest.mark.parametrize(
+    ("result", "status", "published"),
+    [("failure", "2", 2), ("failure", "", 3), ("cancelled", "", 130), ("", "", 3), ("success", "0", None)],
+)
+def test_a_job_that_ended_before_it_left_numbers_is_published_as_such(installed, result, status, published):
+    folder = installed / "none"
+    given = {"ACTION_RUNS": str(folder), "ACTION_RESULT": result, "ACTION_STATUS": status}
+    ran, _ = script(installed, "publish_foreign", **given, GITHUB_EVENT_NAME="pull_request")
 
-    assert ran.returncode == status
-    assert ("::notice title=ci-perf::the workflow run left no numbers" in ran.stdout) == (status == 0)
+    assert ran.returncode == (2 if published is None else 0)
+    assert ran.stdout == ("" if published is None else f"<publish><{folder}><--measure-status><{published}>\n")
 
 
 def a_runner(tmp_path, **programs):
