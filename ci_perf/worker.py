@@ -32,6 +32,7 @@ An answer holds `ok`; if that is false, also `code`, `message` and `detail`.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib.util
 import os
 import sys
@@ -69,6 +70,7 @@ def main() -> None:
     arguments = parser.parse_args()
     answers = open(arguments.answers, "w") if arguments.answers else os.fdopen(os.dup(1), "w")  # noqa: SIM115
     keep_memory()
+    faulthandler.enable(2)  # where a kernel crashes, stderr shows its line; forks inherit this
     printed = os.open(arguments.printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(printed, 1)
     requests = open(arguments.requests) if arguments.requests else os.fdopen(os.dup(0))  # noqa: SIM115

@@ -19,6 +19,11 @@ from ci_perf.values.measurement import Failure
 WORKER = Path(__file__).resolve().parent.parent / "worker.py"
 START_TIMEOUT_S = 120.0
 _TAIL = 4000
+"""Characters that a failure quotes of the begin and of the end of a worker's stderr."""
+_READ = 1 << 20
+"""Bytes of its begin and of its end that are read."""
+_NOT_THE_KERNEL = (f'  File "{WORKER}"', f'  File "{WORKER.parent / "userside"}/', "Extension modules: ")
+"""How the lines of Python's fault report begin that say nothing of a kernel."""
 
 
 def command(python: str, printed: Path, *more: str) -> tuple[str, ...]:
@@ -200,9 +205,22 @@ class Worker:
         try:
             with self._stderr.open("rb") as log:
                 log.seek(self._offset)
-                return log.read()[-_TAIL:].decode("utf-8", "replace").strip()
+                begin = log.read(_READ)
+                log.seek(max(log.tell(), os.fstat(log.fileno()).st_size - _READ))
+                return told((begin + log.read()).decode("utf-8", "replace"))
         except FileNotFoundError:  # the folder was removed
             return ""
+
+
+def told(stderr: str) -> str:
+    """Return what a worker wrote on stderr, shortened, without what concerns ci-perf alone in Python's fault report.
+
+    The report (faulthandler) names the kernel's frame first, then those of ci-perf that called it, then all extension
+    modules.
+    """
+    lines = stderr.splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith(_NOT_THE_KERNEL)).strip()
+    return text if len(text) <= 2 * _TAIL else f"{text[:_TAIL]}\n...\n{text[-_TAIL:]}"
 
 
 def _write(process: subprocess.Popen[bytes], *requests: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from ci_perf.render import cells
 from ci_perf.render.charts import Chart
 from ci_perf.render.explanations import COMPARED, compared, counters_of_sides
 from ci_perf.render.html_parts import bullets, figure, table, text
-from ci_perf.values.escape import clean
+from ci_perf.values.escape import lines_of
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.metrics import BY_NAME
 from ci_perf.values.quantity import number, percent
@@ -37,8 +37,7 @@ def case(index: int, row: Row, report: Report, charts: Sequence[Chart], first: i
     parts.append(bullets(warnings))
     failure = row.measurement.failure if row.measurement else None
     if failure and failure.detail:
-        lines = (clean(line, 300) for line in failure.detail[-3000:].splitlines())
-        parts.append(f'<pre tabindex="0">{escape(chr(10).join(lines))}</pre>')
+        parts.append(f'<pre tabindex="0">{escape(chr(10).join(lines_of(failure.detail, 3000)))}</pre>')
     title = f"<h3>{text(name)}: {text(verdict)}</h3>"
     return f'<details id="case-{index}"{opened}><summary>{title}</summary>{"".join(parts)}</details>\n'
 

@@ -102,7 +102,7 @@ def _verdicts(title: str, rows: Sequence[Row], report: Report, form: str = FOLDE
 
 
 def _failures(report: Report) -> Section:
-    """Return the end of each traceback, which names the error."""
+    """Return the first and the last lines of each traceback: the kernel's own line, and the error."""
     parts = [
         f"{code(row.finding.id)}\n\n{block(row.measurement.failure.detail, 1500)}"
         for row in report.of(Verdict.FAILED)[:MOST_TRACEBACKS]

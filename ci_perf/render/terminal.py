@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 from tabulate import tabulate
 
-from ci_perf.judge.report import Report
+from ci_perf.judge.report import Report, Row
 from ci_perf.render import cells
-from ci_perf.values.escape import clean
+from ci_perf.values.escape import clean, lines_of
 from ci_perf.values.quantity import number, percent
 from ci_perf.values.reasons import Verdict
 
@@ -31,6 +31,7 @@ def render_terminal(report: Report) -> RenderableType:
     parts: list[RenderableType] = [_verdicts(report)]
     if any(row.summary for row in report.rows):
         parts += [_numbers(report, slice(5)), _numbers(report, slice(5, None))]
+    parts += [text for row in report.of(Verdict.FAILED) for text in _failure(row)]
     parts += [Text(clean(text, 600), style=style) for text, style in _lines(report)]
     parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
     parts.append(Text(clean(cells.comparison(report), 600)))
@@ -38,14 +39,19 @@ def render_terminal(report: Report) -> RenderableType:
     return Group(*parts)
 
 
+def _failure(row: Row) -> list[Text]:
+    """Return the traceback of a failed case, or what its process wrote at last."""
+    failure = row.measurement.failure if row.measurement else None
+    if not failure or not failure.detail:
+        return []
+    lines = (f"  {line}" for line in lines_of(failure.detail, 1000))
+    return [Text(clean(f"{row.finding.id}:")), *(Text(line, style="dim") for line in lines)]
+
+
 def _lines(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the lines below the tables with their styles."""
     if len(report.devices) > 1:
         yield from ((f"{case}: {', '.join(rest)}", "") for case, *rest in cells.side_by_side(report))
-    for row in report.of(Verdict.FAILED):
-        failure = row.measurement.failure if row.measurement else None
-        lines = failure.detail.strip().splitlines()[-8:] if failure else []
-        yield from ((f"{row.finding.id}: {line}", "dim") for line in lines)
     for row in report.rows:
         broken = row.finding.broken_gates
         yield from ((f"gate broken: {row.finding.id}: {cells.gate(gate)}", "bold red") for gate in broken)

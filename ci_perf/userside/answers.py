@@ -6,9 +6,9 @@ import contextlib
 import importlib.metadata
 import json
 import platform
-import traceback
 from typing import Any, Callable
 
+from ci_perf.userside.blame import kernels_traceback
 from ci_perf.userside.case import Answer, Request, Wrong, code_of, torch_or_none
 from ci_perf.userside.profiling import profile, sanitize, trace
 from ci_perf.userside.stages import take_spent
@@ -80,7 +80,7 @@ def answer_to(line: str) -> Answer:
             "spent": take_spent(),
             "code": code_of(error),
             "message": encodable(message_of(error)),
-            "detail": encodable(traceback.format_exc()[-6000:]),
+            "detail": encodable(kernels_traceback(error)),
         }
 
 

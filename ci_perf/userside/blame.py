@@ -1,12 +1,15 @@
-"""The line of a kernel that raised an error, for a sentence of a report."""
+"""Where a kernel raised an error: its own line for a sentence of a report, and its traceback."""
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
+
+from ci_perf.userside.case import Wrong
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PACKAGES = "-packages" + os.sep
@@ -16,6 +19,10 @@ _LIBRARIES = ("torch", "triton", "cuda", "numpy", "cupy")
 _STANDARD = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 _MOST = 160
 """Characters of a message or of a line of source."""
+_OURS = (_HERE, os.path.join(os.path.dirname(os.path.dirname(_HERE)), "worker.py"), "<frozen importlib")
+"""How the files begin whose frames lead to the kernel's."""
+_FIRST, _LAST = 2000, 4000
+"""Characters that are kept of a long traceback."""
 
 
 def what_broke(error: BaseException) -> str:
@@ -43,3 +50,27 @@ def _own_lines(error: BaseException) -> Iterator[tuple[str, int]]:
         theirs = inside.split(os.sep)[0] in _LIBRARIES if packages else file.startswith(("<", _HERE, *_STANDARD))
         if not theirs:
             yield file, number
+
+
+def kernels_traceback(error: BaseException) -> str:
+    """Return the traceback of an error, and of those that led to it, from the first frame that is not ci-perf's.
+
+    It is empty for an error that ci-perf found itself, such as a wrong output: its message says all.
+    """
+    shown = traceback.TracebackException(type(error), error, error.__traceback__)
+    if not _begin_with_kernel(shown):
+        if isinstance(error, Wrong):
+            return ""
+        shown = traceback.TracebackException(type(error), error, error.__traceback__)  # ci-perf's own fault: all of it
+    text = "".join(shown.format()).rstrip()
+    return text if len(text) <= _FIRST + _LAST else f"{text[:_FIRST]}\n...\n{text[-_LAST:]}"
+
+
+def _begin_with_kernel(shown: traceback.TracebackException | None) -> bool:
+    """Drop the first frames that are ci-perf's, also in the errors before; return whether a frame is left."""
+    if shown is None:
+        return False
+    ours = itertools.takewhile(lambda frame: frame.filename.startswith(_OURS), shown.stack)
+    del shown.stack[: len(list(ours))]
+    before = [_begin_with_kernel(earlier) for earlier in (shown.__cause__, shown.__context__)]
+    return bool(shown.stack) or any(before)

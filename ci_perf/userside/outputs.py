@@ -130,8 +130,11 @@ def compare(output: Any, reference: Any, tolerances: Tolerances, declared: Any) 
         raise Wrong("raised", f"tolerance.outputs.{unknown[0]} in kernel.toml: the outputs are {known}")
     found = []
     for name, out, ref in zip(names, outputs, references):
+        place = "" if name == WHOLE else f"`{name}`: "
+        if not hasattr(out, "shape") and not isinstance(out, (bool, int, float, complex)):
+            what = "None" if out is None else f"a {type(out).__name__}"
+            raise Wrong("wrong-output", f"{place}the output is {what}, not a tensor, an array or a number")
         if shape(out) != shape(ref):
-            place = "" if name == WHOLE else f"`{name}`: "
             raise Wrong("wrong-output", f"{place}shape {shape(out)}, the reference has {shape(ref)}")
         found.append(difference(name, out, ref, tolerance_of(name, out, tolerances, declared)))
     return found

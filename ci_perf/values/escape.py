@@ -5,9 +5,11 @@ is written as code; any other as a <code> element in which every character that 
 entity: entities are text in CommonMark, and inside <code> GitHub links no mentions, issues or addresses.
 """
 
+import itertools
 import re
 import string
 import unicodedata
+from collections.abc import Sequence
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+(?: [A-Za-z0-9_./-]+)*")
 _HARMLESS = string.ascii_letters + string.digits + " .,/+-"
@@ -76,13 +78,40 @@ def _harmless(text: str, *, first: bool) -> str:
 _LOOKALIKES = str.maketrans({"`": "'", "<": "\u2039", ">": "\u203a"})
 
 
+def lines_of(text: str, longest: int) -> list[str]:
+    r"""Split foreign text, such as a traceback, into harmless lines that keep their indentation.
+
+    Of more than `longest` characters, the first and the last lines are kept: the first names the kernel's own line, the
+    last one the error.
+
+    >>> lines_of("File kernel.py\n  a()\n  b()\nError", 26)
+    ['File kernel.py', '  ...', 'Error']
+    """
+    lines = [_indentation(line) + clean(line, 300) for line in text.splitlines() if clean(line)]
+    if sum(map(len, lines)) <= longest:
+        return lines
+    first, last = _fitting(lines, longest // 2), _fitting(lines[::-1], longest // 2)
+    if first + last >= len(lines):
+        return lines
+    return [*lines[:first], "  ...", *lines[len(lines) - last :]]
+
+
+def _indentation(line: str) -> str:
+    return " " * min(40, len(line) - len(line.lstrip(" ")))
+
+
+def _fitting(lines: Sequence[str], longest: int) -> int:
+    """Return how many lines, one at least, have `longest` characters together."""
+    lengths = itertools.accumulate(len(line) for line in lines)
+    return max(1, sum(length <= longest for length in lengths))
+
+
 def block(text: str, longest: int = 3000) -> str:
-    """Write the end of some foreign lines, such as a traceback, as a block of code that nothing in them can end.
+    """Write foreign lines, such as a traceback, as a block of code that nothing in them can end.
 
     >>> print(block("a ``` b --> c"))
     ```text
     a ''' b --\u203a c
     ```
     """
-    lines = (clean(line, 300).translate(_LOOKALIKES) for line in text[-longest:].splitlines())
-    return "\n".join(["```text", *(line for line in lines if line), "```"])
+    return "\n".join(["```text", *(line.translate(_LOOKALIKES) for line in lines_of(text, longest)), "```"])

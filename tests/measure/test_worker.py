@@ -167,19 +167,65 @@ def test_a_reference_without_an_output_is_a_failure(worker, kernel):
     assert "returns no output" in failure.message
 
 
-def test_the_traceback_of_a_kernel_is_kept(worker, kernel):
-    failure = ask(worker, kernel(RAISES.format("'line one\\nline two'")))
+RAISES_AGAIN = """
+def launch(inputs):
+    try:
+        inputs[0].nothing()
+    except AttributeError as error:
+        raise ValueError("again") from error
+"""
+DEEP = "def deep(n):\n    return deep(n - 1) if n else 1 / 0\ndef launch(inputs):\n    return deep(1) + deep(400)\n"
 
-    assert failure.message == "ValueError: line one"
-    assert "kernel0.py" in failure.detail
-    assert "line two" in failure.detail
+
+@pytest.mark.parametrize(
+    ("source", "first", "last"),
+    [
+        (RAISES.format("'line one\\nline two'"), 1, "ValueError: line one\nline two"),
+        (RAISES_AGAIN, 2, "ValueError: again"),
+        (DEEP, 1, "ZeroDivisionError: division by zero"),
+        ("raise OSError('at import')\n", 1, "OSError: at import"),
+    ],
+    ids=["raise", "raise from", "recursion", "import"],
+)
+def test_tracebacks_begin_in_the_kernel_and_end_with_the_error(worker, kernel, source, first, last):
+    detail = ask(worker, kernel(source)).detail
+
+    begins = detail.split("Traceback (most recent call last):\n")[1:]
+    assert [begin.startswith('  File "') and "kernel0.py" in begin.split("\n")[0] for begin in begins] == [True] * first
+    assert "userside" not in detail
+    assert detail.endswith(last)
 
 
-def test_the_last_stderr_output_of_a_process_that_died_is_kept(worker, kernel):
-    dying = "\nimport os, sys\ndef launch(inputs):\n    print('{}', file=sys.stderr)\n    os.abort()\n"
-    first, second = (ask(worker, kernel(dying.format(word))) for word in ("first words", "last words"))
+@pytest.mark.parametrize("output", ["'text'", "None", "(n for n in inputs)"])
+def test_an_output_that_cannot_be_compared_is_named_without_a_traceback(worker, kernel, output):
+    failure = ask(worker, kernel(f"def launch(inputs):\n    return {output}\n"))
 
-    assert (first.detail, second.detail) == ("first words", "last words")
+    assert failure.code == "wrong-output"
+    assert failure.message.endswith(", not a tensor, an array or a number")
+    assert failure.detail == ""
+
+
+def test_the_line_of_the_kernel_is_shown_where_its_process_crashed(worker, kernel):
+    crashing = "\nimport ctypes, sys\ndef launch(inputs):\n    print('{}', file=sys.stderr)\n    ctypes.string_at(0)\n"
+    first, second = (ask(worker, kernel(crashing.format(word))) for word in ("first words", "last words"))
+
+    assert (first.code, first.message) == ("crashed", "the process ended with SIGSEGV")
+    assert first.detail.startswith("first words\nFatal Python error: Segmentation fault\n")
+    assert first.detail.endswith(" in launch")
+    assert "kernel0.py" in first.detail
+    assert "first words" not in second.detail
+
+
+def test_the_begin_and_the_end_of_a_long_stderr_are_shown(worker, kernel):
+    write = (
+        "import os, sys\ndef launch(inputs):\n    for i in range(200_000):\n        print('line', i, file=sys.stderr)\n"
+    )
+
+    detail = ask(worker, kernel(f"{write}    os._exit(3)\n")).detail
+
+    assert detail.startswith("line 0\n")
+    assert detail.endswith("\nline 199999")
+    assert len(detail) < 10_000
 
 
 def test_a_kernel_that_hangs_is_killed_with_its_child_processes(worker, kernel, tmp_path):
