@@ -10,7 +10,7 @@ from ci_perf.history.table import trend_of
 from ci_perf.history.trend import change_points
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.run import Run
-from ci_perf.values.series import Series, Trend
+from ci_perf.values.series import Trend
 
 NEWEST = 100
 """The commits of the baselines that are read, so that a page takes no longer for a long history."""
@@ -32,7 +32,7 @@ def trends_of(run: Run, root: Path, baselines: str, earlier: Sequence[Run] = ())
     points += [point for other in earlier for point in points_of_run(other)]
     cases = {(point.kernel, point.case, point.device) for point in own}
     found = series_of(point for point in (*points, *own) if (point.kernel, point.case, point.device) in cases)
-    return tuple(_trend(series) for series in found if len(series.points) > 1)
+    return tuple(trend_of(series, change_points) for series in found if len(series.points) > 1)
 
 
 def read_runs(folder: Path) -> Iterator[Run]:
@@ -40,10 +40,3 @@ def read_runs(folder: Path) -> Iterator[Run]:
     if not folder.is_dir():
         raise ConfigError(f"--runs {folder}: is not a folder", hint="name a folder that holds folders of runs, or zips")
     yield from map(store.read_run, sorted([*folder.rglob("run.json"), *folder.rglob("*.zip")]))
-
-
-def _trend(series: Series) -> Trend:
-    try:
-        return trend_of(series, change_points)
-    except ConfigError:  # the extra is not installed
-        return trend_of(series, lambda _: ())

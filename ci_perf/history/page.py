@@ -19,7 +19,9 @@ _PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
+html {{ background: light-dark(#fff, #0d1117); color: light-dark(#1f2328, #e6edf3); overflow-wrap: anywhere; }}
 body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem; }}
+a {{ color: light-dark(#0550ae, #79c0ff); }}
 img {{ background: #fff; height: auto; max-width: 100%; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; }}
@@ -63,9 +65,10 @@ def _section(series: Series, changes_of: Changes) -> str:
     )
     svg = b64encode(render_svg([series], changes_of).encode()).decode()
     image = f'<img alt="{escape(series.name)} over time" src="data:image/svg+xml;base64,{svg}">'
+    region = f'<div class="wide" role="region" aria-label="Points of {escape(series.name)}" tabindex="0">'
     return (
         f"<section>\n<h2>{escape(series.name)}</h2>\n{image}\n<pre>{escape(trend_lines(series, changes_of))}</pre>\n"
-        f'<details><summary>{len(series.points)} points</summary>\n<div class="wide"><table>\n'
+        f"<details><summary>{len(series.points)} points</summary>\n{region}<table>\n"
         "<thead><tr><th>date</th><th>commit</th><th>from</th><th>median</th></tr></thead>\n"
         f"<tbody>\n{rows}\n</tbody>\n</table></div></details>\n</section>"
     )

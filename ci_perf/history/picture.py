@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 
-from ci_perf.history.table import Changes
+from ci_perf.history.table import Changes, known_changes
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.series import Series
 
@@ -27,7 +27,7 @@ def render_svg(series: Sequence[Series], changes_of: Changes) -> str:
             low = [max(p.median - p.low, 0) for p in one.points]
             high = [max(p.high - p.median, 0) for p in one.points]
             axes.errorbar(places, medians, yerr=[low, high], fmt="o-", markersize=3, linewidth=1, capsize=2)
-            for change in changes_of(one):
+            for change in known_changes(one, changes_of)[0]:
                 axes.axvline(one.points.index(change.after) - 0.5, color="tab:red", linestyle="--", linewidth=1)
             axes.set_title(one.name, fontsize=9)
             axes.set_ylabel("time" if one.last.unit == "s" else "value")

@@ -20,21 +20,31 @@ def render_table(series: Sequence[Series], changes_of: Changes) -> str:
     return "\n\n".join(f"{one.name}\n{_points(one)}\n{trend_lines(one, changes_of)}" for one in series)
 
 
+def known_changes(series: Series, changes_of: Changes) -> tuple[Sequence[Change], str]:
+    """Return the change points; without the extra that finds them none, and how to install it."""
+    try:
+        return changes_of(series), ""
+    except ConfigError as error:
+        return (), f"{error}: {error.hint}"
+
+
 def trend_of(series: Series, changes_of: Changes) -> Trend:
-    """Return the change points and the creep of a series, with a sentence for each; ConfigError as `changes_of`."""
-    changes = changes_of(series)
-    lines = [f"change at {place(change.after)}: {_size(change)}, level before to level after" for change in changes]
+    """Return the change points, where they can be found, and the creep of a series, with a sentence for each."""
+    changes, _ = known_changes(series, changes_of)
     places = tuple(series.points.index(change.after) for change in changes)
-    return Trend(series, places, (*lines, *_creep_lines(series)))
+    return Trend(series, places, tuple(_sentences(series, changes)))
 
 
 def trend_lines(series: Series, changes_of: Changes) -> str:
     """Return a line for each change point and for the creep of a series."""
-    try:
-        found = trend_of(series, changes_of)
-    except ConfigError as error:  # without the extra, the rest is shown
-        return "\n".join([f"{error}: {error.hint}", *_creep_lines(series)])
-    return "\n".join(found.sentences or ["no change point, no creep"])
+    changes, missing = known_changes(series, changes_of)
+    lines = [*([missing] if missing else []), *_sentences(series, changes)]
+    return "\n".join(lines or ["no change point, no creep"])
+
+
+def _sentences(series: Series, changes: Sequence[Change]) -> list[str]:
+    lines = [f"change at {place(change.after)}: {_size(change)}, level before to level after" for change in changes]
+    return [*lines, *_creep_lines(series)]
 
 
 def _creep_lines(series: Series) -> list[str]:

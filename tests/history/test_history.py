@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import duckdb
 import pytest
@@ -21,6 +22,7 @@ from ci_perf.store import read_run
 from ci_perf.values.series import Point, Series
 from tests.project.test_project import ROOT
 
+finds_changes = pytest.mark.skipif(find_spec("ruptures") is None, reason="needs ruptures: not yet for this Python")
 NOISE = (0.004, -0.006, 0.001, 0.005, -0.003, -0.001, 0.006, -0.005, 0.002, -0.002)
 """Relative, one for each point, over and over."""
 
@@ -36,6 +38,7 @@ def noisy(levels):
     return [level * (1 + NOISE[n % len(NOISE)]) for n, level in enumerate(levels)]
 
 
+@finds_changes
 @pytest.mark.parametrize(
     ("levels", "places"),
     [
@@ -52,6 +55,7 @@ def test_change_points_are_where_the_level_changed(levels, places):
     assert [one.points.index(change.after) for change in change_points(one)] == places
 
 
+@finds_changes
 def test_a_change_point_says_how_much_slower_also_of_a_rate():
     assert change_points(series(noisy([1.0] * 10 + [1.1] * 10)))[0].ratio == pytest.approx(1.1, rel=0.01)
     assert change_points(series(noisy([1.1] * 10 + [1.0] * 10), "higher"))[0].ratio == pytest.approx(1.1, rel=0.01)
@@ -103,6 +107,7 @@ def ci_perf(*arguments):
     return ran.stdout
 
 
+@finds_changes
 def test_history_names_the_change_among_200_commits(repository):
     commits = subprocess.run(
         ["git", "log", "--reverse", "--format=%H", "main", "--", "baselines"],
@@ -159,6 +164,7 @@ def test_exports_are_what_other_tools_read():
     assert measures["latency"]["lower_value"] <= measures["latency"]["value"] <= measures["latency"]["upper_value"]
 
 
+@finds_changes
 def test_the_site_has_a_page_for_each_kernel_that_loads_nothing(repository):
     ci_perf("site", "--output", "pages")
 
@@ -237,10 +243,11 @@ def test_recorded_runs_are_points_too():
 
 
 @pytest.mark.usefixtures("repository")
-def test_without_the_extra_the_table_is_shown_and_the_extra_is_named(monkeypatch):
+def test_without_the_extra_everything_but_the_changes_is_shown_and_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ruptures", None)
 
-    shown = ci_perf("history", "nap")
+    shown = ci_perf("history", "nap", "--picture", "nap.svg")
+    ci_perf("site", "--output", "pages")
 
     assert "pip install 'ci-perf[history]'" in shown
     assert "no change point" not in shown

@@ -1,7 +1,11 @@
-"""The page in Chromium: no error, nothing wider than the window, what axe checks, and the keyboard."""
+"""The pages of reports and sites in Chromium: no error, nothing wider than the window, axe, the keyboard."""
 
 import pytest
 
+from ci_perf.history.page import render_site
+from ci_perf.history.points import points_of_run, series_of
+from ci_perf.history.trend import change_points
+from ci_perf.store import read_run
 from tests.render.test_page import RUNS, page_of
 
 pytest.importorskip("playwright", reason="needs the package `playwright`")
@@ -22,13 +26,11 @@ def browser():
 
 
 @pytest.fixture
-def shown(browser, tmp_path):
-    """Return a function that shows the page of a run; every message on the console and every request is an error."""
+def opened_file(browser):
+    """Return a function that opens a file; every message on the console and every other request is an error."""
     contexts, errors = [], []
 
-    def show(run, width=1280, scheme="light"):
-        file = tmp_path / "report.html"
-        file.write_text(page_of(run), encoding="utf-8")
+    def show(file, width=1280, scheme="light"):
         contexts.append(browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme))
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -41,6 +43,18 @@ def shown(browser, tmp_path):
     for context in contexts:
         context.close()
     assert errors == []
+
+
+@pytest.fixture
+def shown(opened_file, tmp_path):
+    """Return a function that shows the page of a run, and fails as `opened_file`."""
+
+    def show(run, *window):
+        file = tmp_path / "report.html"
+        file.write_text(page_of(run), encoding="utf-8")
+        return opened_file(file, *window)
+
+    return show
 
 
 def too_wide(page):
@@ -122,3 +136,18 @@ def test_the_keyboard_alone_sorts_filters_and_opens(shown, width):
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.locator("details[open] h3", has_text="neutral/n16m").wait_for()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_the_pages_of_a_site_fit_the_window_and_axe_finds_nothing(opened_file, tmp_path, width, scheme):
+    recorded = [read_run(RUNS / name) for name in ("h100-unchanged", "h100-planted-5-percent")]
+    series = series_of(point for run in recorded for point in points_of_run(run) if point.kernel == "sdpa")
+    for name, text in render_site({"sdpa": series}, change_points).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    for name in ("index.html", "kernels/sdpa.html"):
+        page = opened_file(tmp_path / name, width, scheme)
+        page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        assert too_wide(page) <= 0
+        assert [violation["id"] for violation in axe.Axe().run(page).response["violations"]] == []
