@@ -64,10 +64,11 @@ const kinds = {
       ],
     }];
   },
-  conditions({ unit, head }) {
+  conditions({ unit, base, head }) {
     return [{
       height: 160, x: { label: "process", tickFormat: "d", ticks: Math.min(8, head.length) },
-      y: { label: unit, grid: true, ticks: 4, domain: around(head.map(second)) }, marks: [dots(head, "head")],
+      y: { label: unit, grid: true, ticks: 4, domain: around([...base, ...head].map(second)) },
+      marks: [dots(base, "base", { r: 4 }), dots(head, "head")],
     }];
   },
 };

@@ -5,6 +5,7 @@ opened. Vega-Lite is three times as large and evaluates strings as code, which t
 for each chart and would be installed on every runner.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ci_perf.values.measurement import Measurement
 from ci_perf.values.quantity import amount, counted, percent, rate, scale
 from ci_perf.values.series import Point, Trend
 
-MOST_MARKS = 1000
+MOST_MARKS = 500
 """The most rounds of a side that a chart draws; of more, every second, third, ... one."""
 
 
@@ -39,7 +40,16 @@ def charts(row: Row, device: Device | None, trends: Sequence[Trend] = ()) -> lis
         return []
     drawn = (_times(row, row.measurement), _differences(row, row.measurement), _roofline(row, row.measurement, device))
     past = (_history(trend, several=len(trends) > 1) for trend in trends)
-    return [chart for chart in (*drawn, *past, *_conditions(row.measurement)) if chart]
+    return [chart for chart in (*drawn, *past, *_conditions(row.measurement)) if chart and _is_finite(chart.data)]
+
+
+def _is_finite(data: object) -> bool:
+    """Say whether all numbers are finite: files of other origin may hold any, and a chart of them shows nothing."""
+    try:
+        json.dumps(data, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _times(row: Row, measurement: Measurement) -> Chart | None:
@@ -142,26 +152,35 @@ def _label(point: Point) -> str:
 
 
 def _conditions(measurement: Measurement) -> list[Chart | None]:
-    """Return the SM clock of the head and the temperature, process by process."""
+    """Return the SM clock of each side and the temperature, process by process."""
     processes = measurement.pairs or measurement.replicates
-    clocks = [p.sm_clock_hz for p in processes]
-    celsius = [p.temperature_c for p in processes]
+    head = [p.sm_clock_hz for p in processes]
+    base = [p.sm_clock_hz / p.clocks if p.sm_clock_hz and p.clocks else None for p in measurement.pairs]
+    celsius = {"head": [p.temperature_c for p in processes]}
     return [
-        _over_processes("SM clock of the head", clocks, (1e6, "MHz"), lambda value: rate(value, "Hz")),
+        _over_processes("SM clock", {"head": head, "base": base}, (1e6, "MHz"), lambda value: rate(value, "Hz")),
         _over_processes("Temperature of the GPU", celsius, (1.0, "C"), lambda value: f"{value:.0f} C"),
     ]
 
 
 def _over_processes(
-    title: str, read: Sequence[float | None], unit: tuple[float, str], write: Callable[[float], str]
+    title: str, read: Mapping[str, Sequence[float | None]], unit: tuple[float, str], write: Callable[[float], str]
 ) -> Chart | None:
-    known = [(i, value) for i, value in enumerate(read, start=1) if value is not None and math.isfinite(value)]
-    if not known:
+    known = {
+        side: [(i, value) for i, value in enumerate(values, start=1) if value is not None and math.isfinite(value)]
+        for side, values in read.items()
+    }
+    words = [
+        f"{side} from {write(min(value for _, value in points))} to {write(max(value for _, value in points))}"
+        for side, points in known.items()
+        if points
+    ]
+    if not words:
         return None
-    values = [value for _, value in known]
-    count = counted(len(read), "process")
-    words = f"{title}: from {write(min(values))} to {write(max(values))} over {count}"
-    return Chart("conditions", title, words, {"unit": unit[1], "head": [(i, _short(v / unit[0])) for i, v in known]})
+    named = ", ".join(words) if len(read) > 1 else words[0].removeprefix("head ")
+    data = {side: [(i, _short(value / unit[0])) for i, value in points] for side, points in known.items()}
+    count = counted(len(read["head"]), "process")
+    return Chart("conditions", title, f"{title} over {count}: {named}", {"unit": unit[1], "base": [], **data})
 
 
 def _short(value: float) -> float:

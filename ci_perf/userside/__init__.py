@@ -6,7 +6,7 @@ case          a kernel.py with its inputs
 compilers     NVRTC or nvcc, and what their output depends on
 cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
-device_queries answers questions about the GPU during an import without initialising CUDA
+device_queries  answers questions about the GPU during an import without initialising CUDA
 gradients     the expected gradients of a kernel.py that names them
 identity      a hash of what a launch makes the GPU do
 imported      the files that a kernel imported
