@@ -12,7 +12,8 @@ from unittest.mock import patch
 
 from ci_perf.audit.session import AuditSession
 from ci_perf.judge import looks
-from ci_perf.judge.looks import LOOKS
+from ci_perf.judge.continued import UNDECIDED
+from ci_perf.judge.looks import LOOKS, goal
 from ci_perf.judge.outcome import Outcome
 from ci_perf.judge.pairs import decide_pairs
 from ci_perf.values.reasons import Reason, Verdict
@@ -86,39 +87,55 @@ def recorded(sessions: Iterable[AuditSession]) -> tuple[Noise, ...]:
 
 
 def simulate(
-    noise: Noise, cases: int, comparisons: int, *, change: float = 0.0, seed: int = 1, threshold: float = 0.03
+    noise: Noise,
+    cases: int,
+    comparisons: int,
+    *,
+    change: float = 0.0,
+    seed: int = 1,
+    threshold: float = 0.03,
+    continuations: int = 0,
 ) -> Simulated:
-    """Judge so many cases, each as one of `comparisons` in its pull request."""
+    """Judge so many cases, each as one of `comparisons` in its pull request, whose undecided runs are continued."""
     chance, policy = random.Random(seed), Policy(regression=threshold)
     red = unchanged = pairs = 0
     for _ in range(cases):
-        outcome, used = judge(lambda: math.log1p(change) + noise(chance), comparisons, policy)
+        outcome, used = judge(lambda: math.log1p(change) + noise(chance), comparisons, policy, continuations)
         red += outcome.verdict is Verdict.REGRESSION
         unchanged += outcome.verdict is Verdict.UNCHANGED
         pairs += used
     return Simulated(cases, red, unchanged, pairs / cases)
 
 
-def judge(pair: Callable[[], float], comparisons: int, policy: Policy) -> tuple[Outcome, int]:
-    """Measure pairs of a case as a run does, until one of the looks decides; return also how many were used."""
+def judge(pair: Callable[[], float], comparisons: int, policy: Policy, continuations: int = 0) -> tuple[Outcome, int]:
+    """Measure pairs of a case as a run does, until one of the looks decides; return also how many were used.
+
+    Where the last look leaves it undecided, the run is continued up to so many times.
+    """
     values: list[float] = []
-    for look in LOOKS:
-        values += [pair() for _ in range(look - len(values))]
-        outcome = decide_pairs(values, policy, comparisons=comparisons, last=look == LOOKS[-1])
-        if outcome.code != Reason.NEEDS_MORE_PAIRS:
+    looked: list[int] = []
+    for _ in range(continuations + 1):
+        last = goal(looked)
+        for look in (look for look in (*LOOKS, last) if look > len(values)):
+            values += [pair() for _ in range(look - len(values))]
+            outcome = decide_pairs(values, policy, comparisons=comparisons, last=look == last, looked=looked)
+            if outcome.code != Reason.NEEDS_MORE_PAIRS:
+                break
+        if outcome.code not in UNDECIDED:
             break
+        looked.append(len(values))
     return outcome, len(values)
 
 
 Shares = tuple[float, ...]
 SHARES: tuple[Shares, ...] = (
-    (0.05, 0.10, 0.20, 0.30, 0.35),
-    (0.20, 0.20, 0.20, 0.20, 0.20),
-    (0.35, 0.20, 0.15, 0.15, 0.15),
-    (0.50, 0.20, 0.10, 0.10, 0.10),
-    (0.80, 0.05, 0.05, 0.05, 0.05),
+    (0.05, 0.10, 0.20, 0.30, 0.30),
+    (0.20, 0.20, 0.20, 0.20, 0.15),
+    (0.35, 0.20, 0.15, 0.15, 0.10),
+    (0.50, 0.20, 0.10, 0.10, 0.05),
+    (0.75, 0.05, 0.05, 0.05, 0.05),
 )
-"""Ways to share the error among the looks: late, equally, and ever earlier."""
+"""Ways to share the error among the looks: late, equally, and ever earlier. Each leaves CONTINUED for further runs."""
 DRAWS = 20
 """How often each case is simulated for each change, in the comparison of shares."""
 TOLERATED = 0.01

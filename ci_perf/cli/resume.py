@@ -1,10 +1,15 @@
-"""`ci-perf run --resume FOLDER`: what an unfinished run has measured, and whether this one may continue it."""
+"""`ci-perf run --resume FOLDER`: what a run has measured, and whether this one may continue it.
 
+A run that was stopped is finished. A finished run with undecided cases gets more pairs of these, under the same error.
+"""
+
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from ci_perf import store
+from ci_perf.judge.continued import continued, undecided
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.run import Against, Run
 
@@ -14,10 +19,11 @@ _AGAIN = "measure everything again: run without --resume"
 def read_unfinished(folder: Path) -> Run:
     """Read the run of a folder; ConfigError where there is none, or nothing is left to measure."""
     run = store.read_run(folder)
-    if run.finished:
-        raise ConfigError(f"--resume {folder}: this run is finished", hint=_AGAIN)
     if run.sessions or run.fuzzed or run.sanitized:
         raise ConfigError(f"--resume {folder}: a run that was merged, or of --fuzz or --sanitize", hint=_AGAIN)
+    if run.finished and not undecided(run):
+        why = "and more pairs would decide no case" if run.against else "and has no base to take more turns with"
+        raise ConfigError(f"--resume {folder}: this run is finished, {why}", hint=_AGAIN)
     return run
 
 
@@ -34,7 +40,7 @@ def resumed(blank: Run, earlier: Run, folder: Path) -> Run:
             raise ConfigError(message, hint=f"give the same as then, or {_AGAIN}")
     return replace(
         blank,
-        measurements=earlier.measurements,
+        measurements=continued(earlier) if earlier.finished else earlier.measurements,
         notes=tuple(dict.fromkeys((*earlier.notes, *blank.notes))),
         against=_continued(blank.against, earlier.against),
         gpu_seconds=earlier.gpu_seconds,
@@ -45,7 +51,7 @@ def resumed(blank: Run, earlier: Run, folder: Path) -> Run:
 def _asked(now: Run, then: Run) -> Iterator[tuple[str, object, object]]:
     yield "the version of ci-perf", now.provenance.tool, then.provenance.tool
     yield "the commit", now.provenance.commit, then.provenance.commit
-    yield "the command line", now.provenance.command, then.provenance.command
+    yield "the command line", _without_budgets(now.provenance.command), _without_budgets(then.provenance.command)
     yield "the shard", now.provenance.shard, then.provenance.shard
     yield "the base", _base_of(now), _base_of(then)
     yield "the device", _devices_of(now), _devices_of(then)
@@ -58,6 +64,12 @@ def _asked(now: Run, then: Run) -> Iterator[tuple[str, object, object]]:
     for mine, theirs in zip(now.baselines, then.baselines, strict=False):
         yield f"the baseline of {mine.kernel}", mine, theirs
     yield "the number of baselines", len(now.baselines), len(then.baselines)
+
+
+def _without_budgets(command: str) -> str:
+    """Return a command line without what limits only the seconds that a run may take."""
+    words = (word for word in shlex.split(command) if not word.startswith(("--budget=", "--case-budget=")))
+    return shlex.join(words)
 
 
 def _base_of(run: Run) -> str:

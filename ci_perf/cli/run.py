@@ -46,7 +46,7 @@ from ci_perf.values.settings import Settings
     "--resume",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Continue the run that was stopped in this folder: what it has measured is kept.",
+    help="Continue the run in this folder, which was stopped or has undecided cases: what it has measured is kept.",
 )
 @click.pass_context
 def run(
@@ -160,7 +160,7 @@ def _reported(
 def _with_spent(run: Run, session: Session, jobs: Sequence[Job]) -> Run:
     """Return the run with the seconds that each case took, by side and stage, and a note on what takes long."""
     spent = session.conditions.spent
-    measurements = tuple(replace(m, spent=spent.of(m.id, m.device)) for m in run.measurements)
+    measurements = tuple(replace(m, spent=spent.of(m.id, m.device) or m.spent) for m in run.measurements)
     return replace(run, measurements=measurements, notes=(*run.notes, *spent.slow_inputs(jobs)))
 
 

@@ -3,7 +3,9 @@
 baseline       baselines made from a run, checked, compared
 causes/        why a case takes another time
 checks         the verdict on random cases and on what a sanitizer found
+clocks         whether a change is one of the SM clock
 comment        what a comment says of a report
+continued      a finished run that left cases undecided, and goes on
 control        whether a session can be believed: the base against itself
 explained      why one case of a run changed
 finding        the verdict on one case, with its reason and numbers

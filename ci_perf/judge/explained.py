@@ -7,9 +7,9 @@ from ci_perf.judge.causes import Explanation, Side, Sides, explain, explain_host
 from ci_perf.judge.causes.explanation import HOST_ALONE, OUTSIDE
 from ci_perf.judge.causes.machine_code import line_change, values_of_code
 from ci_perf.judge.causes.of_readings import side_of, sides_of
+from ci_perf.judge.clocks import clock_ratio
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.launches import launch_values
-from ci_perf.judge.pairs import clock_ratio
 from ci_perf.values.device import Device
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.trace import CaseTimeline, SideProfile

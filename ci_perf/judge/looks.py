@@ -1,7 +1,9 @@
 """When the pairs of a case are looked at, what each look may err, and from how many pairs on a change counts.
 
 The error of a run is shared by its looks and its cases before anything is measured (Bonferroni: it holds for any
-dependence between them), so that looking again after more pairs, or at more cases, costs what it must.
+dependence between them), so that looking again after more pairs, or at more cases, costs what it must. A part of it is
+kept for the runs that continue an undecided one (`run --resume`): a case keeps its pairs and the looks that it had, and
+however often it is continued, its looks together spend no more than the error of one run.
 
 Statistics alone do not exclude that processes come in two kinds. A case whose base happened to run in the fast kind in
 each pair and whose head in the slow one shows a change without any scatter. How often that happens follows from the
@@ -10,14 +12,18 @@ for the statistics. `tests/judge/test_promise.py` simulates whole runs.
 """
 
 import math
+from collections.abc import Sequence
 from functools import cache
 
 LOOKS = (3, 5, 8, 12, 24)
-"""After how many pairs of a case the data are looked at; the last is the budget."""
-SPENT = (0.35, 0.20, 0.15, 0.15, 0.15)
+"""After how many pairs of a case the data are looked at; the last is the budget of a run."""
+SPENT = (0.35, 0.20, 0.15, 0.15, 0.10)
 """The share of the error that each look may spend. `scripts/simulate-verdicts shares` chooses them by half of the
 recorded A/A sessions (`baselines/*/audit.jsonl`). On the other half equal shares take 0.1 more pairs at a threshold of
 1 %, late ones 1 more; all of them flag about as many changes."""
+CONTINUED = 0.05
+"""The share of all runs that continue a case beyond the last look: the first has half of it, each next half of the
+rest. Each of them adds as many pairs as a run has, and looks once."""
 FAKED = 0.005
 """In how many runs of unchanged code, all of whose cases have two kinds of processes, one may seem changed."""
 FAR = 0.20
@@ -29,18 +35,40 @@ EXCUSED = 12
 """One of so many pairs need not show the change."""
 
 
-def share(pairs: int) -> float:
-    """Return the share of the error that belongs to the look at so many pairs; between two looks, to the next."""
-    return next((share for look, share in zip(LOOKS, SPENT, strict=True) if pairs <= look), SPENT[-1])
+def goal(looked: Sequence[int] = ()) -> int:
+    """Return with how many pairs a run decides a case; `looked`: with how many the runs before it ended undecided.
+
+    >>> goal(), goal([13]), goal([24]), goal([24, 48])
+    (24, 24, 48, 72)
+    """
+    return (max(looked, default=0) // LOOKS[-1] + 1) * LOOKS[-1]
 
 
-def level(confidence: float, pairs: int, comparisons: int = 1) -> float:
+def share(pairs: int, looked: Sequence[int] = ()) -> float:
+    """Return the share of the error that so many pairs may spend, where earlier runs ended with `looked` pairs.
+
+    A run may end between two looks. It then takes half of what is left of the share of the next one.
+
+    >>> share(24), share(20), share(24, [20]), share(22, [20]), share(48, [24]), share(72, [24, 48])
+    (0.1, 0.05, 0.05, 0.025, 0.025, 0.0125)
+    """
+    run = -(-pairs // LOOKS[-1]) - 1  # 0: the first
+    if run > 0:
+        before, look, whole = run * LOOKS[-1], (run + 1) * LOOKS[-1], CONTINUED * 0.5**run
+    else:
+        place = next(place for place, look in enumerate(LOOKS) if pairs <= look)
+        before, look, whole = (0, *LOOKS)[place], LOOKS[place], SPENT[place]
+    halves = sum(before < number <= look for number in looked) + (pairs < look)
+    return whole * 0.5**halves
+
+
+def level(confidence: float, pairs: int, comparisons: int = 1, looked: Sequence[int] = ()) -> float:
     """Return the confidence of the interval at so many pairs, where so many cases share the error of the run.
 
     >>> f"{level(0.99, 3):.4f} {level(0.99, 5, 100):.6f}"
     '0.9965 0.999980'
     """
-    return 1 - (1 - confidence) * share(pairs) / max(1, comparisons)
+    return 1 - (1 - confidence) * share(pairs, looked) / max(1, comparisons)
 
 
 @cache

@@ -13,11 +13,12 @@ Measuring stops when one of them decides, or at the last look.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ci_perf.judge.clocks import clock_ratio, doubt_of_clock, knows_clocks
 from ci_perf.judge.control import Doubt, believe, disturbances, is_identical
 from ci_perf.judge.finding import Finding
-from ci_perf.judge.looks import FAR, LOOKS, excused, least_pairs, level
+from ci_perf.judge.looks import FAR, LOOKS, excused, goal, least_pairs, level
 from ci_perf.judge.outcome import Outcome, allows, policy_of, size, thresholds, unchanged
 from ci_perf.judge.ratios import (
     USUAL,
@@ -39,8 +40,6 @@ from ci_perf.values.run import Against, Policy, Run
 
 SHOWN = 1 / 3
 """The part of the change that each pair must show, but for those excused: two kinds show all or nothing."""
-LEAST_CLOCKS = 3
-"""The interval of two pairs excludes next to nothing."""
 _CLOCK = (Reason.SLOWER_CLOCK, Reason.FASTER_CLOCK)
 
 
@@ -99,14 +98,15 @@ def _decide(run: Run, against: Against, measurement: Measurement, spec: KernelSp
         [log_ratio(pair) for pair in pairs],
         policy_of(run.policy, spec),
         comparisons=comparisons,
-        last=run.finished or len(pairs) >= LOOKS[-1],
+        last=run.finished or len(pairs) >= goal(measurement.looked),
         clocks=clocks,
         scatter=expected_scatter(against, measurement),
+        looked=measurement.looked,
     )
     has_clocks = measurement.device == "cuda" and spec.program is None
     if outcome.verdict.is_change and has_clocks and not knows_clocks(clocks, len(pairs)):
         return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")
-    if outcome.code is Reason.INTERVAL_TOO_WIDE and len(measurement.pairs) < LOOKS[-1]:
+    if outcome.code is Reason.INTERVAL_TOO_WIDE and len(measurement.pairs) < goal(measurement.looked):
         number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"
         sentence = f"{outcome.sentence} after {number}, and the budget is spent"
         return replace(outcome, code=Reason.BUDGET_SPENT, sentence=sentence)
@@ -154,6 +154,26 @@ def _left_out(measurement: Measurement) -> str:
     return f"; {len(left)} more {'pair does' if len(left) == 1 else 'pairs do'} not count: {why}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at the pairs of one case goes by."""
+
+    policy: Policy
+    pairs: int
+    comparisons: int
+    looked: Sequence[int]
+    last: bool
+
+    def confidence(self, *, shared: bool = False) -> float:
+        """Return the confidence of an interval at this look; `shared`: the cases of the run share its error."""
+        return level(self.policy.confidence, self.pairs, self.comparisons if shared else 1, self.looked)
+
+    def undecided(self, sentence: str, change: Interval, detectable: float) -> Outcome:
+        """Return the outcome of a case that asks for more pairs, or for which there are no more."""
+        code = Reason.INTERVAL_TOO_WIDE if self.last else Reason.NEEDS_MORE_PAIRS
+        return Outcome(Verdict.INCONCLUSIVE, code, sentence, change, detectable)
+
+
 def decide_pairs(
     values: Sequence[float],
     policy: Policy,
@@ -162,12 +182,14 @@ def decide_pairs(
     last: bool = False,
     clocks: Sequence[float | None] = (),
     scatter: Scatter = USUAL,
+    looked: Sequence[int] = (),
 ) -> Outcome:
     """Judge the log ratios of the pairs measured so far.
 
     `clocks` is for each pair the SM clock of head over that of base; where fewer than half know it, it explains
-    nothing. `scatter` is what is known of that of the case. Before the `last` look whatever is not clear of the
-    thresholds is INCONCLUSIVE and asks for more pairs.
+    nothing. `scatter` is what is known of that of the case. `looked`: with how many pairs earlier runs, which this one
+    continues, ended undecided. Before the `last` look whatever is not clear of the thresholds is INCONCLUSIVE and asks
+    for more pairs.
 
     >>> print(decide_pairs([0.049, 0.050, 0.051, 0.0505, 0.0495, 0.05, 0.05, 0.05], Policy()).code)
     slower
@@ -178,41 +200,38 @@ def decide_pairs(
         return Outcome(
             Verdict.INCONCLUSIVE, Reason.BAD_VALUES if values else Reason.NO_VALUES, "a pair holds no usable time"
         )
-    confidence = level(policy.confidence, len(values))
+    look = _Look(policy, len(values), comparisons, looked, last)
+    confidence = look.confidence()
     few = len(values) < LOOKS[0]
     seen = pair_interval(values, confidence) if few else expected_interval(values, confidence, scatter)
     slow, fast = thresholds(policy)
     detectable = detectable_change(values, confidence, None if few else scatter)
     if seen.high < slow and 1 / max(seen.low, 1e-300) < fast and not few:
         return unchanged(seen, detectable)
-    sure = pair_interval(values, level(policy.confidence, len(values), comparisons))
+    sure = pair_interval(values, look.confidence(shared=True))
     if not (sure.point >= slow or 1 / sure.point >= fast):
-        return _undecided(allows(seen), seen, detectable, last=last)
-    return _decide_change(values, sure, policy, comparisons, clocks, scatter, detectable, last=last)
+        return look.undecided(allows(seen), seen, detectable)
+    return _decide_change(values, sure, look, clocks, scatter, detectable)
 
 
 def _decide_change(
     values: Sequence[float],
     sure: Interval,
-    policy: Policy,
-    comparisons: int,
+    look: _Look,
     clocks: Sequence[float | None],
     scatter: Scatter,
     detectable: float,
-    *,
-    last: bool,
 ) -> Outcome:
     """Judge an estimate beyond a threshold; `sure` is its interval, the error shared by the cases."""
-    slow, fast = thresholds(policy)
-    confidence = level(policy.confidence, len(values))
-    if weakness := _weakness(values, sure, (slow, fast), comparisons, scatter, last=last):
-        alone = pair_interval(values, confidence)
-        if last and comparisons > 1 and not _weakness(values, alone, (slow, fast), 1, scatter, last=True):
-            sentence = f"{size(sure.point)}, sure for one case, but not among {comparisons}: {weakness}"
+    slow, fast = thresholds(look.policy)
+    if weakness := _weakness(values, sure, look, scatter):
+        alone = pair_interval(values, look.confidence())
+        if look.last and look.comparisons > 1 and not _weakness(values, alone, replace(look, comparisons=1), scatter):
+            sentence = f"{size(sure.point)}, sure for one case, but not among {look.comparisons}: {weakness}"
             return Outcome(Verdict.INCONCLUSIVE, Reason.NOT_SURE, sentence, sure, detectable)
-        return _undecided(weakness, sure, detectable, last=last)
-    doubt = _doubt_of_clock(values, clocks, confidence, slow if sure.point > 1 else 1 / fast, last=last)
-    if doubt:
+        return look.undecided(weakness, sure, detectable)
+    threshold = slow if sure.point > 1 else 1 / fast
+    if doubt := doubt_of_clock(values, clocks, look.confidence(), threshold, last=look.last):
         differed = percent((clock_ratio(clocks, len(values)) or 1.0) - 1, sign=True)
         why = "not in SM cycles" if doubt in _CLOCK else "SM clocks too uneven to tell whether in cycles, too"
         sentence = f"{size(sure.point)}, but {why}: the clocks differed by {differed}"
@@ -222,72 +241,19 @@ def _decide_change(
     return Outcome(verdict, code, sentence, sure, detectable)
 
 
-def _undecided(sentence: str, change: Interval, detectable: float, *, last: bool) -> Outcome:
-    code = Reason.INTERVAL_TOO_WIDE if last else Reason.NEEDS_MORE_PAIRS
-    return Outcome(Verdict.INCONCLUSIVE, code, sentence, change, detectable)
-
-
-def _weakness(
-    values: Sequence[float],
-    sure: Interval,
-    limits: tuple[float, float],
-    comparisons: int,
-    scatter: Scatter,
-    *,
-    last: bool,
-) -> str:
-    """Return why an estimate beyond a threshold is not established, as a sentence; empty: it is.
-
-    `limits` are head / base from which slower counts, and base / head from which faster does.
-    """
+def _weakness(values: Sequence[float], sure: Interval, look: _Look, scatter: Scatter) -> str:
+    """Return why an estimate beyond a threshold is not established, as a sentence; empty: it is."""
+    slow, fast = thresholds(look.policy)
     slower = sure.point > 1
-    nearest, limit = (sure.low, limits[0]) if slower else (1 / max(sure.high, 1e-300), limits[1])
-    if nearest <= 1 or (nearest < limit and not last):
+    nearest, limit = (sure.low, slow) if slower else (1 / max(sure.high, 1e-300), fast)
+    if nearest <= 1 or (nearest < limit and not look.last):
         return allows(sure)
     change = math.log(sure.point)
     shown = sum(value / change >= SHOWN for value in values)
     if shown < len(values) - excused(len(values)):
         return f"{size(sure.point)} on average, but not in {len(values) - shown} of {len(values)} pairs"
     far = nearest > 1 + FAR or (scatter.far is not None and abs(change) >= scatter.far)
-    least = least_pairs(comparisons, far=far)
+    least = least_pairs(look.comparisons, far=far)
     if len(values) < least:
         return f"fewer than {least} pairs do not exclude that processes of two kinds look {size(sure.point)}"
     return ""
-
-
-def clock_ratio(clocks: Sequence[float | None], pairs: int) -> float | None:
-    """Return the SM clock of head over that of base, the median of the pairs that know it; None: fewer than half do.
-
-    >>> clock_ratio([0.95, None, 0.97], 3), clock_ratio([0.95, None, None], 3)
-    (0.96, None)
-    """
-    known = [clock for clock in clocks if clock]
-    return statistics.median(known) if known and 2 * len(known) >= pairs else None
-
-
-def knows_clocks(clocks: Sequence[float | None], pairs: int) -> bool:
-    """Say whether enough pairs know their clocks: half of them, and so many that an interval can establish anything."""
-    return clock_ratio(clocks, pairs) is not None and sum(1 for clock in clocks if clock) >= LEAST_CLOCKS
-
-
-def _doubt_of_clock(
-    values: Sequence[float], clocks: Sequence[float | None], confidence: float, threshold: float, *, last: bool
-) -> Reason | None:
-    """Return the reason why a change beyond a threshold of head / base may be the clock's; None: it is the code's.
-
-    Time x clock is cycles. A change of the code is there in them, too: their interval excludes no change, and reaches
-    the threshold. The clock of a pair is read a few times only, so its scatter is a part of that interval.
-    """
-    if not knows_clocks(clocks, len(values)):
-        return None
-    cycles = pair_interval([v + math.log(c) for v, c in zip(values, clocks, strict=True) if c], confidence)
-    slower = threshold > 1
-    there = cycles.low > 1 if slower else cycles.high < 1
-    reaches = cycles.high >= threshold if slower else cycles.low <= threshold
-    if there and reaches:
-        return None
-    if not reaches:
-        return Reason.SLOWER_CLOCK if slower else Reason.FASTER_CLOCK
-    if not last:
-        return Reason.NEEDS_MORE_PAIRS
-    return Reason.SLOWER_UNEVEN_CLOCK if slower else Reason.FASTER_UNEVEN_CLOCK

@@ -40,6 +40,15 @@ class Journal:
         self._put(job, replace(self.of(job), **changes))  # type: ignore[arg-type] # fields by name
         self._save(self.run)
 
+    @property
+    def continues(self) -> bool:
+        """Whether this run continues a finished one."""
+        return any(measurement.looked for measurement in self.run.measurements)
+
+    def to_measure(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return the jobs that are not decided: all, but in a run that continues a finished one."""
+        return [job for job in jobs if self.of(job).looked] or jobs
+
     def paired(self, jobs: Iterable[Job]) -> list[Job]:
         """Return the sound jobs that have a base to be timed with."""
         return [job for job in self.sound(jobs) if not self.of(job).unpaired and not self.of(job).same_code]

@@ -38,6 +38,7 @@ def execute(
     What `run` has measured already is kept.
     """
     journal = Journal(run, jobs, machine, save)
+    jobs = journal.to_measure(jobs)
     unverified = [job for job in journal.sound(jobs) if journal.of(job).verification is None]
     progress.begin("verify", len(unverified))
     for job, answer in machine.verify(unverified):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ci_perf.judge.control import ENOUGH_IDENTICAL, LEAST_CONTROL, identical_pairs
-from ci_perf.judge.looks import LOOKS
+from ci_perf.judge.looks import LOOKS, goal
 from ci_perf.judge.ratios import usable_ratios
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Compared, Progress
@@ -39,24 +39,34 @@ UNBOUNDED = Budget()
 
 
 def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: Budget, progress: Progress) -> None:
-    """Measure pairs of every case until its verdict is clear or the budget is spent, then the control."""
+    """Measure pairs of every case until its verdict is clear or the budget is spent, then the control.
+
+    The pairs of a run that this one continues count; the control is that of both sessions, and as long as that of one.
+    """
     if not jobs:
         return
     left = _BudgetLeft(budget, machine.now)
-    before = 0
-    for look in LOOKS:
-        progress.begin(f"pairs to {look}", len(jobs) * (look - before))
+    before = min(max(journal.of(job).looked, default=0) for job in jobs)
+    known = len(usable_ratios(journal.run.against.control)) if journal.run.against and before else 0
+    for index, look in enumerate(_looks(journal, jobs, before)):
+        progress.begin(f"pairs to {look}", sum(max(0, look - len(journal.of(job).sound_pairs)) for job in jobs))
         for number in range(before, look + SPARE_PAIRS):
             lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
             for job, found in left.spend(machine.pairs, lacking, number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
-        _control(journal, machine, journal.paired(jobs), before, CONTROL_PAIRS + LOOKS.index(look))
+        _control(journal, machine, journal.paired(jobs), before, known + CONTROL_PAIRS + index)
         before = look
         undecided = {f.id for f in judge(journal.run) if f.code == Reason.NEEDS_MORE_PAIRS}
         jobs = [job for job in journal.paired(jobs) if job.id in undecided and left.allows(job)]
         if not jobs:
             break
+
+
+def _looks(journal: Journal, jobs: Sequence[Job], before: int) -> list[int]:
+    """Return after how many pairs this run looks at its cases, which had so many before it at least."""
+    goals = {goal(journal.of(job).looked) for job in jobs}
+    return sorted(look for look in {*LOOKS, *goals} if look > before)
 
 
 class _BudgetLeft:
@@ -107,7 +117,8 @@ def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int
     against = journal.run.against
     if against is None or not (jobs or against.control_case):
         return
-    if not against.control_case and len(identical_pairs(journal.run)) >= ENOUGH_IDENTICAL:
+    identical = 0 if journal.continues else len(identical_pairs(journal.run))  # those of another session say nothing
+    if not against.control_case and identical >= ENOUGH_IDENTICAL:
         return
     begun = next((job for job in jobs if job.id == against.control_case), None)  # by a run that is resumed
     journal.control_job = job = journal.control_job or begun or _steadiest(journal, jobs)

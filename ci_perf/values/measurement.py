@@ -199,6 +199,8 @@ class Measurement(Extensible):
     replicates: tuple[Replicate, ...] = ()
     pairs: tuple[Pair, ...] = ()
     """In a run against a base commit, in place of replicates."""
+    looked: Annotated[tuple[Whole, ...], OMIT_DEFAULT] = ()
+    """With how many sound pairs earlier runs ended undecided that this one continues (`run --resume`)."""
     unpaired: str = ""
     """Why there is no base to compare with: `not-in-base`, or how the base failed; empty: there is one."""
     timeline: CaseTimeline | None = None

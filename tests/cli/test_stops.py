@@ -251,9 +251,14 @@ def test_a_resumed_run_keeps_what_was_finished(stage, more, number, start, repos
     assert all(m.replicates or m.pairs or m.same_code for m in run.measurements)
     assert not (folder / "run.jsonl").exists()
 
-    refused = start("none", "run", *more, "--resume", "ci-perf-run").process
-    assert "this run is finished" in refused.communicate(timeout=300)[0]
-    assert refused.returncode == 2
+    third = start("none", "run", *more, "--resume", "ci-perf-run").process
+    said, _ = third.communicate(timeout=300)
+    if third.returncode == 2:
+        assert "this run is finished, and " in said
+    else:  # nanoseconds on a busy CPU may be undecided, and then the case gets more pairs
+        assert more
+        kept = zip(store.read_run(folder).measurements, run.measurements, strict=True)
+        assert all(new.pairs[: len(old.pairs)] == old.pairs for new, old in kept)
 
 
 @pytest.mark.parametrize(

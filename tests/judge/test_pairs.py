@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci_perf.judge.looks import FAKED, FAR, LOOKS, SPENT, faked, least_pairs, odd
-from ci_perf.judge.pairs import decide_pairs, knows_clocks
+from ci_perf.judge.clocks import knows_clocks
+from ci_perf.judge.looks import CONTINUED, FAKED, FAR, LOOKS, SPENT, faked, least_pairs, odd
+from ci_perf.judge.pairs import decide_pairs
 from ci_perf.judge.ratios import (
     LEAST_SD,
     POWER,
@@ -379,7 +380,7 @@ def test_the_clocks_are_known_where_three_pairs_and_half_of_them_know_them(clock
 
 def test_the_constants_of_the_rule():
     assert (LOOKS, LEAST_SD, TRIMMED_FROM, POWER) == ((3, 5, 8, 12, 24), 5e-4, 8, 0.8)
-    assert math.fsum(SPENT) == pytest.approx(1)
+    assert math.fsum((*SPENT, CONTINUED)) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("sd", "counts"), [(4e-4, 5e-4), (6e-4, 6e-4)])

@@ -3,13 +3,16 @@
 `scripts/simulate-verdicts` simulates more cases. How often two kinds of processes fake a change is computed exactly.
 """
 
+import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from verdict_simulation import MODELS, SHARES, choose, recorded, simulate, weigh
 
 from ci_perf.audit.file import read_sessions
-from ci_perf.judge.looks import SPENT, faked, least_pairs
+from ci_perf.judge.looks import LOOKS, SPENT, faked, goal, least_pairs, share
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,3 +48,26 @@ def test_the_shares_of_the_looks_are_those_that_the_records_choose():
     noises = recorded([session for session in sessions if session.planted == 0][::2])
 
     assert choose({shares: weigh(noises, shares) for shares in SHARES}) == SPENT
+
+
+@given(ends=st.lists(st.integers(0, 24), min_size=1, max_size=8), pairs_of_the_last=st.booleans())
+def test_however_often_a_run_is_continued_its_looks_spend_no_more_than_the_error_of_one(ends, pairs_of_the_last):
+    """Each run ends after so many more pairs, wherever its budget is spent, or at its last look."""
+    looked, spent = [], []
+    for more in (*ends, *([24] if pairs_of_the_last else [])):
+        before = max(looked, default=0)
+        end = min(before + more, goal(looked))
+        looks = {look for look in (*LOOKS, goal(looked)) if before < look <= end} | ({end} if end > before else set())
+        spent += [share(pairs, looked) for pairs in sorted(looks)]
+        looked.append(end)
+
+    assert math.fsum(spent) <= 1 + 1e-12
+
+
+@pytest.mark.slow
+def test_unchanged_code_gets_no_second_chance_to_be_red_by_running_again():
+    """Of 600 pull requests of one case 1 % are 6. Five more runs decide few of these cases."""
+    found = simulate(MODELS["hopeless, sd 24 %"], 600, 1, continuations=5)
+
+    assert found.red <= 6
+    assert found.pairs >= 130

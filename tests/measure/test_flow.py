@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ci_perf.judge.baseline import make_baselines
+from ci_perf.judge.continued import continued, undecided
 from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.report import build_report
 from ci_perf.judge.verdict import judge
@@ -436,6 +437,50 @@ def test_the_control_takes_four_pairs_and_one_more_for_each_look():
     run, _, _ = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}))
 
     assert len(run.against.control) == CONTROL_PAIRS + len(LOOKS) - 1
+
+
+def continue_run(run, machine, budget=Budget()):  # noqa: B008 # frozen
+    """Return a run that continues a finished one, and its findings by kernel."""
+    run = replace(run, measurements=continued(run), finished=False)
+    jobs = select_jobs(SPECS, [], ["cuda"])
+    run = execute(run, jobs, machine, processes=1, save=lambda run: None, progress=Quiet(), budget=budget)  # noqa: ARG005
+    return run, {finding.kernel: finding for finding in judge(run)}
+
+
+def test_a_finished_run_goes_on_with_the_pairs_of_its_undecided_cases_alone():
+    first, _, found = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}))
+    assert (found["gemm"].code, found["sdpa"].code) == ("interval-too-wide", "within-noise")
+
+    machine = TurnsMachine(ratios={"gemm/s128": OPEN})
+    second, found = continue_run(first, machine)
+
+    assert (machine.paired("gemm/s128"), machine.paired("sdpa/s128")) == (24, 0)
+    assert of(second, "gemm").pairs[:24] == of(first, "gemm").pairs
+    assert len(second.against.control) == len(first.against.control) + CONTROL_PAIRS
+    assert ("profile", ("gemm/s128", "cuda")) in machine.log
+    assert (of(second, "gemm").looked, found["sdpa"].code) == ((24,), "within-noise")
+
+    third, found = continue_run(second, TurnsMachine(ratios={"gemm/s128": (1.0, 1.001, 0.999)}))
+
+    assert (len(of(third, "gemm").pairs), of(third, "gemm").looked) == (72, (24, 48))
+    assert load_run(dump_run(third), "run.json") == third
+
+
+def test_a_run_that_spent_its_budget_goes_on_to_the_looks_that_are_left():
+    first, _, _ = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}), budget=Budget(case_s=9.0))
+    machine = TurnsMachine(ratios={"gemm/s128": (1.0,)})
+
+    second, found = continue_run(first, machine)
+
+    assert (of(second, "gemm").looked, machine.paired("gemm/s128")) == ((9,), 15)
+    assert found["gemm"].code == "within-noise"
+
+
+def test_of_a_run_that_is_decided_or_cannot_be_believed_nothing_is_undecided():
+    decided, _, _ = take_turns(TurnsMachine())
+    doubted, _, _ = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}, control=(1.05, 1.051)))
+
+    assert undecided(decided) == undecided(doubted) == undecided(replace(decided, against=None)) == ()
 
 
 class Twins(TurnsMachine):
