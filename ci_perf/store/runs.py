@@ -25,7 +25,7 @@ def read_run(path: Path) -> Run:
     try:
         name, content = _unzip(file) if zipfile.is_zipfile(file) else (file.name, file.read_bytes())
         is_journal = name == JOURNAL
-        text = (content[: content.rfind(b"\n") + 1] if is_journal else content).decode("utf-8")
+        text = (content[: content.rfind(b"\n") + 1] if is_journal else content).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no run", hint="`ci-perf run` writes one") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -6,6 +6,15 @@ import tomllib
 from typing import Any
 
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.escape import clean
+
+_LONGEST = 80
+"""Characters of a line that an error quotes."""
+_WORDS = {
+    **dict.fromkeys(("True", "TRUE", "False", "FALSE"), "write `true` or `false`"),
+    **dict.fromkeys(("None", "null", "nil"), "TOML has no null: leave the key out"),
+}
+"""Values of other languages, and what to write in TOML."""
 
 
 def parse_toml(text: str, source: str, *, finite: bool = False) -> dict[str, Any]:
@@ -17,7 +26,8 @@ def parse_toml(text: str, source: str, *, finite: bool = False) -> dict[str, Any
     try:
         return tomllib.loads(text, parse_float=_finite if finite else float)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: {error}", hint=_hint(str(error), text)) from None
+        line, rest = _place(str(error), text)
+        raise ConfigError(f"{source}: {error}{f': {line}' if line else ''}", hint=_hint(str(error), rest)) from None
     except _NotFiniteError as error:
         raise ConfigError(f"{source}: {error}", hint="JSON, in which runs are kept, has no such number") from None
     except ValueError:  # Python reads whole numbers of at most 4300 digits
@@ -37,12 +47,24 @@ def _finite(text: str) -> float:
     return number
 
 
-def _hint(message: str, text: str) -> str:
+def _place(message: str, text: str) -> tuple[str, str]:
+    """Return the line that an error of tomllib points at, and the rest of it from that column on; empty without one."""
+    found = re.search(r"\(at line (\d+), column (\d+)\)", message)
+    if not found:
+        return "", ""
+    line = text.replace("\r\n", "\n").split("\n")[int(found[1]) - 1]
+    return clean(line, _LONGEST), line[int(found[2]) - 1 :]
+
+
+def _hint(message: str, rest: str) -> str:
     """Return the remedy for an error of tomllib where it is certain, or an empty text."""
     if message.startswith(("Cannot overwrite", "Cannot declare")):
         return "a table or key may be written only once"
-    if place := re.match(r"Invalid value \(at line (\d+), column (\d+)\)", message):
-        line, column = (int(number) - 1 for number in place.groups())
-        if text.replace("\r\n", "\n").split("\n")[line][column:][:1].isalpha():
-            return "quote the text"
-    return ""
+    if not message.startswith("Invalid value"):
+        return ""
+    word = re.match(r"\w*", rest)
+    if word and word[0] in _WORDS:
+        return _WORDS[word[0]]
+    if rest.startswith(("\u201c", "\u201d", "\u2018", "\u2019")):
+        return 'quote the text with "'
+    return "quote the text" if rest[:1].isalpha() else ""

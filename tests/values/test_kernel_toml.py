@@ -162,6 +162,9 @@ def test_an_error_names_the_file_the_key_and_the_remedy(text, message, hint):
     [
         ("seq = 128", "a table or key may be written only once"),
         ("dtype = float16", "quote the text"),
+        ("dtype = \u201cfloat16\u201d", 'quote the text with "'),
+        ("causal = True", "write `true` or `false`"),
+        ("causal = None", "TOML has no null: leave the key out"),
         ("dtype =", ""),
         ("dtype 16", ""),
         ("[policy]\nregression = 3", "a number without % must be below 1: did you mean 3%?"),
@@ -176,6 +179,21 @@ def test_a_hint_is_given_only_where_it_is_the_remedy(line, hint, end):
         parse(f"{MINIMAL}{line}\n".replace("\n", end))
 
     assert error.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("dtype: 'float16'", "Expected '=' after a key in a key/value pair (at line 5, column 6): dtype: 'float16'"),
+        ('name = "a\x1b[31m', "Illegal character '\\x1b' (at line 5, column 10): name = \"a[31m"),
+        ("lengths = [1, 2", "Unclosed array (at end of document)"),
+    ],
+)
+def test_the_error_for_a_file_that_is_not_toml_quotes_the_line(line, message):
+    with pytest.raises(ConfigError) as error:
+        parse(f"{MINIMAL}{line}\n")
+
+    assert str(error.value) == f"kernels/sdpa/kernel.toml: {message}"
 
 
 NVBENCH = 'nvbench = ["./bench", "--json", "{output}", "--axis", "N={n}"]\n[cases.a]\nn = 4\n'
