@@ -98,6 +98,7 @@ EXPLAINING: tuple[Metric, ...] = (
         _cause(f"pipe_{pipe}_pct", f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_active")
         for pipe in ("alu", "fma", "fp64", "lsu", "xu")
     ),
+    _cause("branches", "smsp__inst_executed_op_branch.sum", "inst"),
     _cause("global_load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "request"),
     _cause("global_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "sector"),
     _cause("global_store_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", "request"),

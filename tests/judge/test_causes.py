@@ -68,7 +68,7 @@ def test_unchanged_kernels_have_no_cause(name):
 KERNEL = {
     "code_readonly_loads": 8, "code_global_loads": 8,
     "cycles": 100_000, "cycles_active": 95_000, "duration_ns": 50_000, "instructions": 10e6, "sm_clock_hz": 2e9,
-    "registers_per_thread": 32, "block_size": 256, "grid_size": 1056, "shared_bytes": 0, "waves": 8.0,
+    "registers_per_thread": 32, "block_size": 256, "grid_size": 1056, "shared_bytes": 4096, "waves": 8.0,
     "occupancy_bound_pct": 100, "warps_active_pct": 80, "threads_per_inst": 32, "tensor_active_pct": 0,
     "blocks_by_registers": 8, "blocks_by_shared_memory": 32, "blocks_by_warps": 8, "blocks_by_hardware": 32,
     "issue_active_pct": 30, "pipe_alu_pct": 10, "pipe_fma_pct": 10, "pipe_fp64_pct": 0, "pipe_lsu_pct": 10,
@@ -331,7 +331,7 @@ def test_of_limits_that_are_equal_the_one_that_fell_is_named():
 def test_an_extra_pass_says_how_many_times_as_much_is_read_and_not_what_is_written_as_before():
     found = explain(sides_of(side("extra_pass", "base"), side("extra_pass", "head")))
 
-    assert "276.8 MB (1 -> 2 times)" in found.sentence
+    assert "276.8 MB (2 times as much)" in found.sentence
 
 
 def test_where_to_look_is_said_of_what_became_slower_alone():
@@ -368,4 +368,4 @@ def test_a_wider_type_is_more_traffic_and_no_uncoalesced_access():
 
     assert causes_of(traffic)[0] == "uncoalesced"
     known = causes_of(traffic | {"code_access_bytes": 8}, base={"code_access_bytes": 4})
-    assert (known[0], "uncoalesced" in known) == ("extra-traffic", False)
+    assert (known[0], "uncoalesced" in known) == ("wider-type", False)

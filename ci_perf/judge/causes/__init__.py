@@ -3,9 +3,12 @@
 sides        the counters of both sides, and what a busy unit accounts for
 rule         a rule, and a cause that it found
 launch       rules of occupancy, waves of blocks, split and fused kernels
-compute      rules of instructions, pipes, divergence and stalls
+compute      rules of instructions, pipes and divergence
 machine_code  what the machine code of both sides tells
-memory       rules of traffic for each level of memory
+access       rules of how well requests use memory
+reuse        rules of data that a thread or a block could keep
+traffic      rules of L2 and DRAM
+waiting      rules of atomics, barriers and other stalls
 host         rules of the timeline
 of_readings  the sides, from readings of ncu and from timelines
 explanation  asks all rules and ranks the causes

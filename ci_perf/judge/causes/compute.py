@@ -1,8 +1,8 @@
-"""Mechanisms of the instructions: which pipes they use, how many threads take part, and what warps wait for."""
+"""Mechanisms of the instructions: how many there are, which pipes they use, and how many threads take part."""
 
 import math
 
-from ci_perf.judge.causes.rule import CUDA_GUIDE, NCU_GUIDE, Rule
+from ci_perf.judge.causes.rule import CUDA_GUIDE, NCU_GUIDE, SYMPTOM, Rule
 from ci_perf.judge.causes.sides import RESOURCES, Side, Sides, share
 
 _PIPES = ("pipe_alu_pct", "pipe_fma_pct", "pipe_fp64_pct", "pipe_lsu_pct", "pipe_xu_pct")
@@ -14,28 +14,11 @@ _PIPE_NAMES = {
     "pipe_lsu_pct": "load and store (LSU)",
     "pipe_xu_pct": "conversions and special functions (XU)",
 }
-_SCHEDULERS = 4
-"""Of a multiprocessor, on every GPU since Volta."""
-_LEAST_ADDED = 0.25
-"""Of the change: where ncu sees less of it in the time of warps, their stalls say nothing of it."""
-_WAITS = {
-    "stall_barrier": (
-        "barrier",
-        "warps wait for each other at barriers",
-        "Fewer `__syncthreads`, or even work.",
-    ),
-    "stall_membar": ("fences", "warps wait at memory fences", "Fewer `__threadfence`, or a narrower scope."),
-    "stall_no_instruction": (
-        "instruction-cache",
-        "warps wait for instructions, which no longer fit the instruction cache",
-        "Less unrolling and inlining; one kernel for each variant.",
-    ),
-    "stall_long_scoreboard": (
-        "memory-latency",
-        "warps wait for global memory",
-        "More independent loads in flight: unrolling, prefetching, asynchronous copies.",
-    ),
-}
+
+_FEWER_THREADS = 0.95
+"""Of the threads of a warp in an instruction: what leaves more of them is no divergence."""
+_LEAST_HALF = 4.0
+"""Compilers also use single instructions of half precision to set a register."""
 
 
 def _work(side: Side, pipe: str) -> float:
@@ -83,22 +66,65 @@ def _tensor_work(s: Sides) -> float:
     return s.busy("tensor_active_pct") if _more_work(s, "tensor_active_pct", by=1.1, least=5) else 0.0
 
 
-def _divergence(s: Sides) -> float:
-    threads = s.both("threads_per_inst")
-    if threads is None or not threads[1] or threads[1] >= 0.95 * threads[0]:
+def _log(times: float) -> float:
+    return math.log(times) if 0 < times < math.inf else 0.0
+
+
+def divergence(s: Sides) -> float:
+    """Return the part of the added instructions that is there because fewer threads take part in each, 0 to 1.
+
+    Instructions of warps are those of threads over threads in each, so that the logarithms of both growths add up.
+    """
+    if not s.grew("instructions", by=1.02) or s.times_of("threads_per_inst") >= _FEWER_THREADS:
         return 0.0
-    return s.predicted(threads[0] / threads[1]) if s.grew("instructions", by=1.02) else 0.0
+    return share(-_log(s.times_of("threads_per_inst")) / _log(s.times_of("instructions")))
+
+
+def _divergence(s: Sides) -> float:
+    part, threads = divergence(s), s.times_of("threads_per_inst")
+    if not part or not threads:
+        return 0.0
+    most = s.predicted(s.times_of("instructions"))
+    return max(s.predicted(1 / threads), part * min(s.waits("issue_active_pct", *_PIPES), most))
+
+
+def _divides(s: Sides) -> bool:
+    """Return whether the machine code of the slower side has more integer divisions by a variable."""
+    return s.grew("code_divisions") and s.grew("instructions", by=1.02)
+
+
+def _division(s: Sides) -> float:
+    return s.waits("pipe_xu_pct", "issue_active_pct", "pipe_alu_pct", "pipe_fma_pct") if _divides(s) else 0.0
 
 
 def _xu(s: Sides) -> float:
     """Recognise integer divisions, which need a reciprocal in floating point, conversions and slow functions."""
-    if not _more_work(s, "pipe_xu_pct", by=1.3, least=5) or _more_work(s, "pipe_fp64_pct", by=1.5):
+    if not _more_work(s, "pipe_xu_pct", by=1.3, least=5) or _more_work(s, "pipe_fp64_pct", by=1.5) or _divides(s):
         return 0.0
-    return s.busy("pipe_xu_pct", "issue_active_pct") if s.grew("instructions", by=1.05) else s.busy("pipe_xu_pct")
+    busy = s.busy("pipe_xu_pct", "issue_active_pct") if s.grew("instructions", by=1.05) else s.busy("pipe_xu_pct")
+    return max(busy, min(s.waits(), s.predicted(s.times_of("instructions"))))
+
+
+def _xu_words(s: Sides) -> str:
+    known = s.both("code_divisions") is not None  # then there is no division more
+    return "conversions or slow functions" if known else "integer division, modulo, conversions or slow functions"
+
+
+def _half(s: Sides) -> float:
+    """Recognise arithmetic of two values of 16 bits in an instruction that became arithmetic of single precision."""
+    half, single = s.both("code_half"), s.both("code_fp32")
+    if half is None or single is None or half[1] > 0.5 * half[0] or half[0] - half[1] < _LEAST_HALF:
+        return 0.0
+    lost = single[1] - single[0] >= half[0] - half[1]
+    return s.waits("issue_active_pct", *_PIPES) if lost and s.grew("instructions", by=1.02) else 0.0
 
 
 def _mix(s: Sides) -> float:
-    return s.busy("issue_active_pct", *_PIPES) if s.grew("instructions", by=1.05) else 0.0
+    if not s.grew("instructions", by=1.05):
+        return 0.0
+    return (1 - divergence(s)) * max(
+        s.busy("issue_active_pct", *_PIPES), min(s.waits(), s.predicted(s.times_of("instructions")))
+    )
 
 
 def _say_mix(s: Sides) -> str:
@@ -107,44 +133,11 @@ def _say_mix(s: Sides) -> str:
     return f"{'more' if s.slower else 'fewer'} instructions: {s.arrow('instructions')}{where}"
 
 
-def _stalled(side: Side, stall: str) -> float:
-    """Return for how many cycles of warps, over all schedulers of a multiprocessor, warps waited for this reason."""
-    issued = side.values.get("issue_active_pct", math.nan) / 100 * side.values.get("cycles", math.nan)
-    return side.values.get(stall, math.nan) * issued * _SCHEDULERS
-
-
-def _resident(s: Sides, side: Side) -> float:
-    """Return for how many cycles of warps a multiprocessor held warps."""
-    cycles = side.values.get("cycles_active", math.nan)
-    return side.values.get("warps_active_pct", math.nan) / 100 * cycles * s.warps_per_multiprocessor(side)
-
-
-def _waiting(s: Sides, stall: str) -> float:
-    """Return the share of the added time of warps that is spent on one stall."""
-    before = _resident(s, s.good)
-    added = _resident(s, s.bad) - before
-    more = _stalled(s.bad, stall) - _stalled(s.good, stall)
-    return share(more / added) if added > _LEAST_ADDED * (s.times - 1) * before and more > 0 else 0.0
-
-
 def _clock(s: Sides) -> float:
     clocks = s.both("sm_clock_hz")
     if clocks is None or not all(clocks) or clocks[0] <= 1.01 * clocks[1] or s.times <= 1:
         return 0.0
     return share(math.log(clocks[0] / clocks[1]) / math.log(s.times))
-
-
-def _wait_rule(stall: str) -> Rule:
-    mechanism, words, look = _WAITS[stall]
-    return Rule(
-        mechanism,
-        (stall, "issue_active_pct", "warps_active_pct", "cycles", "instructions"),
-        lambda s: _waiting(s, stall),
-        lambda s: f"{words}: {s.arrow(stall)} warps for each instruction issued",
-        look,
-        f"{NCU_GUIDE}, Warp Stall Reasons",
-        symptom=True,
-    )
 
 
 RULES = (
@@ -186,7 +179,7 @@ RULES = (
         ),
         "The type of the operands (TF32 takes twice as long as FP16), padding to larger tiles, work done twice.",
         "NVIDIA Deep Learning Performance Guide, Tensor Core Requirements",
-        symptom=True,
+        weight=SYMPTOM,
     ),
     Rule(
         "divergence",
@@ -200,13 +193,33 @@ RULES = (
         f"{CUDA_GUIDE}, Branching and Divergence",
     ),
     Rule(
+        "integer-division",
+        ("code_divisions", "instructions", "pipe_xu_pct", "pipe_alu_pct", "pipe_fma_pct", "issue_active_pct"),
+        _division,
+        lambda s: (
+            f"integer division or modulo by a variable: {s.arrow('code_divisions')} in the machine code, instructions"
+            f" {s.arrow('instructions')}, XU pipe {s.arrow('pipe_xu_pct')} busy"
+        ),
+        "Divide by constants or powers of two, or take the indices from those of the block and the thread.",
+        f"{CUDA_GUIDE}, Division Modulo Operations",
+    ),
+    Rule(
+        "half-precision",
+        ("code_half", "code_fp32", "instructions", "issue_active_pct", "pipe_fma_pct", "registers_per_thread"),
+        _half,
+        lambda s: (
+            f"half precision (fp16) {'lost' if s.slower else 'in use'}: {s.arrow('code_half')} instructions of two"
+            f" 16-bit values in the machine code, {s.arrow('code_fp32')} of single precision; instructions"
+            f" {s.arrow('instructions')}"
+        ),
+        "`__hfma2` and its kind work on two values at a time; through `float` each value is converted and works alone.",
+        f"{CUDA_GUIDE}, Arithmetic Instructions",
+    ),
+    Rule(
         "slow-arithmetic",
         ("pipe_xu_pct", "pipe_alu_pct", "pipe_fma_pct", "instructions", "issue_active_pct"),
         _xu,
-        lambda s: (
-            f"integer division, modulo, conversions or slow functions: XU pipe {s.arrow('pipe_xu_pct')} busy,"
-            f" instructions {s.arrow('instructions')}"
-        ),
+        lambda s: f"{_xu_words(s)}: XU pipe {s.arrow('pipe_xu_pct')} busy, instructions {s.arrow('instructions')}",
         "Divide by constants, by powers of two or through a reciprocal; `__expf` and the like where errors allow it.",
         f"{CUDA_GUIDE}, Division Modulo Operations",
     ),
@@ -217,7 +230,6 @@ RULES = (
         _say_mix,
         "Compare the machine code: index arithmetic, lost unrolling, checks inside of the loop.",
         f"{NCU_GUIDE}, Compute Workload Analysis",
-        symptom=True,
+        weight=SYMPTOM,
     ),
-    *(_wait_rule(stall) for stall in _WAITS),
 )

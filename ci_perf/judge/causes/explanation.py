@@ -4,15 +4,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ci_perf.judge.causes import compute, host, launch, memory
+from ci_perf.judge.causes import access, compute, host, launch, reuse, traffic, waiting
 from ci_perf.judge.causes.machine_code import LineChange
-from ci_perf.judge.causes.rule import SYMPTOM, Cause, Rule
+from ci_perf.judge.causes.rule import Cause, Rule
 from ci_perf.judge.causes.sides import Sides, arrow
 from ci_perf.judge.gates import CounterChange
 from ci_perf.values.metrics import BY_NAME
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 
-ON_GPU: tuple[Rule, ...] = (*launch.RULES, *compute.RULES, *memory.RULES)
+ON_GPU: tuple[Rule, ...] = tuple(
+    rule for slice_ in (launch, compute, access, reuse, traffic, waiting) for rule in slice_.RULES
+)
 ON_HOST: tuple[Rule, ...] = host.RULES
 HOST_ALONE = frozenset({"allocation", "graph-capture", "idle", "launch-overhead", "synchronisation"})
 """What takes time of the host and none of the GPU's."""
@@ -106,7 +108,7 @@ def explain_sides(sides: Sides) -> Explanation | None:
 def _ranked(sides: Sides, rules: Iterable[Rule]) -> tuple[Cause, ...]:
     found = [(rule, rule.share(sides)) for rule in rules]
     named = [(rule, share) for rule, share in found if share >= LEAST]
-    named.sort(key=lambda pair: -round(pair[1] * (SYMPTOM if pair[0].symptom else 1.0), 2))
+    named.sort(key=lambda pair: -round(pair[1] * pair[0].weight, 2))
     return tuple(
         Cause(
             rule.mechanism,

@@ -1,6 +1,6 @@
 """Mechanisms of the host, read from the timelines of both sides: waiting, allocating, copying, launching."""
 
-from ci_perf.judge.causes.rule import CUDA_GUIDE, NSYS_GUIDE, Rule
+from ci_perf.judge.causes.rule import CUDA_GUIDE, NSYS_GUIDE, SYMPTOM, Rule
 from ci_perf.judge.causes.sides import Sides, share
 
 _TIMELINE = ("range_ns", "idle_pct", "cuda_time_pct", "longest_gap_ns")
@@ -178,6 +178,6 @@ RULES = (
         lambda s: f"the GPU is idle for {s.arrow('idle_pct')} of the time, it waits for the host",
         "Look at the gaps between kernels in the timeline: work of Python, I/O, locks.",
         f"{NSYS_GUIDE}, GPU gaps",
-        symptom=True,
+        weight=SYMPTOM,
     ),
 )

@@ -2,7 +2,7 @@
 
 import math
 
-from ci_perf.judge.causes.rule import CUDA_GUIDE, NCU_GUIDE, Rule
+from ci_perf.judge.causes.rule import CUDA_GUIDE, NCU_GUIDE, SYMPTOM, Rule
 from ci_perf.judge.causes.sides import Sides, share
 
 _LIMITS = ("blocks_by_registers", "blocks_by_shared_memory", "blocks_by_warps", "blocks_by_hardware")
@@ -211,7 +211,7 @@ RULES = (
         ),
         "Divide the work evenly among blocks, begin with the longest, or let blocks take work from a queue.",
         f"{NCU_GUIDE}, Occupancy and Workload Imbalance",
-        symptom=True,
+        weight=SYMPTOM,
     ),
     Rule(
         "other-kernel",
@@ -220,6 +220,6 @@ RULES = (
         lambda s: f"another GPU kernel does the work{_names(s)}",
         "A library chooses its kernels by shape, type, alignment and settings: compare these.",
         "The names of the GPU kernels on both sides",
-        symptom=True,
+        weight=SYMPTOM,
     ),
 )

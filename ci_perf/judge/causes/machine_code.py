@@ -41,6 +41,14 @@ def values_of_code(opcodes: Mapping[str, int]) -> dict[str, float]:
         "code_wide_accesses": number("LDG", "STG", holds=".128"),
         "code_spills": number("LDL", "STL"),
         "code_fp64": number("DFMA", "DMUL", "DADD", "DSETP", "DMNMX"),
+        "code_fp32": number("FFMA", "FMUL", "FADD"),
+        "code_half": number("HFMA2", "HMUL2", "HADD2") - number("HADD2.F32"),
+        # a reciprocal in floating point, rounded up, and its quotient cut off
+        "code_divisions": min(number("I2F", holds=".RP"), number("F2I", holds=".TRUNC")),
+        "code_barriers": number("BAR", "UCGABAR"),
+        "code_fences": number("MEMBAR"),
+        "code_shuffles": number("SHFL", "REDUX"),
+        "code_async_copies": number("LDGSTS", "UTMALDG", "UBLKCP"),
     }
 
 

@@ -9,8 +9,9 @@ from ci_perf.judge.gates import CounterChange
 CUDA_GUIDE = "CUDA C++ Best Practices Guide"
 NCU_GUIDE = "Nsight Compute Profiling Guide"
 NSYS_GUIDE = "Nsight Systems User Guide"
-SYMPTOM = 0.7
-"""A symptom, which other mechanisms bring about, ranks as if it accounted for this part of what it does."""
+SYMPTOM, LAST = 0.7, 0.3
+"""A symptom, which other mechanisms bring about, ranks as if it accounted for this part of what it does; one that many
+mechanisms bring about, such as waiting for memory, for the second part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,13 @@ class Rule:
     """Where to look, and what to try."""
     source: str
     """Where the mechanism and its counters are described."""
-    symptom: bool = False
-    """Whether other mechanisms bring it about."""
+    weight: float = 1.0
+    """By which its share is multiplied in the ranking: less than 1 for a symptom."""
+
+    @property
+    def symptom(self) -> bool:
+        """Whether other mechanisms bring it about."""
+        return self.weight < 1
 
 
 @dataclass(frozen=True, slots=True)

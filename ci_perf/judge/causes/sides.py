@@ -20,6 +20,10 @@ RESOURCES: Mapping[str, str] = {
     "tensor_active_pct": "cycles_active",
 }
 """Percentages of what a unit can do, each with the cycles that it is a percentage of."""
+MEMORY = ("l1_data_pct", "l2_throughput_pct", "dram_throughput_pct")
+"""The units that traffic of memory keeps busy."""
+_WAITING = 0.8
+"""Of the time that no unit accounts for, a mechanism that makes warps wait accounts for so much."""
 _EASY, _FULL = 60.0, 100.0
 """A unit that is busy for less than 60 % of the time does not hold back a kernel; ncu's own rules use this limit."""
 _WARP = 32
@@ -125,6 +129,10 @@ class Sides:
     def latency(self) -> float:
         """The share of the added time that no unit accounts for: there the kernel waits."""
         return 1 - self.busy(*RESOURCES)
+
+    def waits(self, *units: str) -> float:
+        """Return the larger of what these units and what waiting account for."""
+        return max(self.busy(*units), _WAITING * self.latency)
 
     @property
     def unsaturated(self) -> float:
