@@ -126,10 +126,13 @@ def test_a_chart_of_many_rounds_shows_some_of_each_process(monkeypatch):
     assert len(drawn["data"]["head"]) == 90
 
 
-def test_the_library_for_the_charts_is_the_file_of_the_recorded_checksum():
-    digest, name = (ROOT / "scripts/plot/plot.sha256").read_text().split()
+def test_the_library_for_the_charts_is_what_scripts_plot_build_made_of_the_locked_packages():
+    folder = ROOT / "scripts/plot"
+    recorded = [line.split() for line in (folder / "plot.sha256").read_text().splitlines()]
 
-    assert hashlib.sha256((ROOT / "ci_perf/render" / name).read_bytes()).hexdigest() == digest
+    assert {name for _, name in recorded} >= {"bundle.js", "package-lock.json", "../../ci_perf/render/plot.min.js"}
+    for digest, name in recorded:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, f"{name}: run scripts/plot/build"
 
 
 @pytest.mark.parametrize("value", [1e308, 1e-320])
