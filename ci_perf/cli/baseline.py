@@ -15,6 +15,7 @@ from ci_perf.values.codec import dump_baseline
 from ci_perf.values.errors import EXIT_USAGE, CiPerfError, ConfigError
 from ci_perf.values.metrics import BY_NAME
 from ci_perf.values.quantity import amount, number, percent
+from ci_perf.values.run import Run
 
 _RUN = click.argument("run_file", metavar="RUN", type=click.Path(path_type=Path))
 _KERNELS = click.argument("kernels", metavar="[KERNEL]...", nargs=-1)
@@ -30,7 +31,9 @@ def baseline() -> None:
 @_KERNELS
 @setting_options("baselines")
 @click.option("--by", metavar="NAME", default=None, help="The name of who accepts it.  [default: git's user.name]")
-@click.option("--allow-dirty", is_flag=True, help="Accept a run of files that differed from their commit.")
+@click.option(
+    "--allow-dirty", is_flag=True, help="Accept a run of files that differed from their commit, or of no known commit."
+)
 def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty: bool, **flags: object) -> None:
     """Make RUN (a run.json or its folder) the baseline of its kernels, or of those named.
 
@@ -44,18 +47,29 @@ def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
     run = store.read_run(run_file)
-    commit = run.provenance.commit or ""
-    if not allow_dirty and commit.endswith("-dirty"):
-        raise ConfigError(
-            f"{run_file}: the run measured files that differed from commit {commit.removesuffix('-dirty')}",
-            hint="commit the files and measure again, or accept the run with --allow-dirty",
-        )
+    if not allow_dirty:
+        _refuse_dirty(run, run_file)
     proposed = make_baselines(run, kernels, by or git.query_user(root), str(run_file))
     click.echo(_table([row for new in proposed for row in diff_baselines(_current(new, folder), new)]), err=True)
     for new in proposed:
         path = store.write_baseline(add_session(_current(new, folder), new, run.policy.confidence), folder)
         click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
     click.echo("Commit these files, and give the reason in the message.", err=True)
+
+
+def _refuse_dirty(run: Run, run_file: Path) -> None:
+    """Raise ConfigError where the measured files are not those of a commit, or git could not tell."""
+    commit = run.provenance.commit or ""
+    if commit.endswith("-dirty"):
+        raise ConfigError(
+            f"{run_file}: the run measured files that differed from commit {commit.removesuffix('-dirty')}",
+            hint="commit the files and measure again, or accept the run with --allow-dirty",
+        )
+    if not commit and (note := next((note for note in run.notes if note.code == "no-git"), None)):
+        raise ConfigError(
+            f"{run_file}: whether the measured files are those of a commit is not known: {note.message}",
+            hint=f"{note.hint}; then measure again, or accept the run with --allow-dirty",
+        )
 
 
 @baseline.command()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci_perf.history.points import in_utc, points_of_baseline
-from ci_perf.measure.git import outside_hooks
+from ci_perf.measure.git import outside_hooks, query_problem
 from ci_perf.values.errors import MachineError
 from ci_perf.values.series import Point
 
@@ -84,6 +84,8 @@ def _git(root: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
     except OSError as error:
         raise MachineError(f"cannot start `git`: {error.strerror}", hint="install git") from None
     if ran.returncode:
+        if problem := query_problem(root):
+            raise MachineError(problem[0], hint=problem[1])
         said = ran.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise MachineError(f"git {arguments[0]} failed in {root}: {said[0]}", hint="see `git status` there")
     return ran.stdout

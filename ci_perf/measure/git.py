@@ -36,16 +36,29 @@ def query_commit(root: Path) -> str | None:
 
 
 def query_problem(root: Path) -> tuple[str, str] | None:
-    """Return why git cannot be used for a folder, and the remedy; None where it can or there is no repository."""
+    """Return why git cannot be used for a folder, and the remedy; None where it can or there is no repository.
+
+    Git calls a `.git` that it cannot use "not a git repository", too: a damaged one, or that of a worktree whose
+    repository is elsewhere, as in a container with only the worktree.
+    """
     status, said = run(root, "rev-parse", "--git-dir", timeout_s=_TIMEOUT_S)
-    if status == 0 or "not a git repository" in said:
+    own = next((folder for folder in (root, *root.absolute().parents) if (folder / ".git").exists()), None)
+    if status == 0 or ("not a git repository" in said and own is None):
         return None
     lines = said.strip().splitlines() or [proc.signal_name(status)]
     reason = next((line for line in lines if line.startswith("fatal:")), lines[0]).removeprefix("fatal: ")
     remedy = re.search(r"git config --global --add safe\.directory .+", said)
     if remedy:
         return f"git refuses {root}: {reason}", f"another user owns it; if you trust it: `{remedy[0].strip()}`"
+    if own is not None and "not a git repository" in said:
+        return f"git cannot use {own / '.git'}: {reason}", _remedy_of(own / ".git")
     return f"git cannot be used for {root}: {reason}", "install git, and see `git status` there"
+
+
+def _remedy_of(link: Path) -> str:
+    if link.is_file():
+        return "it names a folder that is not here: mount that folder too, or use a clone"
+    return "it is damaged: clone the repository again, or see `git fsck`"
 
 
 def query_user(root: Path) -> str | None:

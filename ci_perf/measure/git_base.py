@@ -25,14 +25,7 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
         raise ConfigError("--against base: this is no pull request event", hint=hint)
     commit = git.find_commit(root, target) or _fetch(root, target) or _deepen(root, target)
     if commit is None:
-        if problem := git.query_problem(root):
-            raise MachineError(f"--against {ref}: {problem[0]}", hint=problem[1])
-        if git.ask(root, "rev-parse", "--git-dir") is None:
-            raise MachineError(f"--against {ref}: {root} is not in a git repository", hint="a base is a commit of one")
-        raise MachineError(
-            f"--against {ref}: git knows no commit `{target}` here, and {_why_not_fetched(root)}",
-            hint="check out with `fetch-depth: 0`, or name a commit that exists",
-        )
+        raise _no_commit(root, ref, target)
     if merged_into or (ref != "base" and not ref.startswith("merge-base:")):
         return commit
     merge_base = git.ask(root, "merge-base", "HEAD", commit)
@@ -46,6 +39,20 @@ def resolve_base(root: Path, ref: str, environ: Mapping[str, str]) -> str:
             hint="measure in a `pull_request` workflow; `pull_request_target` checks out the base branch",
         )
     return merge_base
+
+
+def _no_commit(root: Path, ref: str, target: str) -> MachineError:
+    """Return why a commit that is not in this clone could not be fetched either."""
+    if problem := git.query_problem(root):
+        return MachineError(f"--against {ref}: {problem[0]}", hint=problem[1])
+    if git.ask(root, "rev-parse", "--git-dir") is None:
+        return MachineError(f"--against {ref}: {root} is not in a git repository", hint="a base is a commit of one")
+    if git.find_commit(root, "HEAD") is None and git.ask(root, "rev-list", "--all", "--max-count=1") == "":
+        return MachineError(f"--against {ref}: {root} has no commit yet", hint="commit the kernels first")
+    return MachineError(
+        f"--against {ref}: git knows no commit `{target}` here, and {_why_not_fetched(root)}",
+        hint="check out with `fetch-depth: 0`, or name a commit that exists",
+    )
 
 
 def query_event_base(environ: Mapping[str, str]) -> str | None:

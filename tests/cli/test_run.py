@@ -265,9 +265,15 @@ def test_accept_shows_old_and_new_and_refuses_a_run_of_files_that_differ_from_th
     refused = ci_perf("baseline", "accept", "dirty.json", "alpha")
     assert refused.exit_code == 2
     assert "dirty.json: the run measured files that differed from commit 1234567\n" in refused.stderr
+    run["provenance"]["commit"] = None
+    run["notes"] = [{"code": "no-git", "message": "git refuses it", "hint": "trust it"}]
+    (repository / "unknown.json").write_text(json.dumps(run))
+    refused = ci_perf("baseline", "accept", "unknown.json", "alpha")
+    assert refused.exit_code == 2
+    assert "is not known: git refuses it\nhint: trust it; then measure again" in refused.stderr
     assert not (repository / "baselines").exists()
 
-    for arguments in (("clean.json",), ("dirty.json", "--allow-dirty")):
+    for arguments in (("clean.json",), ("dirty.json", "--allow-dirty"), ("unknown.json", "--allow-dirty")):
         accepted = ci_perf("baseline", "accept", *arguments, "alpha")
         assert accepted.exit_code == 0, accepted.stderr
         assert accepted.stderr.split()[:6] == ["case", "device", "what", "old", "new", "change"]

@@ -9,7 +9,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from ci_perf.cli import program
 from ci_perf.measure.tools import find_python
 from tests.measure.test_against import commit, git, run, write
 from tests.measure.test_against import repository as repository  # noqa: PLC0414 # a fixture
@@ -295,6 +297,33 @@ def test_git_that_cannot_be_used_is_not_called_no_repository(
     assert alone.exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("damage", "says", "hint"),
+    [
+        (
+            "echo 'gitdir: /nowhere/worktrees/x' > .git",
+            "/.git: not a git repository: /nowhere/worktrees/x",
+            "mount that",
+        ),
+        (
+            "git init -q && echo garbage > .git/HEAD",
+            "/.git: not a git repository",
+            "is damaged",
+        ),
+        ("git init -q", " has no commit yet", "commit the kernels first"),
+    ],
+    ids=["a worktree without its repository", "a damaged repository", "an empty repository"],
+)
+def test_a_repository_that_git_cannot_use_is_not_called_no_repository(repository, damage, says, hint):
+    subprocess.run(f"rm -rf .git && {damage}", shell=True, check=True, cwd=repository)
+
+    ran, _ = run("--against", "HEAD")
+
+    assert ran.exit_code == 3
+    assert says in ran.stderr
+    assert hint in ran.stderr
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give the repository to another user")
 def test_the_repository_of_another_user_names_the_remedy_of_git(repository):
     subprocess.run(["chown", "-R", "1234", str(repository)], check=True)
@@ -305,3 +334,4 @@ def test_the_repository_of_another_user_names_the_remedy_of_git(repository):
     assert "detected dubious ownership" in ran.stderr
     assert f"git config --global --add safe.directory {repository}" in ran.stderr
     assert "no git repository" not in ran.stderr
+    assert "safe.directory" in CliRunner().invoke(program, ["history", "nap"]).stderr
