@@ -1,7 +1,8 @@
 """The base of `run --against`: its commit, its tree, and what its own baselines know."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +10,15 @@ from ci_perf import store
 from ci_perf.judge.scatter import known_scatter
 from ci_perf.measure import git_base
 from ci_perf.measure.base import Base, find_base, prepared
+from ci_perf.measure.machine import Machine
 from ci_perf.measure.session import Session
 from ci_perf.measure.setup import setup_of
 from ci_perf.values.baseline import KnownScatter
-from ci_perf.values.errors import ConfigError, FormatError
+from ci_perf.values.errors import ConfigError, FormatError, MachineError
+from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Note, Run
+from ci_perf.values.run import Against, Note, Run
 from ci_perf.values.settings import Settings
 
 
@@ -64,6 +67,32 @@ def prepared_base(
         environ=os.environ,
         shared=not settings["base-python"],
     )
+
+
+@contextmanager
+def prepared_commit(
+    root: Path,
+    specs: tuple[KernelSpec, ...],
+    settings: Settings,
+    session: Session,
+    run: Run,
+    commit: str,
+    jobs: Sequence[Job],
+) -> Iterator[tuple[Against, Machine]]:
+    """Check out and build the commit of a baseline; yield it as a base, and a machine that takes turns with it.
+
+    A commit that this clone lacks is fetched. ConfigError, MachineError where it cannot be had or built.
+    """
+
+    def against(ref: str) -> Settings:
+        return replace(settings, values={**settings.values, "against": ref})
+
+    found = base_commit(root, against(commit))
+    with prepared_base(root, found, specs, against(found[:8]), session) as base:
+        known = with_against(run, base, settings["baselines"]).against
+        if base is None or known is None:
+            raise MachineError(f"there is no commit {commit}")
+        yield known, session.machine(jobs, base)
 
 
 def with_against(blank: Run, base: Base | None, baselines: str) -> Run:

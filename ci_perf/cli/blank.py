@@ -96,11 +96,14 @@ def provenance_of(root: Path, words: Iterable[str], *, shard: str | None = None)
 def _flags(settings: Settings) -> list[str]:
     """Return the settings that change what is measured or judged, as flags; paths do not count."""
     chosen = {name: value for name, value in settings.values.items() if _makes_a_difference(name, settings)}
-    return [
-        f"--{name}" if value is True else f"--{name}={text_of(value)}"
-        for name, value in chosen.items()
-        if value is not False
-    ]
+    return [flag for name, value in chosen.items() if (flag := _flag(name, value))]
+
+
+def _flag(name: str, value: object) -> str:
+    """Return the flag of a setting; empty where it is off, as it is by default."""
+    if value is False:
+        return f"--no-{name}" if BY_NAME[name].default else ""
+    return f"--{name}" if value is True else f"--{name}={text_of(value)}"
 
 
 def _makes_a_difference(name: str, settings: Settings) -> bool:

@@ -38,8 +38,9 @@ def setting_options(*names: str) -> Callable[[Command], Command]:
 
 
 def _option(setting: Setting) -> Callable[[Command], Command]:
-    if setting.default is False:
-        return click.option(f"--{setting.name}/--no-{setting.name}", default=None, help=setting.help)
+    if isinstance(setting.default, bool):
+        text = f"{setting.help}  [default: {setting.name}]" if setting.default else setting.help
+        return click.option(f"--{setting.name}/--no-{setting.name}", default=None, help=text)
     default = _shown(setting.default)
     text = f"{setting.help}  [default: {default}]" if default else setting.help
     return click.option(f"--{setting.name}", metavar=setting.metavar, default=None, help=text)

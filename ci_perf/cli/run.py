@@ -12,13 +12,21 @@ from tabulate import tabulate
 
 from ci_perf import store
 from ci_perf.cli import artifacts
-from ci_perf.cli.against import base_commit, prepared_base, refuse_several_devices, with_against, with_event_base
+from ci_perf.cli.against import (
+    base_commit,
+    prepared_base,
+    prepared_commit,
+    refuse_several_devices,
+    with_against,
+    with_event_base,
+)
 from ci_perf.cli.blank import blank_run, text_of
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.cli.resume import read_unfinished, resumed
 from ci_perf.judge.report import Report
+from ci_perf.measure.confirm import Confirm, Prepare
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
 from ci_perf.measure.pair_loop import Budget
@@ -116,7 +124,8 @@ def measure_run(
                 if resume and earlier:
                     blank = resumed(blank, earlier, resume)
                 session.begin(keep=earlier is not None)
-                found = _measure(blank, jobs, settings, recorder, session.machine(jobs, base))
+                prepare = partial(prepared_commit, root, specs, settings, session) if settings["confirm"] else None
+                found = _measure(blank, jobs, settings, recorder, session.machine(jobs, base), prepare)
             report = artifacts.conclude(_with_spent(found, session, jobs), session, settings["baselines"])
     return report, session
 
@@ -192,9 +201,16 @@ def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, 
 
 
 def _measure(
-    blank: Run, jobs: tuple[Job, ...], settings: Settings, recorder: artifacts.Recorder, machine: Machine
+    blank: Run,
+    jobs: tuple[Job, ...],
+    settings: Settings,
+    recorder: artifacts.Recorder,
+    machine: Machine,
+    prepare: Prepare | None,
 ) -> Run:
+    """Measure the jobs; `prepare` gives the commits of baselines, in turns with which changes are confirmed."""
     blank = replace(blank, notes=(*blank.notes, *machine.notes(jobs)))
+    budget = Budget(settings["budget"] or math.inf, settings["case-budget"] or math.inf)
     with Bars() as bars:
         return execute(
             blank,
@@ -203,7 +219,8 @@ def _measure(
             processes=settings["processes"],
             save=recorder,
             progress=bars,
-            budget=Budget(settings["budget"] or math.inf, settings["case-budget"] or math.inf),
+            budget=budget,
+            confirm=Confirm(jobs, prepare, budget, bars) if prepare else None,
         )
 
 

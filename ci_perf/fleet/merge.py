@@ -44,6 +44,7 @@ def merge_runs(found: Found) -> Run:
         against=_against(runs),
         finished=all(run.finished for run in runs),
         sessions=sessions,
+        confirmations=tuple(replace(part, session=i) for i, run in enumerate(runs) for part in run.confirmations),
         unknown_keys=runs[0].unknown_keys,
     )
 

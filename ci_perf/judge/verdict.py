@@ -20,12 +20,13 @@ from ci_perf.values.device import Device
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Failure, Measurement, Part
 from ci_perf.values.reasons import Reason, Verdict
-from ci_perf.values.run import Run, sessions_of
+from ci_perf.values.run import Confirmation, Run, sessions_of
 
 
 def judge(run: Run) -> tuple[Finding, ...]:
     """Judge every case of the run, and every case that its baselines have and its kernels no longer have."""
     baselines = {(b.device.slug, b.kernel): b for b in run.baselines}
+    confirmed = {(part.session, f.id, f.device): f for part in run.confirmations for f in _in_turns(run, part)}
     specs = {spec.name: spec for spec in run.kernels}
     found = [
         (session, doubt, m, device, baselines.get((device.slug, m.kernel)))
@@ -41,10 +42,44 @@ def judge(run: Run) -> tuple[Finding, ...]:
         if m.failure is None and (is_paired(m) if run.against else b is not None and m.case in b.cases)
     ]
     findings = [
-        _judge_case(session, doubt, m, specs[m.kernel], device, baseline, _comparisons(session, compared))
+        _judge_case(
+            *(session, doubt, m, specs[m.kernel], device, baseline, _comparisons(session, compared)),
+            confirmed.get((m.session, m.id, device.slug)),
+        )
         for session, doubt, m, device, baseline in found
     ]
     return (*findings, *judge_checks(run), *_missing(run, run.devices, baselines.values()))
+
+
+def _in_turns(run: Run, part: Confirmation) -> tuple[Finding, ...]:
+    """Judge the cases of a confirmation as a run of their own, against the commit of the baseline."""
+    devices = tuple(d for d in _devices_of(run, part.session) if d.kind == part.device)
+    alone = replace(run, devices=devices, baselines=(), sessions=(), confirmations=(), finished=True)
+    if part.against is not None:
+        return judge(replace(alone, against=part.against, measurements=part.measurements, selection=part.cases))
+    named = (name.partition("/") for name in part.cases)
+    not_measured = (Verdict.NOT_COMPARABLE, Reason.BASE_FAILED, part.problem)
+    return tuple(Finding(kernel, case, device.slug, *not_measured) for kernel, _, case in named for device in devices)
+
+
+def _devices_of(run: Run, session: int) -> tuple[Device, ...]:
+    return run.sessions[session].devices if run.sessions else run.devices
+
+
+def _confirmed(stored: Finding, turns: Finding | None) -> Finding:
+    """Return the finding against a baseline with the verdict of the turns, where these compared the case.
+
+    A stored time is off by several per cent on another day, which turns cancel. A spent budget decides nothing.
+    """
+    if turns is None or not stored.verdict.is_change:
+        return stored
+    if turns.change is None or turns.code is Reason.BUDGET_SPENT:
+        return replace(stored, sentence=f"{stored.sentence}; not confirmed in turns: {turns.sentence}")
+    sentence = (
+        f"in turns with the commit of the baseline: {turns.sentence}; by its stored time alone: {stored.sentence}"
+    )
+    said = stored.say(turns.verdict, turns.code, sentence)
+    return replace(said, base=turns.base, head=turns.head, change=turns.change, detectable=turns.detectable)
 
 
 def _comparisons(session: Run, compared: Sequence[Run]) -> int:
@@ -64,7 +99,9 @@ def _judge_case(
     device: Device,
     baseline: Baseline | None,
     comparisons: int,
+    turns: Finding | None = None,
 ) -> Finding:
+    """Judge one case; `turns` is its finding in turns with the commit of its baseline, if it was confirmed."""
     not_timed = (Verdict.INCONCLUSIVE, Reason.NOT_MEASURED, "the run ended before it was timed")
     blank = Finding(measurement.kernel, measurement.case, device.slug, *not_timed, unit=measurement.unit)
     expected = spec.expected_failure(measurement.case) if measurement.target == "launch" else ""
@@ -86,6 +123,7 @@ def _judge_case(
         base_parts = agreed.parts if agreed else ()
     if len(measurement.methods) == 1:
         found = replace(found, head=statistics.median(process_medians(measurement.timed)))
+    found = _confirmed(found, turns)
     if broken:
         blank = replace(blank, base=found.base, head=found.head)
         return blank.say(Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)

@@ -8,7 +8,7 @@ from ci_perf.measure.backend import Compared, Profiled
 from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Measurement, Pair, SameCode
-from ci_perf.values.run import Note, Run
+from ci_perf.values.run import Confirmation, Note, Run
 from ci_perf.values.trace import SideProfile
 
 
@@ -81,6 +81,13 @@ class Journal:
             base, head = _joined(old.base_profile, base), _joined(old.head_profile, head)
             self._put(job, replace(new, base_profile=base, head_profile=head))
         self.set(notes=(*self.run.notes, *found.notes), trace=found.trace or self.run.trace)
+
+    def add_confirmations(self, found: tuple[Confirmation, ...], gpu_seconds: float) -> None:
+        """Add cases that took turns with the commits of their baselines, and how long these held the GPU; save."""
+        if found:
+            self._seconds_before += gpu_seconds
+            seconds = round(self.run.gpu_seconds + gpu_seconds, 1)
+            self.set(confirmations=(*self.run.confirmations, *found), gpu_seconds=seconds)
 
     def note(self, *notes: Note) -> None:
         """Add notes to the run and save."""

@@ -11,6 +11,7 @@ from ci_perf.judge.finding import Finding
 from ci_perf.judge.stored import confirming_processes
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Progress
+from ci_perf.measure.confirm import Confirm
 from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.pair_loop import UNBOUNDED, Budget, take_turns
@@ -32,10 +33,11 @@ def execute(
     save: Callable[[Run], object],
     progress: Progress,
     budget: Budget = UNBOUNDED,
+    confirm: Confirm | None = None,
 ) -> Run:
     """Measure all jobs and return the finished run; a job that fails affects only its own row.
 
-    What `run` has measured already is kept.
+    What `run` has measured already is kept. `confirm` takes turns for the cases that their baselines call changed.
     """
     journal = Journal(run, jobs, machine, save)
     jobs = journal.to_measure(jobs)
@@ -50,6 +52,8 @@ def execute(
     if run.against is None:
         _time(journal, machine, journal.sound(jobs), 0, processes, progress)
         _confirm(journal, machine, jobs, processes, progress)
+        if confirm is not None:
+            journal.add_confirmations(confirm(journal.run), confirm.gpu_seconds)
     else:
         take_turns(journal, machine, journal.sound(jobs), budget, progress)
     profiled = [job for job in journal.sound(jobs) if job.device == "cuda"]

@@ -100,6 +100,7 @@ def run_from(document: object, source: str) -> Run:
                 "which took turns",
                 hint="was it edited, or damaged? measure again",
             )
+    _check_confirmations(run, kernels, source)
     checked = [(f"fuzzed[{i}]", one.device) for i, one in enumerate(run.fuzzed)]
     checked += [(f"sanitized[{i}]", one.device) for i, one in enumerate(run.sanitized)]
     for key, device in checked:
@@ -108,10 +109,26 @@ def run_from(document: object, source: str) -> Run:
     return run
 
 
+def _check_confirmations(run: Run, kernels: set[str], source: str) -> None:
+    sessions = max(1, len(run.sessions))
+    for i, part in enumerate(run.confirmations):
+        if part.session >= sessions or any(m.kernel not in kernels for m in part.measurements):
+            raise FormatError(f"{source}: key `confirmations[{i}]`: the run lists no such kernel or session")
+
+
 def _pairs_of(run: Run) -> Iterator[tuple[str, Pair]]:
     for i, measurement in enumerate(run.measurements):
         yield from ((f"measurements[{i}].pairs[{j}]", pair) for j, pair in enumerate(measurement.pairs))
-    sessions = [("", run.against), *((f"sessions[{i}].", part.against) for i, part in enumerate(run.sessions))]
+    for i, confirmation in enumerate(run.confirmations):
+        for j, measurement in enumerate(confirmation.measurements):
+            at = f"confirmations[{i}].measurements[{j}].pairs"
+            yield from ((f"{at}[{k}]", pair) for k, pair in enumerate(measurement.pairs))
+    confirmed = ((f"confirmations[{i}].", one.against) for i, one in enumerate(run.confirmations))
+    sessions = [
+        ("", run.against),
+        *confirmed,
+        *((f"sessions[{i}].", part.against) for i, part in enumerate(run.sessions)),
+    ]
     for prefix, against in sessions:
         if against:
             yield from ((f"{prefix}against.control[{j}]", pair) for j, pair in enumerate(against.control))

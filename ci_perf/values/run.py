@@ -109,6 +109,23 @@ class Against(Extensible):
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmation(Extensible):
+    """Cases that a baseline calls slower or faster, measured in turns with the commit that the baseline is of."""
+
+    device: DeviceKind
+    cases: Annotated[tuple[Text, ...], NOT_EMPTY]
+    """`kernel/case`, on this device."""
+    against: Against | None = None
+    """The commit, and its control."""
+    measurements: tuple[Measurement, ...] = ()
+    """Of these cases, with pairs."""
+    problem: str = ""
+    """Why they could not be measured in turns; empty: they were."""
+    session: Annotated[Whole, OMIT_DEFAULT] = 0
+    """In a merged run the index of the session that measured them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Note(Extensible):
     """Something that was not done or not normal, what that means, and how to fix it."""
 
@@ -193,6 +210,8 @@ class Run(Extensible):
     """The random cases of `run --fuzz`, which times nothing."""
     sanitized: Annotated[tuple[Sanitized, ...], OMIT_DEFAULT] = ()
     """The cases of `run --sanitize`, which times nothing."""
+    confirmations: Annotated[tuple[Confirmation, ...], OMIT_DEFAULT] = ()
+    """The cases that a baseline calls changed, in turns with the commit that it is of."""
 
 
 def sessions_of(run: Run) -> Iterator[Run]:

@@ -206,6 +206,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("case-budget", None, _optional(_positive), "The same for each case.", "S"),
     Setting(
+        "confirm",
+        True,
+        _flag,
+        "Measure the cases that a baseline calls slower or faster in turns with the commit of the baseline: the turns "
+        "decide. Not with --against.",
+    ),
+    Setting(
         "time-identical",
         False,
         _flag,

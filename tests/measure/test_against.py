@@ -958,3 +958,73 @@ def test_baselines_of_the_base_that_cannot_be_read_are_noted():
     assert cases["nap"]["verdict"] == "UNCHANGED"
     notes = json.loads(Path("out/run.json").read_text())["notes"]
     assert any(note["code"] == "base-baselines" and "nap.json" in note["message"] for note in notes)
+
+
+def accept_baseline():
+    measured, _ = run("--processes", "6")
+    assert measured.exit_code == 0, measured.output
+    accepted = CliRunner().invoke(program, ["baseline", "accept", "out", "--by", "the test"])
+    assert accepted.exit_code == 0, accepted.output
+    git("add", "--all")  # not the commit of the kernels: the baseline is one commit later
+
+
+@pytest.mark.parametrize(
+    ("factor", "stored", "verdict", "code"),
+    [(1.2, 1.0, "REGRESSION", "slower"), (1.0, 0.8, "UNCHANGED", "within-noise"), (0.5, 1.0, "SPEEDUP", "faster")],
+    ids=["slower", "only the stored time differs", "faster"],
+)
+def test_a_change_against_a_baseline_is_confirmed_in_turns_with_its_commit(repository, factor, stored, verdict, code):
+    accept_baseline()
+    (file,) = (repository / "baselines").glob("*/nap.json")
+    document = json.loads(file.read_text())
+    time = document["cases"]["one"]["time"]
+    time["median"] *= stored  # as on a day on which the machine was faster
+    time["replicates"] = [[stored * value for value in values] for values in time["replicates"]]
+    file.write_text(json.dumps(document))
+    write("nap", factor=factor)
+    commit("a change")
+
+    ran, cases = run("--processes", "6")
+
+    assert (cases["nap"]["verdict"], cases["nap"]["code"]) == (verdict, code), ran.output
+    assert cases["nap"]["change"]["ratio"] == pytest.approx(factor, rel=0.003)
+    assert "in turns with the commit of the baseline" in cases["nap"]["sentence"]
+    (confirmation,) = json.loads((repository / "out/run.json").read_text())["confirmations"]
+    assert confirmation["against"]["commit"] == git("rev-parse", "HEAD~1")
+    assert confirmation["cases"] == ["nap/one"]
+    assert git("worktree", "list").count("\n") == 0
+    replayed = CliRunner().invoke(program, ["replay", "out"])
+    assert (replayed.exit_code, verdict in replayed.output) == (ran.exit_code, True)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "flags", "says"),
+    [
+        (None, (), "; not confirmed in turns: the baseline names no commit"),
+        ("-dirty", (), "; not confirmed in turns: the baseline is of files that differed from commit"),
+        ("0" * 40, (), "; not confirmed in turns: commit 00000000 cannot be measured: "),
+        ("", ("--setup", "test ! -e slow"), "cannot be measured: setup `test ! -e slow` ended with exit status 1"),
+        ("", ("--case-budget", "1e-9"), "after one pair, and the budget is spent"),
+        ("", ("--no-confirm",), "20.0 % slower in each batch of fresh processes"),
+    ],
+    ids=["no commit", "dirty", "unknown", "not built", "no budget", "not wanted"],
+)
+def test_a_change_that_cannot_be_confirmed_stays_and_says_why(repository, recorded, flags, says):
+    Path("slow").write_text("the setup command refuses this commit")
+    commit("a commit that cannot be built")
+    accept_baseline()
+    (file,) = (repository / "baselines").glob("*/nap.json")
+    document = json.loads(file.read_text())
+    known = document["provenance"]["commit"]
+    document["provenance"]["commit"] = (
+        known + recorded if recorded == "-dirty" else known if recorded == "" else recorded
+    )
+    file.write_text(json.dumps(document))
+    Path("slow").unlink()
+    write("nap", factor=1.2)
+    commit("slower")
+
+    ran, cases = run("--processes", "6", *flags)
+
+    assert (ran.exit_code, cases["nap"]["verdict"]) == (1, "REGRESSION"), ran.output
+    assert says in cases["nap"]["sentence"]
