@@ -32,6 +32,7 @@ def opened_file(browser):
 
     def show(file, width=1280, scheme="light"):
         contexts.append(browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme))
+        contexts[-1].set_default_timeout(300_000)  # ms: the machine may be busy
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text))
