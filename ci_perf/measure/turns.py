@@ -1,6 +1,7 @@
 """Base and head in turns: two resident processes on one device that alternate in short bursts."""
 
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -119,7 +120,7 @@ class TurnTaking:
         alike = self._both(job, [{"op": "alike", "same": True, **shape}] * 2, number)
         warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
         with self._conditions.watch(job) as watch:
-            rounds = self._take_turns(job, number, warm_up_s)
+            rounds = self._take_turns(job, number, warm_up_s, method=str(ready[0]["method"]))
         for index, side in enumerate(self._sides):
             if _is_checked(side, job):
                 self._ask(job, index, {"op": "check", "same": True})
@@ -227,14 +228,19 @@ class TurnTaking:
             raise SideFailure(self._sides[index].name, answer)
         return answer
 
-    def _take_turns(self, job: Job, number: int, warm_up_s: float) -> list[Round]:
-        """Alternate base head, head base; rounds before the device is warm are dropped."""
+    def _take_turns(self, job: Job, number: int, warm_up_s: float, *, method: str) -> list[Round]:
+        """Alternate base head, head base; rounds before the device is warm are dropped.
+
+        By the wall clock both sides run on one core, another one for each pair: cores differ by several percent.
+        """
         rounds: list[Round] = []
+        cores = sorted(os.sched_getaffinity(0))
+        place = {"core": cores[number % len(cores)]} if method.startswith("wall") else {}
         started = time.monotonic()
         turn = 0
         while len(rounds) < ROUNDS:
             taken: dict[int, dict[str, Any]] = {}
-            request = {"op": "turn", "same": True, "samples": SAMPLES, "placement": turn}
+            request = {"op": "turn", "same": True, "samples": SAMPLES, "placement": turn, **place}
             for index in _order(number + turn):
                 taken[index] = self._ask(job, index, request)
             turn += 1

@@ -255,6 +255,7 @@ def measure(request: Request) -> Answer:
     return {**taken, **watch.facts(), "shapes": watch.shapes, "pid": os.getpid()}
 
 
+CORES = os.sched_getaffinity(0)
 READY: dict[str, Stopwatch] = {}
 """The case that this process times in turns with another process, under the key `case`."""
 
@@ -262,6 +263,7 @@ READY: dict[str, Stopwatch] = {}
 def ready(request: Request) -> Answer:
     """Prepare a case to be timed in turns; it replaces the previous one."""
     READY.clear()
+    os.sched_setaffinity(0, CORES)
     release_memory()
     watch = READY["case"] = Stopwatch(request)
     return {
@@ -285,7 +287,12 @@ def alike(request: Request) -> Answer:
 
 
 def turn(request: Request) -> Answer:
-    """Take this side's samples of one round; the first one, right after the other side's turn, is dropped."""
+    """Take this side's samples of one round; the first one, right after the other side's turn, is dropped.
+
+    A `core` is where this thread runs from now on: the other side's runs there, too.
+    """
+    if "core" in request:
+        os.sched_setaffinity(0, {request["core"]})
     answer = READY["case"].take(request["samples"] + 1, request["placement"])
     return {**answer, "seconds": answer["seconds"][1:]}
 
