@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ci_perf.cli.options import resolve_settings, setting_options
+from ci_perf.cli.output import draw
 from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.facts import Diagnosis, DiagnosisState
 from ci_perf.doctor.machine import gather_facts
@@ -39,7 +39,7 @@ def doctor(ctx: click.Context, /, as_json: bool, **flags: object) -> None:
     if as_json:
         click.echo(json.dumps([asdict(diagnosis) for diagnosis in diagnoses], indent=2))
     else:
-        Console(highlight=False).print(_table(diagnoses))
+        draw(_table(diagnoses))
     ctx.exit(EXIT_ENVIRONMENT if any(diagnosis.state is DiagnosisState.BROKEN for diagnosis in diagnoses) else 0)
 
 

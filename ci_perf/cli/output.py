@@ -1,5 +1,6 @@
 """Output to the terminal: the report on stdout, and progress bars on stderr if it is a terminal."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ class _Output(Console):
 
     def on_broken_pipe(self) -> None:
         """Raise what every other print to a closed pipe raises; rich ends the program with status 1."""
-        raise BrokenPipeError
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def draw(drawing: RenderableType) -> None:

@@ -4,10 +4,13 @@ A command's module is imported when the command is used: `--version`, `--help` a
 """
 
 import errno
+import fcntl
 import importlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -39,16 +42,26 @@ COMMANDS = {
 """For each command its place, `module:attribute`, and its line in the list of commands."""
 
 
-_NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-"""Errors of the system that are no bug, beside a pipe whose reader has ended."""
+_NOT_WRITTEN = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""Errors of the system that are no bug: the reader of a pipe has ended, the disk is full."""
 
 
 def _say(error: CiPerfError) -> int:
-    """Print an error and its hint, and return the exit status."""
-    click.secho(f"error: {error}", err=True, fg="red")
-    if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+    """Print an error and its hint, and return the exit status; a stderr that takes nothing does not change it."""
+    with suppress(OSError):
+        click.secho(f"error: {error}", err=True, fg="red")
+        if error.hint:
+            click.echo(f"hint: {error.hint}", err=True)
     return error.exit_status
+
+
+def _was_closed(error: OSError) -> bool:
+    """Return whether an error comes from a stdout that the caller closed, which `_open_closed_streams` opened."""
+    return error.errno == errno.EBADF and fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
+
+def _not_written(error: OSError) -> WriteError:
+    return WriteError(f"not everything could be written: {error.strerror}")
 
 
 def _refuse_removed_folder() -> None:
@@ -76,27 +89,39 @@ class LazyCommand(click.Command):
         return self.load().make_context(*args, **options)
 
 
+@contextmanager
+def _exit_statuses() -> Iterator[None]:
+    """Print errors, and turn them into exit statuses; an exception that is not the user's to fix is a bug."""
+    try:
+        yield
+    except CiPerfError as error:
+        raise click.exceptions.Exit(_say(error)) from None
+    except KeyboardInterrupt as stop:
+        click.echo(f"stopped by {stop}" if str(stop) else "stopped", err=True)
+        raise click.exceptions.Exit(EXIT_STOPPED) from None
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and (error.errno in _NOT_WRITTEN or _was_closed(error)):
+            raise click.exceptions.Exit(_say(_not_written(error))) from None
+        traceback.print_exc()
+        click.echo(f"This is a bug in ci-perf {__version__}: report it with the lines above.", err=True)
+        raise click.exceptions.Exit(EXIT_BUG) from None
+
+
 class Program(click.Group):
     """A group that prints what is wrong in one line and how to fix it in the next."""
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:  # noqa: ANN401 # click's own signature
+        """Parse the arguments; --help and --version print here."""
+        with _exit_statuses():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 # click's own signature
-        """Run the command; a CiPerfError is the user's to fix, any other exception is a bug."""
-        try:
+        """Run the command."""
+        with _exit_statuses():
             _refuse_removed_folder()
             return super().invoke(ctx)
-        except CiPerfError as error:
-            ctx.exit(_say(error))
-        except KeyboardInterrupt as stop:
-            click.echo(f"stopped by {stop}" if str(stop) else "stopped", err=True)
-            ctx.exit(EXIT_STOPPED)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except Exception as error:
-            if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno in _NOT_WRITTEN):
-                ctx.exit(_say(WriteError(f"not everything could be written: {error.strerror or 'Broken pipe'}")))
-            traceback.print_exc()
-            click.echo(f"This is a bug in ci-perf {__version__}: report it with the lines above.", err=True)
-            ctx.exit(EXIT_BUG)
 
 
 @click.group(
@@ -123,6 +148,7 @@ def main() -> None:
     A canceled job gets SIGTERM, a closed terminal sends SIGHUP: like Ctrl-C, they end all processes that were started,
     and the run that was stopped writes its report.
     """
+    _open_closed_streams()
     process_tracking.stop_on_signals()
     own_environment.hide(lambda name, value: name in FILES_OF_A_JOB or looks_secret(name, value))
     own_environment.close_memory()
@@ -132,13 +158,34 @@ def main() -> None:
         sys.exit(_flushed(end.code))
 
 
+def _open_closed_streams() -> None:
+    """Open the streams that the caller closed, or the next file would be one of them.
+
+    What is written to a closed stdout is an error as on a full disk; messages on a closed stderr are dropped.
+    """
+    for stream, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.open(os.devnull, mode)  # the lowest number that is free: this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 def _flushed(status: int | str | None) -> int | str | None:
     """Return the exit status, or another where stdout does not take what was printed."""
     try:
         sys.stdout.flush()
-    except (OSError, ValueError) as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python would try to write again
-        if status == EXIT_NOT_WRITTEN:
-            return status
-        return _say(WriteError(f"not everything could be written: {getattr(error, 'strerror', error)}"))
+    except OSError as error:
+        _discard(1)
+        status = status if status == EXIT_NOT_WRITTEN else _say(_not_written(error))
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(2)
     return status
+
+
+def _discard(stream: int) -> None:
+    """Let what Python still holds for a stream, and would try to write again, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)

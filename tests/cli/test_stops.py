@@ -290,20 +290,33 @@ def test_a_run_with_other_settings_or_another_commit_is_not_resumed(change, more
     assert store.read_run(repository / "ci-perf-run") == before
 
 
-def test_a_full_or_closed_stdout_has_a_status_of_its_own(repository):
-    run = [sys.executable, "-m", "ci_perf", "run", "--kernels-dir", "kernels", "--show-settings"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(run, cwd=repository, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()) == (
-        74,
-        ["error: not everything could be written: No space left on device"],
-    )
+@pytest.mark.parametrize(
+    ("stdout", "says"),
+    [(">/dev/full", "No space left on device"), (">&{}", "Broken pipe"), (">&-", "Bad file descriptor")],
+    ids=["full", "no reader", "closed"],
+)
+@pytest.mark.parametrize("command", ["run --show-settings", "doctor", "run --help", "--version"])
+def test_a_stdout_that_takes_nothing_has_a_status_of_its_own(command, stdout, says, repository):
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(run, cwd=repository, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    line = f"exec {sys.executable} -m ci_perf {command} {stdout.format(writer)}"
+
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=repository, pass_fds=(writer,), stderr=subprocess.PIPE, text=True, check=False
+    )
+
     os.close(writer)
-    assert done.returncode == 74
-    assert "Broken pipe" in done.stderr
+    assert (done.returncode, done.stderr.splitlines()) == (74, [f"error: not everything could be written: {says}"])
+
+
+@pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-"])
+@pytest.mark.parametrize(("kernel", "status"), [("alpha", 0), ("nope", 2)])
+def test_a_stderr_that_takes_nothing_does_not_change_the_status(kernel, status, stderr, repository):
+    line = f"exec {sys.executable} -m ci_perf list {kernel} {stderr}"
+
+    done = subprocess.run(["bash", "-c", line], cwd=repository, stdout=subprocess.DEVNULL, check=False)
+
+    assert done.returncode == status
 
 
 def test_a_removed_current_folder_is_named(tmp_path):
