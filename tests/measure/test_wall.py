@@ -170,9 +170,7 @@ def on_gpu(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("added", "is_slower"), [("nothing", False), ("allocation", True), ("synchronisation", True)]
-)
+@pytest.mark.parametrize(("added", "is_slower"), [("nothing", False), ("allocation", True), ("synchronisation", True)])
 def test_by_the_wall_clock_faults_of_the_host_are_regressions(on_gpu, added, is_slower):
     pairs = on_gpu(added, time="wall")
 
