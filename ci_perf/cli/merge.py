@@ -45,10 +45,11 @@ def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> No
     named = replace(merged.provenance, command=provenance.command)
     merged = replace(merged, provenance=named, notes=(*merged.notes, *notes))
     folder = root / settings["output"]
-    guard = Guard.of(folder, os.environ)
-    store.claim_run_folder(folder)
-    store.clear_run_folder(folder)
-    report = artifacts.finish(merged, guard, settings["baselines"])
+    with store.held_run_folder(folder):
+        guard = Guard.of(folder, os.environ)
+        store.claim_run_folder(folder)
+        store.clear_run_folder(folder)
+        report = artifacts.finish(merged, guard, settings["baselines"])
     with no_workflow_commands():
         show(report)
 

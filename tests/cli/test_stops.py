@@ -330,13 +330,16 @@ def test_a_removed_current_folder_is_named(tmp_path):
     assert done.stderr.startswith("error: the current folder was removed\n")
 
 
-def test_two_runs_into_one_folder_are_refused(start):
-    first = start("verify")
-    first.pids()
-    second = start("none", "run", keep=True).process
-    said, _ = second.communicate(timeout=300)
+@pytest.mark.parametrize("command", ["run", "merge earlier --output ci-perf-run"])
+def test_a_folder_that_another_ci_perf_measures_into_is_refused(command, start, repository):
+    start("none", "run", "--output", "earlier").process.communicate(timeout=300)
+    start("verify").pids()
+
+    said, _ = (second := start("none", *command.split(), keep=True).process).communicate(timeout=300)
+
     assert second.returncode == 2
     assert "another ci-perf measures into this folder" in said
+    assert (repository / "ci-perf-run/run.jsonl").exists()
 
 
 def test_a_folder_that_is_removed_in_a_run_is_written_again(start, repository):
