@@ -133,8 +133,11 @@ def _annotation(row: Row, place: Place | None) -> Annotation:
     gates = [f"{gate.gate} is broken" for gate in finding.broken_gates]
     if row.red:
         gates += [f"{gate.gate} was not measured" for gate in finding.unmeasured_gates]
-    message = "; ".join([f"{finding.sentence} ({finding.device})", *gates])
-    return Annotation(level, f"{finding.verdict} {finding.id}", message, _line(finding, place))
+    at_line = _line(finding, place)
+    line = finding.explanation.line if finding.explanation and at_line != place else None
+    takes = [f"this line: {line}"] if line else []
+    message = "; ".join([f"{finding.sentence} ({finding.device})", *gates, *takes])
+    return Annotation(level, f"{finding.verdict} {finding.id}", message, at_line)
 
 
 def _line(finding: Finding, launched: Place | None) -> Place | None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from ci_perf.judge.causes import Explanation, Side, Sides, explain, explain_host
 from ci_perf.judge.causes.explanation import HOST_ALONE, OUTSIDE
-from ci_perf.judge.causes.machine_code import line_change, values_of_code
+from ci_perf.judge.causes.lines import line_change
+from ci_perf.judge.causes.machine_code import values_of_code
 from ci_perf.judge.causes.of_readings import side_of, sides_of
 from ci_perf.judge.clocks import clock_ratio
 from ci_perf.judge.finding import Finding
@@ -37,7 +38,8 @@ def with_explanation(finding: Finding, measurement: Measurement, device: Device)
         found = replace(found, judged=True)
     base, head = measurement.base_profile, measurement.head_profile
     if base and head and finding.verdict.is_change and found.on_gpu:
-        found = replace(found, line=line_change(base.lines, head.lines, sides.ratio))
+        by = found.causes[0].line_by if found.causes else "samples"
+        found = replace(found, line=line_change(base.lines, head.lines, sides.ratio, by))
     return replace(finding, explanation=found, sentence=f"{finding.sentence}; {found.sentence}")
 
 

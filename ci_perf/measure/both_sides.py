@@ -1,6 +1,5 @@
 """The base under the profilers, and what they saw of both sides."""
 
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,17 +11,19 @@ from ci_perf.measure.worker_process import Worker
 from ci_perf.store import write_text
 from ci_perf.traces.ncu.code import Code, difference, opcodes
 from ci_perf.traces.ncu.code_reader import read_codes
+from ci_perf.traces.ncu.lines import in_base, source_lines
 from ci_perf.traces.selection import counts
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_names import matches
 from ci_perf.values.run import Note
-from ci_perf.values.trace import SideProfile, SourceLine
+from ci_perf.values.trace import SideProfile
 
-MOST_LINES = 40
 FOLDER = "sass"
 """Where the differences of machine code lie in the artifact folder."""
+_LARGEST_SOURCE = 1 << 20
+"""Bytes of a source file whose lines are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,33 @@ class ProfiledBase:
         return replace(of_head, root=self.root, python=self.python, env=env)
 
 
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Where the source of a case lies on one side."""
+
+    root: Path
+    folder: str
+    """Of its kernel, relative to `root`."""
+
+
+def trees_of(base: Path, theirs: Iterable[Job], head: Path, mine: Iterable[Job]) -> dict[str, tuple[Tree, Tree]]:
+    """Return where the source of each case of the head lies in base and head; a case that only the head has, twice."""
+    old = {job.label: Tree(base, job.spec.folder) for job in theirs}
+    new = {job.label: Tree(head, job.spec.folder) for job in mine}
+    return {label: (old.get(label, tree), tree) for label, tree in new.items()}
+
+
 def as_base(found: Profiled) -> Profiled:
     """Return what a profiler saw of the base as that."""
     return Profiled(base_profiles=_profiles(found), notes=_of_base(found.notes))
 
 
-def as_sides(base: Profiled, head: Profiled) -> Profiled:
-    """Return what was counted of both sides; the counters of the head are not judged again."""
-    heads = _profiles(head)
+def as_sides(base: Profiled, head: Profiled, trees: Mapping[str, tuple[Tree, Tree]]) -> Profiled:
+    """Return what was counted of both sides; the counters of the head are not judged again.
+
+    `trees` are those of base and head, by label of the case: they tell which source lines are the same.
+    """
+    heads = {label: _in_base(profile, *trees[label]) for label, profile in _profiles(head).items()}
     return replace(as_base(base), head_profiles=heads, notes=(*_of_base(base.notes), *head.notes))
 
 
@@ -111,19 +131,24 @@ def _place_of(file: str, root: Path, folder: str) -> str:
     return own.as_posix() if (root / own).is_file() else path.name
 
 
-def source_lines(codes: Iterable[Code]) -> tuple[SourceLine, ...]:
-    """Return the MOST_LINES lines with most samples or spills."""
-    samples: defaultdict[tuple[str, int], float] = defaultdict(float)
-    spills: Counter[tuple[str, int]] = Counter()
-    for instruction in (i for code in codes for i in code.instructions if i.file and i.line > 0):
-        place = (instruction.file, instruction.line)
-        samples[place] += instruction.samples
-        spills[place] += instruction.spills
-    whole = sum(samples.values()) or 1.0
-    most = sorted(samples, key=lambda place: (-samples[place], -spills[place], place))[:MOST_LINES]
-    return tuple(
-        SourceLine(*place, samples_pct=round(100 * samples[place] / whole, 2), spills=spills[place]) for place in most
-    )
+def _in_base(profile: SideProfile, base: Tree, head: Tree) -> SideProfile:
+    """Return a profile of the head whose source lines have their places in the base."""
+    sources = {}
+    for file in {line.file for line in profile.lines}:
+        own = Path(file)
+        before = Path(base.folder) / own.relative_to(head.folder) if own.is_relative_to(head.folder) else own
+        texts = _text(base.root / before), _text(head.root / own)
+        if texts[0] is not None and texts[1] is not None:
+            sources[file] = (before.as_posix(), texts[0], texts[1])
+    return replace(profile, lines=in_base(profile.lines, sources))
+
+
+def _text(file: Path) -> str | None:
+    """Return a source file; None for one that is not there, or is too large to be compared."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace") if file.stat().st_size <= _LARGEST_SOURCE else None
+    except OSError:
+        return None
 
 
 def write_differences(folder: Path, jobs: Iterable[Job], base: Profiled, head: Profiled) -> None:

@@ -11,7 +11,15 @@ from typing import ClassVar, Self
 from ci_perf.guard.guard import Guard
 from ci_perf.measure import proc
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.both_sides import ProfiledBase, as_base, as_sides, case_codes, codes_of, write_differences
+from ci_perf.measure.both_sides import (
+    ProfiledBase,
+    as_base,
+    as_sides,
+    case_codes,
+    codes_of,
+    trees_of,
+    write_differences,
+)
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.worker_process import command as worker_command
 from ci_perf.measure.worker_process import job_request
@@ -246,7 +254,7 @@ class NcuProfiler(NvidiaProfiler):
             both = replace(self, full=False, explain=True, report="explain")
             old, new = both.of_base(base).run(theirs), both.run(known)
             write_differences(self.guard.folder, known, old, new)
-            yield as_sides(old, new)
+            yield as_sides(old, new, trees_of(base.root, theirs, self.conditions.root, known))
         elif known and not self.full:
             explained = replace(self, full=True, report="explain").run(known)
             yield replace(explained, counters=_with_more(found.counters, explained.counters))

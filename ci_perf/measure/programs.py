@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ci_perf.measure.backend import Profiled, Verified
-from ci_perf.measure.both_sides import as_sides, write_differences
+from ci_perf.measure.both_sides import as_sides, trees_of, write_differences
 from ci_perf.measure.program_counters import ProgramCounters, comparable
 from ci_perf.measure.program_run import Chosen, Launcher, ProgramFailed
 from ci_perf.measure.program_trace import KeptTraces, TracedPrograms
@@ -171,7 +171,7 @@ class Programs:
             return Profiled()
         old, new = base.count(job, self._counters, "explain-base"), head.count(job, self._counters, "explain")
         write_differences(self._counters.guard.folder, [job], old, new)
-        return as_sides(old, new)
+        return as_sides(old, new, trees_of(base.root, [job], head.root, [job]))
 
 
 class _Side:

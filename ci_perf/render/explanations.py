@@ -27,9 +27,7 @@ def explained(row: Row) -> str:
         return ""
     parts = ["\n".join(cause_lines(found))]
     if found.line:
-        parts.append(
-            f"The source line that takes most of the change: {code(found.line.place)}, {prose(str(found.line))}."
-        )
+        parts.append(f"{found.line.title}: {code(found.line.place)}, {prose(str(found.line))}.")
     if found.compared:
         parts.append(table(COMPARED, compared(found), COMPARED[1:]))
     case = prose(row.finding.id)
@@ -47,9 +45,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
             f"   source: {cause.source}",
         ]
     if explanation.line:
-        lines.append(
-            clean(f"the source line that takes most of the change: {explanation.line.place}, {explanation.line}", 600)
-        )
+        lines.append(clean(f"{explanation.line.title}: {explanation.line.place}, {explanation.line}", 600))
     rows = tabulate(compared(explanation), headers=COMPARED, tablefmt="simple", disable_numparse=True)
     return [*(lines or [clean(explanation.sentence, 600)]), *(rows.split("\n") if explanation.compared else [])]
 

@@ -51,7 +51,7 @@ def _causes(row: Row) -> list[str]:
         f"{cause.sentence}; this can account for {percent(cause.share, digits=0)} of the change. {cause.look}"
         for cause in found.causes
     ]
-    line = [f"The source line that takes most of the change: {found.line.place}, {found.line}."] if found.line else []
+    line = [f"{found.line.title}: {found.line.place}, {found.line}."] if found.line else []
     counters = table(f"Counters of {row.finding.id}", COMPARED, compared(found)) if found.compared else ""
     return ["<h4>Causes</h4>", bullets([*(items or [found.sentence]), *line]), counters]
 

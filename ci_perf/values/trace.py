@@ -72,6 +72,15 @@ class SourceLine(Extensible):
     """Of all samples of warps."""
     spills: Whole = 0
     """Instructions that load from or store to local memory."""
+    bytes: Annotated[Whole, OMIT_DEFAULT] = 0
+    """What its accesses to global and local memory request from L2 in the profiled launches, as if L1 had none."""
+    base_line: Annotated[Whole | None, OMIT_DEFAULT] = None
+    """Of a line of the head: the number of the same line in the base, by a diff of both sources; 0: there is none.
+
+    None: the sources were not compared.
+    """
+    base_file: Annotated[str, OMIT_DEFAULT] = ""
+    """What the base calls the file, where it has another name."""
 
 
 @dataclass(frozen=True, slots=True)

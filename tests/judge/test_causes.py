@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ci_perf.judge.causes import GpuKernel, Side, explain, explain_host
-from ci_perf.judge.causes.machine_code import line_change
+from ci_perf.judge.causes.lines import line_change
 from ci_perf.judge.causes.of_readings import side_of_launches, sides_of
 from ci_perf.traces import ncu
 from ci_perf.values.trace import SourceLine

@@ -209,6 +209,8 @@ def test_the_annotation_is_at_the_line_that_changed_most_if_it_is_the_kernels_ow
     (annotation,) = annotations(report, {"fp64_slip": Place("sub/kernels/fp64_slip/kernel.py", 30)})
 
     assert annotation.place == place
+    at_line = place.line == 12
+    assert annotation.message.endswith("; this line: 30 -> 95 % of the samples") == at_line
     assert ", 30 -&#62; 95 % of the samples." in render_comment(report)
 
 

@@ -11,12 +11,13 @@ import pytest
 
 from ci_perf.guard.guard import Guard
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.both_sides import ProfiledBase, located, source_lines, write_differences
+from ci_perf.measure.both_sides import ProfiledBase, located, write_differences
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import NcuProfiler, NsysProfiler
 from ci_perf.traces.attribution import case_counters, launch_counters, program_timeline
 from ci_perf.traces.ncu.code import Code, Instruction
 from ci_perf.traces.ncu.counters import Counters, Launch
+from ci_perf.traces.ncu.lines import source_lines
 from ci_perf.traces.timeline import Gpu, KernelStats
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import Gate

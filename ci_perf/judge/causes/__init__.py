@@ -5,6 +5,7 @@ rule         a rule, and a cause that it found
 launch       rules of occupancy, waves of blocks, split and fused kernels
 compute      rules of instructions, pipes and divergence
 machine_code  what the machine code of both sides tells
+lines        the source line that changed most
 access       rules of how well requests use memory
 reuse        rules of data that a thread or a block could keep
 traffic      rules of L2 and DRAM

@@ -136,6 +136,7 @@ RULES = (
         "Raise the limit of registers (`__launch_bounds__`, `-maxrregcount`, `num_warps`), or use smaller tiles;"
         " index arrays of a thread by constants only.",
         f"{CUDA_GUIDE}, Local Memory; {NCU_GUIDE}, Memory Tables",
+        line_by="spills",
     ),
     Rule(
         "uncoalesced",
@@ -145,6 +146,7 @@ RULES = (
         "Neighbouring threads should use neighbouring addresses: order of the loops, of the dimensions, strides, and"
         " where a row begins.",
         f"{CUDA_GUIDE}, Coalesced Access to Global Memory",
+        line_by="bytes",
     ),
     Rule(
         "bank-conflicts",
@@ -172,5 +174,6 @@ RULES = (
         ),
         "Did a tensor or a buffer become `float` or `double`? Compare the types of inputs and outputs.",
         f"{CUDA_GUIDE}, Effective Bandwidth",
+        line_by="bytes",
     ),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_perf.judge.causes import access, compute, host, launch, reuse, traffic, waiting
-from ci_perf.judge.causes.machine_code import LineChange
+from ci_perf.judge.causes.lines import LineChange
 from ci_perf.judge.causes.rule import Cause, Rule
 from ci_perf.judge.causes.sides import Sides, arrow
 from ci_perf.judge.gates import CounterChange
@@ -117,6 +117,7 @@ def _ranked(sides: Sides, rules: Iterable[Rule]) -> tuple[Cause, ...]:
             rule.look if sides.slower else "",
             rule.source,
             tuple(_changes(sides, rule.counters)),
+            rule.line_by,
         )
         for rule, share in named[:_MOST_CAUSES]
     )

@@ -99,6 +99,7 @@ RULES = (
         ),
         "Keep what several threads of a block use in shared memory.",
         f"{CUDA_GUIDE}, Shared Memory",
+        line_by="bytes",
     ),
     Rule(
         "less-reuse",
@@ -107,6 +108,7 @@ RULES = (
         _say_less_reuse,
         "A larger tile loads each value less often: compare tile sizes and the work of each thread.",
         f"{CUDA_GUIDE}, Shared Memory in Matrix Multiplication",
+        line_by="bytes",
     ),
     Rule(
         "read-only",

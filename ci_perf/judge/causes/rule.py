@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from ci_perf.judge.causes.sides import Sides
 from ci_perf.judge.gates import CounterChange
 
+LineBy = Literal["samples", "bytes", "spills"]
+"""What a source line can take more of."""
 CUDA_GUIDE = "CUDA C++ Best Practices Guide"
 NCU_GUIDE = "Nsight Compute Profiling Guide"
 NSYS_GUIDE = "Nsight Systems User Guide"
@@ -32,6 +35,8 @@ class Rule:
     """Where the mechanism and its counters are described."""
     weight: float = 1.0
     """By which its share is multiplied in the ranking: less than 1 for a symptom."""
+    line_by: LineBy = "samples"
+    """What tells the source line that brings it about."""
 
     @property
     def symptom(self) -> bool:
@@ -51,3 +56,5 @@ class Cause:
     """Where to look; empty where the case became faster: nothing is to be mended."""
     source: str
     counters: tuple[CounterChange, ...] = ()
+    line_by: LineBy = "samples"
+    """What tells the source line that brings it about."""

@@ -117,6 +117,7 @@ RULES = (
         "Which array is read or written once more? Keep it in registers or shared memory, fuse the passes, and compare"
         " the types of the data.",
         f"{CUDA_GUIDE}, Effective Bandwidth",
+        line_by="bytes",
     ),
     Rule(
         "extra-l2-traffic",
@@ -128,6 +129,7 @@ RULES = (
         ),
         "Which array is read once more? Keep it in registers or shared memory, or fuse the passes.",
         f"{CUDA_GUIDE}, Effective Bandwidth",
+        line_by="bytes",
     ),
     Rule(
         "l1-hits",
@@ -148,5 +150,6 @@ RULES = (
         "The same data are read again from L2: keep them in shared memory or registers.",
         f"{NCU_GUIDE}, Memory Tables",
         weight=SYMPTOM,
+        line_by="bytes",
     ),
 )

@@ -6,6 +6,7 @@ code_reader  reads it from .ncu-rep
 counters     what a report holds
 csv_table    reads its CSV pages and logs
 figures      the values that it prints
+lines        the source lines of machine code
 printed      numbers of any locale
 report_file  reads .ncu-rep
 table        finds the tables in its output

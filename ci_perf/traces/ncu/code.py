@@ -24,6 +24,8 @@ class Instruction:
     line: int = 0
     samples: float = 0.0
     """How often a warp was seen at it, where samples were taken."""
+    bytes: float = 0.0
+    """What its accesses to global and local memory request from L2 in the launches of the kernel, where counted."""
 
     @property
     def opcode(self) -> str:

@@ -1,0 +1,151 @@
+"""The source line that changed most: a diff of the files of both trees tells which lines are the same."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ci_perf.judge.causes.lines import line_change
+from ci_perf.measure.backend import Profiled
+from ci_perf.measure.both_sides import Tree, as_sides
+from ci_perf.traces.ncu.code import Code, Instruction
+from ci_perf.traces.ncu.code_reader import read_codes
+from ci_perf.traces.ncu.lines import same_lines, source_lines
+from tests import corpus
+
+SOURCE = """\
+// Scales and adds.
+__global__ void f(float* y, const float* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        y[i] = 2.0f * x[i];
+    }
+}
+"""
+READS, LABEL = 5, "ci-perf:k/a"
+"""The line with `x[i]`, and the label of the case."""
+
+
+def instructions(of_lines, file):
+    """Return an instruction for each (line, samples, bytes) or (line, samples, bytes, opcode)."""
+    return tuple(
+        Instruction(f"{(*more, 'LDG.E')[0]} R1, [R2]", file, line, samples, moved)
+        for line, samples, moved, *more in of_lines
+    )
+
+
+def changed(tmp_path, base, head, ratio, by="samples", folders=("kernels/k", "kernels/k")):
+    """Return the line that changed most between two sides, each of them the source and what its lines take."""
+    trees, found = [], []
+    for side, (source, of_lines), folder in zip(("base", "head"), (base, head), folders, strict=True):
+        tree = Tree(tmp_path / side, folder)
+        (tree.root / folder).mkdir(parents=True, exist_ok=True)
+        (tree.root / folder / "k.cu").write_text(source)
+        code = Code("f", (LABEL,), instructions(of_lines, f"{folder}/k.cu"))
+        trees.append(tree)
+        found.append(Profiled(counters={LABEL: ({},)}, codes={LABEL: (code,)}))
+    sides = as_sides(*found, {LABEL: (trees[0], trees[1])})
+    return line_change(sides.base_profiles[LABEL].lines, sides.head_profiles[LABEL].lines, ratio, by)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("trees")
+
+
+BASE = (SOURCE, [(3, 60, 0), (READS, 40, 4096)])
+
+
+@given(at=st.integers(0, 4), added=st.lists(st.sampled_from(["", "// more", "int j = 0;", "}"]), max_size=12))
+def test_lines_that_are_inserted_above_change_nothing_in_the_sentence(scratch, at, added):
+    lines = SOURCE.split("\n")
+    moved = "\n".join([*lines[:at], *added, *lines[at:]])
+
+    def head(shift):
+        return [(3 + (shift if at < 3 else 0), 60, 0), (READS + shift, 240, 32768)]
+
+    for by in ("samples", "bytes"):
+        still, shifted = (
+            changed(scratch, BASE, (source, head(shift)), 2.0, by)
+            for source, shift in ((SOURCE, 0), (moved, len(added)))
+        )
+        assert (str(shifted), shifted.line, shifted.title) == (str(still), READS + len(added), still.title)
+    assert str(still) == "40 -> 80 % of the samples, 4.096 -> 32.77 kB of memory traffic"
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "before"),
+    [
+        (SOURCE.replace("2.0f", "2.0"), READS, READS),  # edited in its place
+        (SOURCE.replace("    if", "    for (int k = 0; k < 2; ++k)\n        if"), READS + 1, READS),
+        (SOURCE.replace("    ", "\t"), READS, READS),
+        (SOURCE.replace("        y[i]", "        float v = x[i];\n        y[i]"), READS, 0),
+    ],
+    ids=["edited", "in a loop", "indented anew", "new"],
+)
+def test_a_line_is_that_of_the_base_if_only_its_text_or_its_place_changed(tmp_path, source, line, before):
+    found = changed(tmp_path, BASE, (source, [(line, 90, 4096)]), 3.0)
+
+    assert (found.line, found.base_line) == (line, before)
+    assert str(found).endswith("a new line") == (before == 0)
+
+
+def test_a_kernel_whose_folder_was_renamed_has_the_same_lines(tmp_path):
+    found = changed(tmp_path, BASE, (f"\n{SOURCE}", [(READS + 1, 90, 0)]), 2.0, folders=("old/k", "kernels/k"))
+
+    assert (found.place, found.base_pct) == (f"kernels/k/k.cu:{READS + 1}", 40.0)
+
+
+def test_without_the_file_of_a_side_lines_are_compared_by_their_place(tmp_path):
+    code = Code("f", (LABEL,), instructions([(7, 90, 0)], "header.cuh"))
+    found = Profiled(counters={LABEL: ({},)}, codes={LABEL: (code,)})
+    tree = Tree(tmp_path, "kernels/k")
+    (line,) = as_sides(found, found, {LABEL: (tree, tree)}).head_profiles[LABEL].lines
+
+    assert line.base_line is None
+
+
+@pytest.mark.parametrize(
+    ("by", "ratio", "line"),
+    [
+        ("samples", 2.0, 3),
+        ("bytes", 2.0, 4),
+        ("spills", 2.0, 5),
+        ("bytes", 0.5, 6),
+    ],
+)
+def test_the_cause_says_whether_samples_bytes_or_spills_tell_the_line(tmp_path, by, ratio, line):
+    source = "\n" * 9
+    base = [(3, 20, 0), (4, 60, 1000), (5, 10, 0), (6, 10, 1000)]
+    head = [(3, 60, 0), (4, 30, 8000), (5, 5, 0, "LDL"), (6, 5, 100)]
+    found = changed(tmp_path, (source, base), (source, head), ratio, by)
+
+    assert (found.line, found.by) == (line, by)
+
+
+@pytest.mark.parametrize(("head", "by"), [(1099, None), (1120, "bytes")])
+def test_where_the_samples_tell_no_line_its_bytes_do_if_they_grew_by_a_tenth(tmp_path, head, by):
+    found = changed(tmp_path, ("a", [(1, 50, 1000)]), ("a", [(1, 50, head)]), 1.0)
+
+    assert (found.by if found else None) == by
+
+
+def test_a_moved_line_is_found_by_its_text_if_that_is_unique():
+    assert same_lines("a;\n}\nb;\n}\n", "}\nb;\n}\na;\n") == {1: 2, 2: 3, 3: 4, 4: 1, 5: 5}
+
+
+def test_lines_with_few_samples_are_kept_for_their_bytes():
+    hot = [(line, 100.0, 0) for line in range(1, 60)]
+    kept = source_lines([Code("f", (), instructions([*hot, (99, 1.0, 4096)], "k.cu"))])
+
+    assert (len(kept), kept[-1].line, kept[-1].bytes) == (40, 99, 4096)
+
+
+REPORTS = {path.values[0].name: path.values[0] for path in corpus.files("ncu-rep")}
+
+
+@pytest.mark.skipif(not REPORTS, reason="the corpus is not beside the repository")
+def test_the_bytes_of_a_line_are_those_that_ncu_counted_for_its_instructions():
+    _, silu = read_codes(REPORTS["gh200-triton-2025-1.ncu-rep"])
+    moved = {(line.file.rpartition("/")[2], line.line): line.bytes for line in source_lines([silu]) if line.bytes}
+
+    assert moved == {("silu-triton.py", 153): 1 << 28, ("silu-triton.py", 157): 1 << 28}
