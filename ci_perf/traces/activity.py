@@ -197,6 +197,7 @@ def readings(found: Activity) -> dict[str, Reading]:
         "idle_pct": (_share(found.work_span - found.work_busy, found.work_span), no_work),
         "longest_gap_ns": (gap, no_work),
         "alloc_share_pct": (_share(found.allocation_time, found.call_time), no_calls),
+        "alloc_pct": (_share(found.allocation_time, wall), no_calls),
         "alloc_calls": (found.allocations if found.calls else None, no_calls),
         "sync_pct": (_share(found.wait_time, wall), no_calls),
         "sync_calls": (found.waits if found.calls else None, no_calls),

@@ -27,6 +27,7 @@ TIMELINE: tuple[TimelineMetric, ...] = (
     TimelineMetric("longest_gap_ns", "ns", "the longest time without work"),
     # 89 % in the program that taught us to look: 204 of 228 ms in cudaMalloc. The limit is ours.
     TimelineMetric("alloc_share_pct", "%", "of the time in CUDA calls spent on allocating and freeing", "<= 10"),
+    TimelineMetric("alloc_pct", "%", "of the range spent on allocating and freeing"),
     TimelineMetric("alloc_calls", "", "calls that allocate or free"),
     TimelineMetric("sync_pct", "%", "of the range spent waiting for the GPU"),
     TimelineMetric("sync_calls", "", "calls that wait for the GPU"),

@@ -222,7 +222,7 @@ def test_where_nothing_explains_a_change_the_sentence_says_what_moved_most():
 
 HOST = {
     "range_ns": 1e6, "sync_calls": 1, "sync_pct": 5, "idle_pct": 10, "alloc_calls": 0, "alloc_share_pct": 0,
-    "pageable_copies": 0, "h2d_bytes_per_s": 5e10, "d2h_bytes_per_s": 5e10, "copied_bytes": 1e6, "overlap_pct": 40,
+    "pageable_copies": 0, "h2d_bytes_per_s": 5e10, "d2h_bytes_per_s": 5e10, "copied_bytes": 20e6, "overlap_pct": 40,
     "launch_calls": 10, "graph_launches": 1, "launch_overhead_pct": 5,
 }  # fmt: skip
 
@@ -233,7 +233,7 @@ HOST = {
         ("synchronisation", {"sync_calls": 11, "sync_pct": 50, "idle_pct": 40}, {"sync_calls": 1}),
         ("allocation", {"alloc_calls": 20, "alloc_share_pct": 80, "idle_pct": 50}, {"alloc_calls": 0}),
         ("pageable-copies", {"pageable_copies": 4, "h2d_bytes_per_s": 1e10}, {"pageable_copies": 0}),
-        ("copies", {"copied_bytes": 4e6}, {"copied_bytes": 1.04e6}),
+        ("copies", {"copied_bytes": 60e6}, {"copied_bytes": 20.9e6}),
         ("graph-capture", {"graph_launches": 0, "launch_calls": 100, "launch_overhead_pct": 40}, {"graph_launches": 1}),
         ("launch-overhead", {"launch_calls": 100, "launch_overhead_pct": 45}, {"launch_calls": 11}),
         ("overlap", {"overlap_pct": 0}, {"overlap_pct": 36}),

@@ -171,6 +171,7 @@ def test_a_trace_of_torch_gives_the_timeline_of_its_case():
         "idle_pct": pytest.approx(100 * 25 / 122, abs=1e-3),
         "longest_gap_ns": 23_500.0,
         "alloc_share_pct": pytest.approx(100 * 10 / 70, abs=1e-3),
+        "alloc_pct": 5.0,
         "alloc_calls": 1.0,
         "sync_pct": 20.0,
         "sync_calls": 1.0,

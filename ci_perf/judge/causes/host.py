@@ -1,7 +1,7 @@
 """Mechanisms of the host, read from the timelines of both sides: waiting, allocating, copying, launching."""
 
 from ci_perf.judge.causes.rule import CUDA_GUIDE, NSYS_GUIDE, SYMPTOM, Rule
-from ci_perf.judge.causes.sides import Sides, share
+from ci_perf.judge.causes.sides import Side, Sides, share
 
 _TIMELINE = ("range_ns", "idle_pct", "cuda_time_pct", "longest_gap_ns")
 _NOTABLE = 0.05
@@ -11,10 +11,8 @@ _UNKNOWN = 0.5
 """The share where calls were added and the trace does not say how long the range was."""
 _POINTS = 5.0
 """Percentage points by which a share of the range must change."""
-_LEAST_IDLE = 1.0
-"""The same of the idle time, where calls were added."""
-_LEAST_ALLOCATION = 0.25
-"""What added allocations that are seen among the calls account for at least."""
+_LEAST_PART = 0.01
+"""Of the range: calls and copies that take less time in addition are not noticed."""
 
 
 def added_time(s: Sides) -> float | None:
@@ -28,41 +26,102 @@ def _points(s: Sides, name: str) -> float:
     return found[1] - found[0] if found else 0.0
 
 
+def _span(s: Sides) -> tuple[float, float] | None:
+    """Return the ranges of both sides in seconds, where both are known."""
+    spans = s.both("range_ns")
+    return None if spans is None or not spans[0] else (spans[0] / 1e9, spans[1] / 1e9)
+
+
+def _part(s: Sides, added: float) -> float:
+    """Return the part of the added time of the range that these seconds account for.
+
+    Of a range that is hardly longer, it is the part of the change that was judged, or of the least that is noticed.
+    """
+    spans = _span(s)
+    if spans is None or added < _LEAST_PART * spans[0]:
+        return 0.0
+    longer = spans[1] - spans[0]
+    least = s.times - 1 if s.times > 1 else _NOTABLE
+    return share(added / (longer if longer >= _NOTABLE * spans[0] else max(longer, least * spans[0])))
+
+
 def _part_of_range(s: Sides, *percentages: str) -> float:
-    """Return the part of the added time of the range that the largest of these percentages of it accounts for."""
-    spans, longer = s.both("range_ns"), added_time(s)
+    """Return the part of the added time of the range that the largest of these percentages of it accounts for.
+
+    Of a range that is hardly longer, only an idle GPU tells that calls cost time.
+    """
+    spans, longer = _span(s), added_time(s)
     if spans is None or longer is None:
         return _UNKNOWN if any(_points(s, name) > _POINTS for name in percentages) else 0.0
-    if longer < _NOTABLE:  # calls that were added and leave the GPU idle count all the same
-        return _UNKNOWN if _points(s, "idle_pct") >= _LEAST_IDLE else 0.0
-    found = [values for name in percentages if (values := s.both(name))]
-    added = max((values[1] * spans[1] - values[0] * spans[0] for values in found), default=0.0) / 100
-    return share(added / (spans[1] - spans[0]))
+    names = percentages if longer >= _NOTABLE else ("idle_pct",)
+    found = [values for name in names if (values := s.both(name))]
+    return _part(s, max((now * spans[1] - before * spans[0] for before, now in found), default=0.0) / 100)
+
+
+def _copying(s: Sides) -> float:
+    """Return the part of the added time of the range during which copies between host and device run in addition."""
+    seconds = [_copy_seconds(side) for side in (s.good, s.bad)]
+    return _part(s, seconds[1] - seconds[0])
+
+
+def _copy_seconds(side: Side) -> float:
+    """Return for how long copies ran; where both directions were copied, as if each copied as much."""
+    rates = [rate for name in ("h2d_bytes_per_s", "d2h_bytes_per_s") if (rate := side.values.get(name))]
+    return side.values.get("copied_bytes", 0.0) * sum(1 / rate for rate in rates) / max(1, len(rates))
 
 
 def _synchronisation(s: Sides) -> float:
-    return _part_of_range(s, "sync_pct", "idle_pct") if s.grew("sync_calls") else 0.0
+    """Recognise more calls that wait; what they wait for copies is the time of the copies."""
+    if not s.grew("sync_calls"):
+        return 0.0
+    return max(0.0, _part_of_range(s, "sync_pct", "idle_pct") - _copying(s))
+
+
+def _allocating(side: Side) -> float:
+    """Return for how many seconds calls allocated or freed.
+
+    Where a trace does not say it of the range, it says it of the time in calls: those that wait or launch are the least
+    of the others.
+    """
+    span, direct = side.values.get("range_ns", 0.0) / 1e9, side.values.get("alloc_pct")
+    if direct is not None:
+        return span * direct / 100
+    part = min(side.values.get("alloc_share_pct", 0.0) / 100, 0.99)
+    others = side.values.get("sync_pct", 0.0) + side.values.get("launch_overhead_pct", 0.0)
+    return span * others / 100 * part / (1 - part)
 
 
 def _allocation(s: Sides) -> float:
     if not s.grew("alloc_calls"):
         return 0.0
-    of_calls = _points(s, "alloc_share_pct")  # where a range waits for calls, their time is that of the range
-    seen = max(share(of_calls / 100), _LEAST_ALLOCATION) if of_calls > _POINTS else 0.0
-    return max(_part_of_range(s, "idle_pct"), seen)
+    if _span(s) is None:
+        return _UNKNOWN if _points(s, "alloc_share_pct") > _POINTS else 0.0
+    return _part(s, _allocating(s.bad) - _allocating(s.good))
 
 
 def _pageable(s: Sides) -> float:
-    rates = [s.both(name) for name in ("h2d_bytes_per_s", "d2h_bytes_per_s")]
-    slower = max((1 - found[1] / found[0] for found in rates if found and found[0]), default=0.0)
-    return max(slower, 0.5) if s.grew("pageable_copies") else 0.0
+    """Recognise slower copies by their time; of a range that is as long as before, they are slow all the same."""
+    if not s.grew("pageable_copies"):
+        return 0.0
+    return _UNKNOWN if _span(s) is None else _copying(s)
+
+
+def _say_pageable(s: Sides) -> str:
+    copies, bytes_ = s.arrow("pageable_copies"), s.arrow("copied_bytes")
+    rates = f"host to device {s.arrow('h2d_bytes_per_s')}, device to host {s.arrow('d2h_bytes_per_s')}"
+    more = s.bad.values.get("copied_bytes", 0.0) > 1.05 * s.good.values.get("copied_bytes", 0.0)
+    if more:
+        return f"copies of pageable memory: {copies} copies, {bytes_}; {rates}"
+    return f"pageable in place of pinned memory: {copies} pageable copies, {rates}"
 
 
 def _copies(s: Sides) -> float:
-    if not s.grew("copied_bytes", by=1.05) or s.grew("pageable_copies"):
+    """Recognise more bytes; a side without a copy has no such metric."""
+    bytes_ = [side.values.get("copied_bytes", 0.0) for side in (s.good, s.bad)]
+    if bytes_[1] <= 1.05 * bytes_[0] or s.grew("pageable_copies"):
         return 0.0
     longer = added_time(s)
-    return _UNKNOWN if longer is None or longer >= _NOTABLE else 0.0
+    return _UNKNOWN if longer is None else _copying(s) if longer >= _NOTABLE else 0.0
 
 
 def _lost_graph(s: Sides) -> float:
@@ -111,7 +170,7 @@ RULES = (
     ),
     Rule(
         "allocation",
-        ("alloc_calls", "alloc_share_pct", *_TIMELINE),
+        ("alloc_calls", "alloc_pct", "alloc_share_pct", *_TIMELINE),
         _allocation,
         lambda s: (
             f"allocation: {s.arrow('alloc_calls')} calls that allocate or free,"
@@ -124,10 +183,7 @@ RULES = (
         "pageable-copies",
         ("pageable_copies", "h2d_bytes_per_s", "d2h_bytes_per_s", "copied_bytes", *_TIMELINE),
         _pageable,
-        lambda s: (
-            f"pageable in place of pinned memory: {s.arrow('pageable_copies')} pageable copies,"
-            f" host to device {s.arrow('h2d_bytes_per_s')}, device to host {s.arrow('d2h_bytes_per_s')}"
-        ),
+        _say_pageable,
         "`cudaMallocHost`, or `pin_memory()` in PyTorch: copies from pageable memory go through a buffer, and wait.",
         f"{CUDA_GUIDE}, Pinned Memory",
     ),
