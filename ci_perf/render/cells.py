@@ -101,9 +101,9 @@ def change(interval: Interval | None) -> str:
 
 
 def why(row: Row) -> str:
-    """Return the first cause of a change, if one is known, else the reason code and its sentence."""
+    """Return the cause of a change, or that none is known, if both sides were profiled; else why it has its verdict."""
     explanation = row.finding.explanation
-    if explanation and explanation.causes and row.finding.verdict.is_change:
+    if explanation and row.finding.verdict.is_change:
         return explanation.sentence
     return f"{row.finding.code}: {row.finding.sentence}"
 

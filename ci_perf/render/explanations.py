@@ -5,17 +5,18 @@ from dataclasses import asdict
 
 from tabulate import tabulate
 
-from ci_perf.judge.causes import Cause, Explanation
-from ci_perf.judge.causes.sides import arrow
+from ci_perf.judge.causes import Cause, Explanation, moved
+from ci_perf.judge.causes.sides import both_sides
 from ci_perf.judge.gates import CounterChange
 from ci_perf.judge.report import Row
 from ci_perf.render.tables import FOLDED, table
 from ci_perf.values.escape import clean, code, prose
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.metrics import typical
-from ci_perf.values.quantity import percent
+from ci_perf.values.quantity import number, percent
 from ci_perf.values.trace import Reading
 
+_MANY_TIMES = 10.0
 COMPARED = ("counter", "base", "head", "change")
 """Titles of the counters of both sides of a case."""
 
@@ -28,8 +29,10 @@ def explained(row: Row) -> str:
     parts = ["\n".join(cause_lines(found))]
     if found.line:
         parts.append(f"{found.line.title}: {code(found.line.place)}, {prose(str(found.line))}.")
-    if found.compared:
-        parts.append(table(COMPARED, compared(found), COMPARED[1:]))
+    if rows := compared(found):
+        parts.append(table(COMPARED, rows, COMPARED[1:]))
+    if unmoved := as_before(found):
+        parts.append(prose(unmoved))
     case = prose(row.finding.id)
     title = f"What changed on the host in {case}" if found.host_only else f"Why the time of {case} changed"
     return FOLDED.format(title=title, body="\n\n".join(parts))
@@ -46,8 +49,10 @@ def explanation_lines(explanation: Explanation) -> list[str]:
         ]
     if explanation.line:
         lines.append(clean(f"{explanation.line.title}: {explanation.line.place}, {explanation.line}", 600))
-    rows = tabulate(compared(explanation), headers=COMPARED, tablefmt="simple", disable_numparse=True)
-    return [*(lines or [clean(explanation.sentence, 600)]), *(rows.split("\n") if explanation.compared else [])]
+    rows = compared(explanation)
+    printed = tabulate(rows, headers=COMPARED, tablefmt="simple", disable_numparse=True).split("\n") if rows else []
+    unmoved = [as_before(explanation)] if as_before(explanation) else []
+    return [*(lines or [clean(explanation.sentence, 600)]), *printed, *unmoved]
 
 
 def explanation_document(explanation: Explanation | None) -> dict[str, object]:
@@ -91,31 +96,35 @@ def cause_lines(explanation: Explanation) -> list[str]:
 
 
 def compared(explanation: Explanation) -> list[tuple[str, str, str, str]]:
-    """Return the cells of COMPARED for each counter that matters for a case.
+    """Return the cells of COMPARED for each counter that matters for a case and moved.
 
     >>> from ci_perf.judge.gates import CounterChange
     >>> compared(Explanation((), (), (CounterChange("registers_per_thread", "register", 16.0, 76.0),)))
     [('registers_per_thread', '16', '76', '+375.0 %')]
     """
-    return [(c.metric, *sides_of(c), _counter_change(c)) for c in explanation.compared]
+    return [
+        (c.metric, *both_sides(c.base, c.head, c.unit), counter_change(c)) for c in explanation.compared if moved(c)
+    ]
 
 
-def sides_of(change: CounterChange) -> tuple[str, str]:
-    """Write a counter of both sides with one prefix.
+def as_before(explanation: Explanation) -> str:
+    """Return a sentence that names the counters that matter for a case and did not move; empty without one."""
+    names = [change.metric for change in explanation.compared if not moved(change)]
+    return f"As before: {', '.join(names)}." if names else ""
 
-    >>> sides_of(CounterChange("dram_read_bytes", "byte", 67116544.0, 134237184.0))
-    ('67.12 MB', '134.2 MB')
+
+def counter_change(change: CounterChange) -> str:
+    """Write how a counter changed: from ten times on, how many times as large it is.
+
+    >>> counter_change(CounterChange("a", "inst", 34920, 16.38e6)), counter_change(CounterChange("a", "%", 50, 38.5))
+    ('469 x', '-11.5 points')
     """
-    base, _, head = arrow(change.base, change.head, change.unit).partition(" -> ")
-    return f"{base} {head.partition(' ')[2]}".rstrip(), head
-
-
-def _counter_change(change: CounterChange) -> str:
     if change.unit == "%":
         return f"{change.head - change.base:+.1f} points"
     if not change.base:
         return "-" if change.head == change.base else "new"
-    return percent(change.head / change.base - 1, sign=True)
+    times = change.head / change.base
+    return f"{number(float(f'{times:.3g}'))} x" if times >= _MANY_TIMES else percent(times - 1, sign=True)
 
 
 def _part(cause: Cause) -> str:

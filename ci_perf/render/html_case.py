@@ -6,7 +6,7 @@ from html import escape
 from ci_perf.judge.report import Report, Row
 from ci_perf.render import cells
 from ci_perf.render.charts import Chart
-from ci_perf.render.explanations import COMPARED, compared, counters_of_sides
+from ci_perf.render.explanations import COMPARED, as_before, compared, counters_of_sides
 from ci_perf.render.html_parts import bullets, figure, table, text
 from ci_perf.values.escape import lines_of
 from ci_perf.values.measurement import Measurement
@@ -52,8 +52,10 @@ def _causes(row: Row) -> list[str]:
         for cause in found.causes
     ]
     line = [f"{found.line.title}: {found.line.place}, {found.line}."] if found.line else []
-    counters = table(f"Counters of {row.finding.id}", COMPARED, compared(found)) if found.compared else ""
-    return ["<h4>Causes</h4>", bullets([*(items or [found.sentence]), *line]), counters]
+    rows = compared(found)
+    counters = table(f"Counters of {row.finding.id}", COMPARED, rows) if rows else ""
+    unmoved = f"<p>{text(as_before(found))}</p>" if as_before(found) else ""
+    return ["<h4>Causes</h4>", bullets([*(items or [found.sentence]), *line]), counters, unmoved]
 
 
 def _counters(name: str, measurement: Measurement) -> str:

@@ -29,7 +29,7 @@ def test_two_ncu_reports_are_explained_range_by_range():
     assert found.exit_code == 0
     assert lines[first : first + 2] == [
         "reg_pressure: 2.05 times as long",
-        "  1. registers 16 -> 76 a thread: occupancy 100 -> 37.5 % (achieved 82.5 -> 35 %);"
+        "  1. registers 16 -> 76 a thread: occupancy 100 -> 37.5 % (achieved 82.5 -> 35 %); bytes unchanged;"
         " this can account for 100 % of the change",
     ]
     assert "neutral: 0.999 times as long, which is no change to explain" in lines

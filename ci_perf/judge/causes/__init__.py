@@ -19,8 +19,8 @@ unit accounts for the added time, warps wait: that part is left to mechanisms of
 for a time that is longer by the ratio of the warps, unless a unit is saturated.
 """
 
-from ci_perf.judge.causes.explanation import Explanation, explain, explain_host, explain_sides
+from ci_perf.judge.causes.explanation import Explanation, explain, explain_host, explain_sides, moved
 from ci_perf.judge.causes.rule import Cause
 from ci_perf.judge.causes.sides import GpuKernel, Side, Sides
 
-__all__ = ["Cause", "Explanation", "GpuKernel", "Side", "Sides", "explain", "explain_host", "explain_sides"]
+__all__ = ["Cause", "Explanation", "GpuKernel", "Side", "Sides", "explain", "explain_host", "explain_sides", "moved"]

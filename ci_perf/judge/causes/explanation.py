@@ -9,7 +9,7 @@ from ci_perf.judge.causes.lines import LineChange
 from ci_perf.judge.causes.rule import Cause, Rule
 from ci_perf.judge.causes.sides import Sides, arrow
 from ci_perf.judge.gates import CounterChange
-from ci_perf.values.metrics import BY_NAME
+from ci_perf.values.metrics import BY_NAME, Trust
 from ci_perf.values.timeline_metrics import BY_NAME as TIMELINE
 
 ON_GPU: tuple[Rule, ...] = tuple(
@@ -26,6 +26,8 @@ SMALLEST = 1.03
 """A change of the time under ncu by a smaller factor is the scatter of unchanged code."""
 _MOST_CAUSES, _MOST_MOVED, _MOST_SHOWN = 5, 3, 12
 _MOVED = 1.1
+_SCATTERS = 0.02
+"""Of counters that explain: by so much they differ between launches of unchanged code."""
 UNITS: Mapping[str, str] = (
     {name: metric.unit for name, metric in TIMELINE.items()}
     | {name: metric.unit for name, metric in BY_NAME.items()}
@@ -78,9 +80,28 @@ def in_words(change: CounterChange) -> str:
 def explain(sides: Sides, *, rules: Iterable[Rule] = (*ON_GPU, *ON_HOST)) -> Explanation:
     """Explain a change that is known to be one, by whatever measured it."""
     causes = _ranked(sides, rules)
-    moved = () if causes else tuple(_changes(sides, _most_moved(sides))[:_MOST_MOVED])
-    shown = [name for cause in causes[:2] for name in _names(cause)] or [change.metric for change in moved]
-    return Explanation(causes, moved, tuple(_changes(sides, dict.fromkeys((*shown, *_COUNTERS)))[:_MOST_SHOWN]))
+    most = () if causes else tuple(_changes(sides, _most_moved(sides))[:_MOST_MOVED])
+    shown = [name for cause in causes[:2] for name in _names(cause)] or [change.metric for change in most]
+    return Explanation(causes, most, _matter(sides, (*shown, *_COUNTERS)))
+
+
+def moved(change: CounterChange) -> bool:
+    """Return whether a counter differs between the sides by more than unchanged code does.
+
+    >>> moved(CounterChange("registers_per_thread", "register", 16, 17)), moved(CounterChange("cycles", "", 100, 101))
+    (True, False)
+    """
+    metric = BY_NAME.get(change.metric)
+    difference = abs(change.head - change.base)
+    if metric is None or metric.trust is not Trust.BANDED:
+        exact = metric is not None and metric.trust is Trust.EXACT
+        return difference > (0.0 if exact else 1.0 if change.unit == "%" else _SCATTERS * abs(change.base))
+    return difference > metric.band * abs(change.base) + metric.slack
+
+
+def _matter(sides: Sides, names: Iterable[str]) -> tuple[CounterChange, ...]:
+    """Return the dozen of these counters that matter most: those that moved come first."""
+    return tuple(sorted(_changes(sides, dict.fromkeys(names)), key=lambda c: not moved(c))[:_MOST_SHOWN])
 
 
 def explain_host(sides: Sides) -> Explanation | None:
@@ -96,8 +117,8 @@ def explain_host(sides: Sides) -> Explanation | None:
     causes = _ranked(timeline, [rule for rule in ON_HOST if not rule.symptom])
     if not causes:
         return None
-    shown = dict.fromkeys(name for cause in causes[:2] for name in _names(cause))
-    return Explanation(causes, (), tuple(_changes(timeline, shown)[:_MOST_SHOWN]), host_only=True)
+    shown = [name for cause in causes[:2] for name in _names(cause)]
+    return Explanation(causes, (), _matter(timeline, shown), host_only=True)
 
 
 def explain_sides(sides: Sides) -> Explanation | None:
@@ -143,8 +164,8 @@ def _most_moved(sides: Sides) -> list[str]:
     for name in base.keys() & head.keys() - _TELLS_LITTLE:
         least = _floor(name)
         factors[name] = abs(math.log((abs(head[name]) + least) / (abs(base[name]) + least)))
-    moved = [name for name, factor in factors.items() if factor >= math.log(_MOVED)]
-    return sorted(moved, key=lambda name: (-factors[name], name))
+    most = [name for name, factor in factors.items() if factor >= math.log(_MOVED)]
+    return sorted(most, key=lambda name: (-factors[name], name))
 
 
 def _floor(name: str) -> float:

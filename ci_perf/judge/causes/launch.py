@@ -11,6 +11,8 @@ _WAVES = ("grid_size", "block_size", "waves", "cycles_active", "cycles", "warps_
 _FEW = 0.95
 """Occupancy that falls by less is no cause."""
 _SHOWN = 60
+_SAME_BYTES = 1.05
+"""DRAM traffic of unchanged code differs by less."""
 
 
 def _limiter(s: Sides) -> str:
@@ -58,7 +60,9 @@ def _by_block_size(s: Sides) -> float:
 def _occupancy_words(s: Sides) -> str:
     name = "occupancy_bound_pct" if s.both("occupancy_bound_pct") else "theoretical_occupancy_pct"
     achieved = f" (achieved {s.arrow('warps_active_pct')})" if s.both("warps_active_pct") else ""
-    return f"occupancy {s.arrow(name)}{achieved}"
+    moved = s.both("dram_read_bytes", "dram_write_bytes")
+    same = moved and 1 / _SAME_BYTES < s.times_of("dram_read_bytes", "dram_write_bytes") < _SAME_BYTES
+    return f"occupancy {s.arrow(name)}{achieved}{'; bytes unchanged' if same else ''}"
 
 
 def _idle(s: Sides) -> float:

@@ -27,6 +27,8 @@ _WAITING = 0.8
 _EASY, _FULL = 60.0, 100.0
 """A unit that is busy for less than 60 % of the time does not hold back a kernel; ncu's own rules use this limit."""
 _WARP = 32
+_APART = 10.0
+"""Values that are so many times apart may have a prefix each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,23 +182,36 @@ def share(value: float) -> float:
 
 
 def arrow(base: float, head: float, unit: str = "") -> str:
-    """Write a value of both sides with one prefix.
+    """Write a value of both sides.
 
-    >>> arrow(16, 76), arrow(100.0, 37.5, "%"), arrow(134217728, 268435456, "byte"), arrow(0, 262144, "inst")
-    ('16 -> 76', '100 -> 37.5 %', '134.2 -> 268.4 MB', '0 -> 262.1 k')
+    >>> arrow(16, 76), arrow(100.0, 37.5, "%"), arrow(134217728, 268435456, "byte"), arrow(34920, 16.38e6, "inst")
+    ('16 -> 76', '100 -> 37.5 %', '134.2 -> 268.4 MB', '34.92 k -> 16.38 M')
+    """
+    before, now = both_sides(base, head, unit)
+    number_, _, printed = before.partition(" ")
+    return f"{number_ if not base or printed == now.partition(' ')[2] else before} -> {now}"
+
+
+def both_sides(base: float, head: float, unit: str = "") -> tuple[str, str]:
+    """Write a value of each side, with one prefix unless one of them would then be much less than 1.
+
+    >>> both_sides(67.1e6, 134.2e6, "byte"), both_sides(0, 262144, "inst"), both_sides(576, 48384, "byte")
+    (('67.1 MB', '134.2 MB'), ('0', '262.1 k'), ('576 B', '48.38 kB'))
     """
     if unit == "%":
-        return f"{_percentage(base)} -> {_percentage(head)} %"
+        return f"{_percentage(base)} %", f"{_percentage(head)} %"
     if unit == "ns":
-        return arrow(base / 1e9, head / 1e9, "s")
-    largest = max(abs(base), abs(head))
-    if unit not in {"byte", "byte/s", "s", "hz"}:
-        if largest < 10_000:
-            return f"{number(float(f'{base:.3g}')) if base % 1 else number(base)} -> {_short(head)}"
-        unit = ""
-    printed = {"hz": "Hz"}.get(unit, unit)
-    first, most, second = amounts(base, largest, head, printed)
-    return f"{first} -> {second} {most.partition(' ')[2]}".rstrip()
+        return both_sides(base / 1e9, head / 1e9, "s")
+    known = unit in {"byte", "byte/s", "s", "hz"}
+    small, large = sorted((abs(base), abs(head)))
+    if not known and large < 10_000:
+        return _short(base), _short(head)
+    printed = {"hz": "Hz"}.get(unit, unit if known else "")
+    values = [amounts(0.0, large, value, printed)[1:] for value in (base, head)]
+    if 0 < small < large / _APART and float(values[0 if abs(base) == small else 1][1]) < 1:
+        values = [amounts(0.0, abs(value), value, printed)[1:] for value in (base, head)]
+    before, now = (f"{value} {most.partition(' ')[2]}".rstrip() for most, value in values)
+    return ("0" if not base else before), ("0" if not head and not known else now)
 
 
 def _short(value: float) -> str:
