@@ -92,7 +92,7 @@ def test_the_sentence_of_a_changed_case_ends_with_its_first_cause():
     (finding,) = judge(explained(a_case("bank_conflict", 2.5)))
 
     assert finding.verdict is Verdict.REGRESSION
-    assert "; bank conflicts in shared memory: 0.03419 -> 16.38 M conflicts" in finding.sentence
+    assert "; bank conflicts in shared memory: 34.19 k -> 16.38 M conflicts" in finding.sentence
     assert finding.explanation.causes[0].mechanism == "bank-conflicts"
 
 
