@@ -63,7 +63,7 @@ class LineChange:
         >>> print(LineChange("k.cu", 9, 0.0, 50.0, base_bytes=0, head_bytes=1.28e8, base_line=0))
         50 % of the samples, 128 MB of memory traffic, a new line
         >>> print(LineChange("k.cu", 9, 0.0, 50.0, base_bytes=6.4e7, head_bytes=1.28e8, base_line=7))
-        0 -> 50 % of the samples, 64.0 -> 128 MB of memory traffic
+        0 -> 50 % of the samples, 64 -> 128 MB of memory traffic
         """
         known = bool(self.base_pct or self.base_line)
         before = f"{self.base_pct:.3g} -> " if known else ""
