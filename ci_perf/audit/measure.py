@@ -12,9 +12,9 @@ from ci_perf.judge.ratios import log_ratio, usable_ratios
 from ci_perf.measure import gpu
 from ci_perf.measure.backend import Profiled, Progress, Verified
 from ci_perf.measure.base import Base
+from ci_perf.measure.budget import Budget
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
-from ci_perf.measure.pair_loop import Budget
 from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.session import Session
 from ci_perf.measure.side import Side

@@ -26,10 +26,10 @@ from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.cli.resume import read_unfinished, resumed
 from ci_perf.judge.report import Report
+from ci_perf.measure.budget import Budget
 from ci_perf.measure.confirm import Confirm, Prepare
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
-from ci_perf.measure.pair_loop import Budget
 from ci_perf.measure.session import (
     Session,
     open_session,

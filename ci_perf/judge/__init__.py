@@ -14,6 +14,7 @@ launches       how base and head launch their GPU kernels
 looks          when the pairs are looked at, and what each look may err
 memory         peak device memory, and the verdict on it
 outcome        the verdict on a number alone, thresholds
+next_pairs     which cases get the next pairs where the budget is short
 pairs          the verdict on a case that took turns with its base commit
 parts          what a program's time is made of, beside what it was
 ratios         the values of pairs, and their interval

@@ -17,6 +17,7 @@ tools, proc       finds programs; starts them with a time limit
 Flow, pure
 main_job          verify, time, confirm, profile
 confirm           turns with the commit of a baseline for the cases that it calls changed
+budget            the seconds of the turns, and which cases get what is left of them
 pair_loop         pairs until the verdict is clear, and the control
 journal           the run as it grows
 

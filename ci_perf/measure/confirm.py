@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Progress
+from ci_perf.measure.budget import Budget
 from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
-from ci_perf.measure.pair_loop import Budget, take_turns
+from ci_perf.measure.pair_loop import take_turns
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.reasons import Reason

@@ -11,10 +11,11 @@ from ci_perf.judge.finding import Finding
 from ci_perf.judge.stored import confirming_processes
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Progress
+from ci_perf.measure.budget import UNBOUNDED, Budget
 from ci_perf.measure.confirm import Confirm
 from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
-from ci_perf.measure.pair_loop import UNBOUNDED, Budget, take_turns
+from ci_perf.measure.pair_loop import take_turns
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Measurement, Replicate
 from ci_perf.values.reasons import Verdict

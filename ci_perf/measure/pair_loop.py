@@ -1,15 +1,16 @@
 """Pairs of base and head until each verdict is clear or the budget is spent, and the base against itself."""
 
-import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ci_perf.judge.control import ENOUGH_IDENTICAL, LEAST_CONTROL, identical_pairs
 from ci_perf.judge.looks import LOOKS, goal
+from ci_perf.judge.next_pairs import expected_pairs
 from ci_perf.judge.ratios import usable_ratios
 from ci_perf.judge.verdict import judge
-from ci_perf.measure.backend import Compared, Progress
+from ci_perf.measure.backend import Progress
+from ci_perf.measure.budget import Budget, BudgetLeft
 from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
@@ -27,17 +28,6 @@ LONG_ENOUGH_S = 20e-6
 """The control is a case of at least this duration, if there is one: shorter ones scatter more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """For how many seconds cases may take turns, in total and each; undecided cases then stay undecided."""
-
-    total_s: float = math.inf
-    case_s: float = math.inf
-
-
-UNBOUNDED = Budget()
-
-
 def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: Budget, progress: Progress) -> None:
     """Measure pairs of every case until its verdict is clear or the budget is spent, then the control.
 
@@ -45,13 +35,15 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
     """
     if not jobs:
         return
-    left = _BudgetLeft(budget, machine.now)
+    left = BudgetLeft(budget, machine.now)
+    compared = len(jobs)
     before = min(max(journal.of(job).looked, default=0) for job in jobs)
     known = len(usable_ratios(journal.run.against.control)) if journal.run.against and before else 0
     for index, look in enumerate(_looks(journal, jobs, before)):
         progress.begin(f"pairs to {look}", sum(max(0, look - len(journal.of(job).sound_pairs)) for job in jobs))
         for number in range(before, look + SPARE_PAIRS):
             lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
+            lacking = left.nearest(lacking, lambda job: expected_pairs(journal.run, journal.of(job), compared))
             for job, found in left.spend(machine.pairs, lacking, number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
@@ -67,45 +59,6 @@ def _looks(journal: Journal, jobs: Sequence[Job], before: int) -> list[int]:
     """Return after how many pairs this run looks at its cases, which had so many before it at least."""
     goals = {goal(journal.of(job).looked) for job in jobs}
     return sorted(look for look in {*LOOKS, *goals} if look > before)
-
-
-class _BudgetLeft:
-    """What is left of the budget; a pair starts only if one as long as the last of its case still fits."""
-
-    def __init__(self, budget: Budget, now: Callable[[], float]) -> None:
-        self._budget = budget
-        self._now = now
-        self._started = now()
-        self._spent: dict[tuple[str, str], float] = {}
-        self._last: dict[tuple[str, str], float] = {}
-
-    def allows(self, job: Job, reserved_s: float = 0.0) -> bool:
-        """Return whether another pair of the case fits, after others that will take `reserved_s`."""
-        case = (job.id, job.device)
-        next_s = self._last.get(case, 0.0)
-        of_all = self._now() - self._started + reserved_s + next_s
-        of_case = self._spent.get(case, 0.0) + next_s
-        return of_all <= self._budget.total_s and of_case <= self._budget.case_s
-
-    def spend(
-        self,
-        measure: Callable[[Sequence[Job], int], Iterator[tuple[Job, Compared]]],
-        jobs: Sequence[Job],
-        number: int,
-    ) -> Iterator[tuple[Job, Compared]]:
-        """Measure a pair of each case that the budget allows, kernel by kernel."""
-        for kernel in dict.fromkeys((job.spec.name, job.device) for job in jobs):
-            allowed: list[Job] = []
-            for job in (job for job in jobs if (job.spec.name, job.device) == kernel):
-                if self.allows(job, sum(self._last.get((other.id, other.device), 0.0) for other in allowed)):
-                    allowed.append(job)
-            before = self._now()
-            for job, found in measure(allowed, number) if allowed else ():
-                case = (job.id, job.device)
-                self._last[case] = self._now() - before
-                self._spent[case] = self._spent.get(case, 0.0) + self._last[case]
-                yield job, found
-                before = self._now()
 
 
 def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int, wanted: int) -> None:

@@ -12,8 +12,9 @@ from ci_perf.judge.report import build_report
 from ci_perf.judge.verdict import judge
 from ci_perf.measure import pair_loop
 from ci_perf.measure.backend import Profiled
+from ci_perf.measure.budget import Budget
 from ci_perf.measure.main_job import SPARE_PROCESSES, execute
-from ci_perf.measure.pair_loop import CONTROL_PAIRS, SPARE_PAIRS, Budget
+from ci_perf.measure.pair_loop import CONTROL_PAIRS, SPARE_PAIRS
 from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import select_jobs
@@ -347,6 +348,20 @@ def test_no_pair_is_started_that_would_exceed_the_budget():
     assert exit_status == 0
 
 
+def test_a_budget_that_is_too_short_for_all_goes_to_the_cases_that_it_can_decide():
+    """The second half is decided, although the first half never is, in the time of 2.5 pairs of each case."""
+    names = [f"n{number:02}" for number in range(100)]
+    hard = {f"gemm/{name}": (0.95, 1.06) for name in names[:50]}
+    spec = a_spec("gemm", cases={name: {"n": name} for name in names})
+    machine = TurnsMachine(ratios=hard)
+    run, _, _ = take_turns(machine, specs=(spec,), budget=Budget(total_s=250.0))
+
+    decided = [f.case for f in judge(run) if f.code == "within-noise"]
+    assert decided == names[50:]
+    assert machine.seconds <= 350.0 + CONTROL_PAIRS
+    assert max(machine.paired(f"gemm/{name}") for name in names[50:]) == 3
+
+
 def test_a_case_that_spent_its_budget_does_not_reduce_the_budget_of_the_others():
     machine = TurnsMachine(ratios={"gemm/s128": (1.5,), "sdpa/s128": OPEN}, lasts={"gemm/s128": 3.0})
     _, exit_status, found = take_turns(machine, budget=Budget(case_s=5.5))
@@ -607,7 +622,7 @@ def test_the_control_is_the_shortest_case_that_is_long_enough_else_the_longest(s
 @pytest.mark.parametrize(
     ("budget", "pairs"),
     [
-        (Budget(total_s=4.0), (2, 2)),
+        (Budget(total_s=4.0), (3, 1)),  # two more seconds are expected to decide one of them
         (Budget(total_s=3.9), (2, 1)),
         (Budget(case_s=3.0), (3, 3)),
         (Budget(case_s=2.9), (2, 2)),

@@ -1,0 +1,68 @@
+"""Which cases get the next pairs where the budget does not suffice for all: those whose decision costs least."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+from ci_perf.judge.looks import LOOKS, goal
+from ci_perf.judge.outcome import policy_of
+from ci_perf.judge.pairs import decide_pairs
+from ci_perf.judge.ratios import USUAL, Scatter, usable_ratios
+from ci_perf.judge.scatter import expected_scatter
+from ci_perf.values.measurement import Measurement
+from ci_perf.values.reasons import Reason
+from ci_perf.values.run import Policy, Run
+
+Case = TypeVar("Case", bound=Hashable)
+
+
+def affordable(seconds: Mapping[Case, float], left_s: float) -> tuple[Case, ...]:
+    """Return the cases that `left_s` seconds are expected to decide, the cheapest decision first.
+
+    `seconds` is what each decision will take. The cheapest first decides the most cases in a given time: W. E. Smith,
+    "Various optimizers for single-stage production", 1956. Where not even one fits, all cases are returned.
+
+    >>> affordable({"a": 9.0, "b": 2.0, "c": 4.0}, 7.0), affordable({"a": 9.0, "b": 2.0}, 1.0)
+    (('b', 'c'), ('b', 'a'))
+    """
+    order = sorted(seconds, key=lambda case: seconds[case])
+    chosen, total = [], 0.0
+    for case in order:
+        total += seconds[case]
+        if total > left_s:
+            break
+        chosen.append(case)
+    return tuple(chosen or order)
+
+
+def expected_pairs(run: Run, measurement: Measurement, comparisons: int) -> int:
+    """Return how many more pairs will probably decide a case, one of so many, of a run against a base."""
+    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
+    return pairs_to_decision(
+        usable_ratios(measurement.sound_pairs),
+        policy_of(run.policy, spec),
+        comparisons=max(run.among, comparisons),
+        scatter=expected_scatter(run.against, measurement) if run.against else USUAL,
+        looked=measurement.looked,
+    )
+
+
+def pairs_to_decision(
+    values: Sequence[float],
+    policy: Policy,
+    *,
+    comparisons: int = 1,
+    scatter: Scatter = USUAL,
+    looked: Sequence[int] = (),
+) -> int:
+    """Return after how many more pairs a look decides, if they are like the log ratios so far; else all that are left.
+
+    >>> pairs_to_decision([0.0], Policy()), pairs_to_decision([0.05], Policy()), pairs_to_decision([0.03], Policy())
+    (2, 4, 23)
+    """
+    done, last = len(values), goal(looked)
+    for look in (look for look in LOOKS if done < look < last):
+        likely = [values[i % done] for i in range(look)] if values else [0.0] * look
+        found = decide_pairs(likely, policy, comparisons=comparisons, scatter=scatter, looked=looked)
+        if found.code is not Reason.NEEDS_MORE_PAIRS:
+            return look - done
+    return max(1, last - done)
