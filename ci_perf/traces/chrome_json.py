@@ -32,6 +32,10 @@ class _NotEscaped(ValueError):
     """Text that goes on behind a name that ended too early."""
 
 
+class _Malformed(ValueError):
+    """A comma too many, or a value too few."""
+
+
 def read(
     path: Path, header: dict[str, Any], parse_float: Callable[[str], float | Decimal] = Decimal
 ) -> Iterator[dict[str, Any]]:
@@ -47,6 +51,8 @@ def read(
             yield from _Reader(file, parse_float).events(header)
     except _NotEscaped as error:
         raise ProfileError(f"{path}: no JSON: {error}", hint=_NOT_ESCAPED) from None
+    except _Malformed as error:
+        raise ProfileError(f"{path}: no JSON: {error}", hint="was the file changed after it was written?") from None
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else error
         raise ProfileError(f"{path}: no Chrome trace: {why}", hint=_CUT) from None
@@ -151,4 +157,5 @@ class _Reader:
 
     def _broken(self, why: str, at: int | None = None) -> ValueError:
         place = self._at if at is None else at
-        return _NotEscaped(f"{why} at {self._text[max(0, place - 20) : place + 20]!r}")
+        kind = _NotEscaped if self._text[place : place + 1] not in (*"]},", "") else _Malformed
+        return kind(f"{why} at {self._text[max(0, place - 20) : place + 20]!r}")

@@ -215,6 +215,17 @@ def test_a_name_that_is_not_escaped_is_not_taken_for_a_file_that_was_cut_off(tmp
         assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(("before", "after"), [("]}", ",]}"), ('"traceEvents": [', '"traceEvents": [,')])
+def test_a_comma_too_many_is_not_taken_for_a_name_that_is_not_escaped(tmp_path, before, after):
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({"traceEvents": [kernel()]}).replace(before, after))
+
+    with pytest.raises(ProfileError) as caught:
+        chrome.read_trace(file)
+
+    assert caught.value.hint == "was the file changed after it was written?"
+
+
 def test_a_trace_that_was_cut_off_anywhere_is_refused(tmp_path):
     file = tmp_path / "a.json"
     text = json.dumps({"schemaVersion": 1, "traceEvents": [call(), kernel()], "traceName": "a"})
