@@ -54,6 +54,12 @@ const kinds = {
       marks: [Plot.line(ceiling, limit), dots(base, "base", { r: 7 }), dots(head, "head", { r: 5 })],
     }];
   },
+  bandwidth({ unit, ceiling, base, head }) {
+    return [{
+      height: 160, x: { label: null, domain: base.length ? ["base", "head"] : ["head"] }, y: { label: unit, grid: true, zero: true, ticks: 4 },
+      marks: [Plot.ruleY([ceiling], limit), dots(base, "base", { r: 5 }), dots(head, "head", { r: 5 })],
+    }];
+  },
   history({ unit, points, changes }) {
     const place = { x: "0", y: "1" }, span = { x: "0", y1: "2", y2: "3", stroke: "var(--head)" };
     return [{

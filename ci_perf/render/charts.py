@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from ci_perf.judge.ratios import log_ratio
 from ci_perf.judge.report import Row
-from ci_perf.judge.roofline import peak_bandwidth, peak_compute
+from ci_perf.judge.roofline import Roofline, peak_bandwidth, peak_compute
 from ci_perf.values.device import Device
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.quantity import amount, counted, percent, rate, scale
@@ -111,17 +111,22 @@ def _percents(fractions: Iterable[float]) -> list[float]:
 
 
 def _roofline(row: Row, measurement: Measurement, device: Device | None) -> Chart | None:
-    """Return the ceiling of the device with the points of both sides; None where cost or peaks are not known."""
+    """Return the ceiling of the device with the points of both sides; None where cost or peaks are not known.
+
+    Work without operations has no place on a roofline: its ceiling is the bandwidth alone.
+    """
     cost, head = measurement.cost, row.roofline
-    if cost is None or head is None or device is None or not (cost.flop and cost.bytes and head.share):
-        return None
-    bandwidth = peak_bandwidth(device)
-    compute = peak_compute(device, cost.dtype or str(measurement.params.get("dtype", "float32")))
-    if not bandwidth or not compute:
+    bandwidth = peak_bandwidth(device) if device else None
+    if device is None or cost is None or head is None or not (cost.bytes and head.share and bandwidth):
         return None
     points = [("head", head), *([("base", row.base_roofline)] if row.base_roofline else [])]
-    intensity, ridge = cost.flop / cost.bytes, compute / bandwidth
     shares = ", ".join(f"{name} {percent(point.share or 0.0, digits=0)}" for name, point in points)
+    if not cost.flop:
+        return _bandwidth(points, bandwidth, shares)
+    compute = peak_compute(device, cost.dtype or str(measurement.params.get("dtype", "float32")))
+    if not compute:
+        return None
+    intensity, ridge = cost.flop / cost.bytes, compute / bandwidth
     words = f"Roofline at {intensity:.3g} FLOP/B, bound by {head.bound}; share of the ceiling: {shares}"
     low, high = min(intensity, ridge) / 3, max(intensity, ridge) * 3
     data = {
@@ -130,6 +135,19 @@ def _roofline(row: Row, measurement: Measurement, device: Device | None) -> Char
         **{name: [(_short(intensity), _short(point.flop_per_s))] for name, point in points},
     }
     return Chart("roofline", "Roofline", words, data)
+
+
+def _bandwidth(points: Sequence[tuple[str, Roofline]], peak: float, shares: str) -> Chart:
+    """Return the highest bandwidth of the memory with the points of both sides."""
+    factor, unit = scale(peak, "byte/s")
+    data = {
+        "unit": unit,
+        "ceiling": _short(peak / factor),
+        "base": [],
+        **{name: [(name, _short(point.bytes_per_s / factor))] for name, point in points},
+    }
+    words = f"Bandwidth of the memory, at most {rate(peak, 'byte/s')}; share of it: {shares}"
+    return Chart("bandwidth", "Bandwidth of the memory", words, data)
 
 
 def _history(trend: Trend, *, several: bool) -> Chart:

@@ -94,10 +94,14 @@ def test_each_row_of_the_table_leads_to_its_case_and_each_chart_has_a_text(run):
 def test_a_case_of_turns_shows_both_sides_the_thresholds_causes_and_counters():
     page = page_of("h200-explained")
 
-    for title in ("Times of both sides", "Change of each pair, interval and thresholds", "SM clock"):
+    for title in ("Times of both sides", "Change of each pair, interval and thresholds", "SM clock", "Roofline"):
         assert f"<h4>{title}</h4>" in page
     for text in ("Causes", "this can account for", "Counters of uncoalesced/n4096", "thresholds -9.1 % and +3.0 %"):
         assert text in page
+
+
+def test_work_without_operations_has_the_bandwidth_as_its_ceiling():
+    assert "Bandwidth of the memory, at most 4.81 TB/s; share of it: head 33 %, base 76 %." in page_of("h200-explained")
 
 
 def test_all_counters_of_a_case_stand_side_by_side():
