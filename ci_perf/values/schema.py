@@ -59,7 +59,7 @@ def check_version(document: object, kind: str, source: str, error: type[CiPerfEr
 
 @cache
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    """Return the validator of one of the packaged schemas: `kernel`, `run`, `baseline`, `plan` or `audit`."""
+    """Return the validator of a packaged schema: `kernel`, `run`, `baseline`, `plan`, `audit` or `report`."""
     text = resources.files("ci_perf.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
     return jsonschema.Draft202012Validator(json.loads(text))
 

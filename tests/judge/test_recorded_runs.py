@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
+from ci_perf.values.schema import check
 
 RUNS = sorted((Path(__file__).parents[1] / "data/runs").iterdir())
 NAMES = [run.name for run in RUNS]
@@ -109,3 +110,24 @@ def test_the_first_cause_of_each_kernel_is_the_fault_that_was_put_into_it():
 
     found = {row["kernel"]: row["causes"] for row in json.loads(replayed.stdout)["cases"]}
     assert {kernel: causes[0]["mechanism"] if causes else "" for kernel, causes in found.items()} == CAUSES
+
+
+@pytest.mark.parametrize("run", RUNS, ids=NAMES)
+def test_the_json_of_a_report_fits_its_schema(run):
+    check(json.loads(ci_perf("replay", run, "--json").stdout), "report", run.name)
+
+
+def test_the_json_of_each_explained_case_has_its_causes_and_the_counters_and_timelines_of_both_sides():
+    replayed = ci_perf("replay", Path(__file__).parents[1] / "data/runs/h200-explained", "--json")
+
+    changed = [row for row in json.loads(replayed.stdout)["cases"] if row["code"] in {"slower", "faster"}]
+    assert len(changed) == 10
+    for row in changed:
+        sides = [row[what][side] for what in ("counters", "timeline") for side in ("base", "head")]
+        assert row["causes"], row["kernel"]
+        assert all(len(values) > 15 for values in sides), row["kernel"]
+        shown = {name: counter for counter in row["compared"] if (name := counter["metric"]) in row["counters"]["head"]}
+        assert shown
+        for name, counter in shown.items():
+            for side in ("base", "head"):
+                assert counter[side] == pytest.approx(row["counters"][side][name]), name
