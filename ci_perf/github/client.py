@@ -50,6 +50,21 @@ _OTHER = ("GitHub failed", "see https://www.githubstatus.com, and run the job ag
 _TIMEOUT_S = 30
 _Result = TypeVar("_Result")
 _LOCKED = re.compile(r"\bis locked\b", re.IGNORECASE)
+_NO_PERMISSION_HELPS: dict[str, tuple[str, str]] = {
+    "archived": ("the repository is archived", "unarchive it, or set `comment` to `never`"),
+    "SAML": ("the organization demands single sign-on", "authorize the token for it, or use `github.token`"),
+    "IP allow list": (
+        "the organization admits listed addresses only",
+        "add the address of the runner to its IP allow list",
+    ),
+    "personal access token": (
+        "the organization refuses this kind of token",
+        "use `github.token`, or a token of a GitHub App",
+    ),
+    "suspended": ("the account of the token is suspended", "use `github.token`, or the token of another account"),
+    "blocked": ("the account of the token is blocked", "use `github.token`, or the token of another account"),
+}
+"""What a refusal with status 403 means whose message holds these words, and the remedy."""
 _CUT_SHORT = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
 
 
@@ -249,6 +264,8 @@ class Repository:
         if error.status == HTTPStatus.FORBIDDEN and _LOCKED.search(said):
             return Locked(f"{what}: the conversation is locked ({said})", hint="unlock it, or set `comment` to `never`")
         if error.status == HTTPStatus.FORBIDDEN:
+            if known := next((_NO_PERMISSION_HELPS[words] for words in _NO_PERMISSION_HELPS if words in said), None):
+                return MachineError(f"{what}: {known[0]} ({said})", hint=known[1])
             return Forbidden(f"{what}: the token may not do this ({said})", hint=PERMISSIONS)
         meaning, hint = _MEANINGS.get(error.status, _OTHER)
         return MachineError(f"{what}: {meaning} ({said})", hint=hint.format(name=self._name))

@@ -262,6 +262,10 @@ def test_retry_after_is_respected(github):
     [
         (Fault("GET", 401, message="Bad credentials"), "does not accept the token (Bad credentials)", "github.token"),
         (Fault("POST", 403, message="Resource not accessible by integration"), "may not", "pull-requests: write"),
+        (Fault("POST", 403, message="Repository was archived so is read-only."), "is archived", "unarchive it"),
+        (Fault("GET", 403, message="Resource protected by organization SAML enforcement."), "sign-on", "authorize"),
+        (Fault("GET", 403, message="`octo` has an IP allow list enabled"), "listed addresses", "IP allow list"),
+        (Fault("GET", 403, message="Sorry. Your account was suspended"), "is suspended", "another account"),
         (Fault("GET", 404, message="Not Found"), "knows no such repository", "pull-requests: write"),
         (Fault("POST", 422, message="Validation Failed"), "refuses the comment (Validation Failed)", "locked"),
         (Fault("GET", 502, times=9), "answered each try with an error", "githubstatus"),
