@@ -82,9 +82,12 @@ def counters_document(changes: Sequence[CounterChange]) -> list[dict[str, object
 
 
 def counters_of_sides(measured: Measurement) -> tuple[dict[str, Reading], dict[str, Reading]]:
-    """Return the counters of base and head; the base has none where it was not profiled."""
+    """Return the counters of base and head; the base has none where it was not profiled.
+
+    Those of the head that were counted beside the base's come before those of the first profile.
+    """
     base, more = (profile.counters if profile else () for profile in (measured.base_profile, measured.head_profile))
-    return typical(base), {**typical(more), **typical(measured.counters)}
+    return typical(base), {**typical(measured.counters), **typical(more)}
 
 
 def cause_lines(explanation: Explanation) -> list[str]:
