@@ -473,11 +473,11 @@ def test_bench_ncu_times_the_program_alone_then_the_default_then_all_counters(tm
     named = {"CI_PERF_NCU": str(tmp_path / "ncu"), "CI_PERF_PYTHON": bare_python, "PYTHONPATH": str(tmp_path)}
     script = Path(__file__).parents[2] / "scripts/bench-ncu"
 
-    def bench():
-        argv, env = [sys.executable, script, "--json", tmp_path / "n.json"], {"PATH": os.environ["PATH"], **named}
+    def bench(*options):
+        argv, env = [sys.executable, script, *options], {"PATH": os.environ["PATH"], **named}
         return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
 
-    done = bench()
+    done = bench("--json", tmp_path / "n.json")
     assert done.returncode == 0, done.stderr
     alone, default, explaining, full = json.loads((tmp_path / "n.json").read_text())["rows"]
 
@@ -485,6 +485,15 @@ def test_bench_ncu_times_the_program_alone_then_the_default_then_all_counters(tm
     assert [row["launches"] for row in (alone, default, explaining, full)] == [0, 10, 10, 10]
     assert full["passes"] == 10
     assert "\na changed case costs " in done.stdout
+
+    cost = json.loads((tmp_path / "n.json").read_text())["explained"]
+    assert cost["start_s"] + 12 * cost["counting_s"] == pytest.approx(cost["all_cases_s"])
+    assert cost["changed_case_s"] == 2 * (cost["counting_s"] + cost["reading_s"])
+    (table,) = [bench("--explain", "spin/c1", "spin/c2").stdout]
+    assert table.startswith("2 cases, one launch each; ncu 2025.3.1")
+    assert "to explain a change" in table
+    assert "--set full" not in table
+    assert "name two or more" in bench("--explain", "spin/c1").stderr
     assert min(alone["seconds"], default["seconds"]) > 0
     assert full["seconds"] >= 0.3
 
