@@ -10,9 +10,9 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rule_comparison.plot import render_plot
-from rule_comparison.rules import RULES, Call, Setting, bootstrap_median, cliffs_delta, mann_whitney_p
-from rule_comparison.shares import MOST_STORED, judge_by_rules
+from lib.rule_comparison.plot import render_plot
+from lib.rule_comparison.rules import RULES, Call, Setting, bootstrap_median, cliffs_delta, mann_whitney_p
+from lib.rule_comparison.shares import MOST_STORED, judge_by_rules
 
 from ci_perf.audit.rates import build_audit
 from ci_perf.values.errors import ConfigError

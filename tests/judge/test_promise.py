@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from verdict_simulation import MODELS, SHARES, choose, recorded, simulate, weigh
+from lib.verdict_simulation import MODELS, SHARES, choose, recorded, simulate, weigh
 
 from ci_perf.audit.file import read_sessions
 from ci_perf.judge.looks import LOOKS, SPENT, faked, goal, least_pairs, share

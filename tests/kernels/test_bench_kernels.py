@@ -9,7 +9,7 @@ import tomllib
 from importlib.machinery import SourceFileLoader
 
 import pytest
-from kernel_bench import goals, table
+from lib.kernel_bench import goals, table
 
 from tests.project.test_project import ROOT
 

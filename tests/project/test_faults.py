@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from fault_table import FAULTS, SINKS
+from lib.fault_table import FAULTS, SINKS
 
 from tests.project.test_project import ROOT
 
@@ -61,10 +61,9 @@ def test_the_command_prints_what_was_done_and_whether_it_ended_as_it_must():
 @pytest.mark.slow
 def test_a_fault_that_cannot_be_made_is_not_green(tmp_path):
     """With a test that is not there."""
-    code = (ROOT / "scripts/faults").read_text().replace("from fault_table import FAULTS, SINKS", "")
-    lost = (
-        "from fault_table import Fault\nFAULTS = [Fault('kill', 'x', 'y', ('tests/project/test_faults.py::test_no',))]"
-    )
+    code = (ROOT / "scripts/faults").read_text().replace("from lib.fault_table import FAULTS, SINKS", "")
+    fault = "Fault('kill', 'x', 'y', ('tests/project/test_faults.py::test_no',))"
+    lost = f"from lib.fault_table import Fault\nFAULTS = [{fault}]"
     copy = tmp_path / "faults.py"
     copy.write_text(code.replace("import pytest\n", f"import pytest\n{lost}\nSINKS = []\n", 1))
     ran = subprocess.run(

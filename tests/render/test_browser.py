@@ -10,7 +10,7 @@ from tests.render.test_page import RUNS, page_of
 
 pytest.importorskip("playwright", reason="needs the package `playwright`")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs the package `axe-playwright-python`")
-from browser import find_chromium, opened  # noqa: E402
+from lib.browser import find_chromium, opened  # noqa: E402
 
 CHROMIUM = find_chromium()
 pytestmark = [

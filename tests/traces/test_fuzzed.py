@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from reader_fuzzing.seeds import reader_of
+from lib.reader_fuzzing.seeds import reader_of
 
 from ci_perf.values.errors import CiPerfError
 

@@ -4,7 +4,7 @@ from ci_perf.audit.rates import AuditReport
 from ci_perf.audit.render import NOTHING, step_name
 from ci_perf.render.tables import table
 from ci_perf.values.quantity import percent
-from rule_comparison.shares import RuleShares
+from lib.rule_comparison.shares import RuleShares
 
 NOTE = (
     "Share flagged as slower. ci-perf judges all pairs of a session; every other rule the samples of its first "

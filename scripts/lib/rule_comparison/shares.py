@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from ci_perf.audit.session import AuditCase, AuditSession
 from ci_perf.values.device import Device
-from rule_comparison.rules import RULES, Call, Rule, Samples, Setting
+from lib.rule_comparison.rules import RULES, Call, Rule, Samples, Setting
 
 MOST_STORED = 200
 """The most comparisons of one case with stored runs at one planted step; of more, this many are selected."""

@@ -15,8 +15,8 @@ from ci_perf.traces.document import describe
 from ci_perf.traces.ncu.counters import Counters
 from ci_perf.traces.timeline import Timeline
 from ci_perf.values.errors import CiPerfError
-from reader_fuzzing.damage import damaged
-from reader_fuzzing.seeds import Seed
+from lib.reader_fuzzing.damage import damaged
+from lib.reader_fuzzing.seeds import Seed
 
 OUTCOMES = ("refused", "told", "same", "edited", "fewer", "different", "traceback")
 _FAULTS = frozenset({"different", "traceback"})

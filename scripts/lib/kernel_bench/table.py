@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kernel_bench.goals import OURS, Document, Measured, is_alike, judge_all, label, seconds_of
+from lib.kernel_bench.goals import OURS, Document, Measured, is_alike, judge_all, label, seconds_of
 
 STATES = {True: "met", False: "**missed**", None: "not judged"}
 FLOAT8_SPEED = 2

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ci_perf.audit.rates import ALL, AuditReport
 from ci_perf.values.errors import ConfigError
-from rule_comparison.rules import OWN_STORED, RULES, Setting
-from rule_comparison.shares import RuleShares
+from lib.rule_comparison.rules import OWN_STORED, RULES, Setting
+from lib.rule_comparison.shares import RuleShares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
