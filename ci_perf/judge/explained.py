@@ -10,10 +10,10 @@ from ci_perf.judge.causes.machine_code import values_of_code
 from ci_perf.judge.causes.of_readings import side_of, sides_of
 from ci_perf.judge.clocks import clock_ratio
 from ci_perf.judge.finding import Finding
-from ci_perf.judge.launches import launch_values
+from ci_perf.judge.launches import comparable, launch_values
 from ci_perf.values.device import Device
 from ci_perf.values.measurement import Measurement
-from ci_perf.values.trace import CaseTimeline, SideProfile
+from ci_perf.values.trace import SideProfile
 
 _CLOCK = "sm_clock_hz"
 _WITH_HOST = ("wall", "google-benchmark", "pytest-benchmark")
@@ -70,7 +70,7 @@ def sides_of_case(measurement: Measurement, device: Device, ratio: float | None 
         return None
     profile = measurement.base_profile or SideProfile()
     head = measurement.head_profile
-    timelines = _comparable(profile.timeline, measurement.timeline)
+    timelines = comparable(profile.timeline, measurement.timeline)
     sides = (
         side_of(profile.counters, timelines[0]),
         side_of(head.counters if head and head.counters else measurement.counters, timelines[1]),
@@ -81,15 +81,6 @@ def sides_of_case(measurement: Measurement, device: Device, ratio: float | None 
         for side, launch, code, clock in zip(sides, launches, codes, _clocks(measurement), strict=True)
     )
     return sides_of(base, now, ratio)
-
-
-def _comparable(
-    base: CaseTimeline | None, head: CaseTimeline | None
-) -> tuple[CaseTimeline, CaseTimeline] | tuple[None, None]:
-    """Return two timelines of one profiler and of as many launches, or nothing."""
-    if base is None or head is None or (base.source, base.launches) != (head.source, head.launches):
-        return None, None
-    return base, head
 
 
 def _clocks(measurement: Measurement) -> tuple[float | None, float | None]:

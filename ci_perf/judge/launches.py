@@ -1,4 +1,4 @@
-"""How base and head launch their GPU kernels: registers, launch parameters, memory, occupancy; without a profiler."""
+"""How base and head launch their GPU kernels: registers, launch parameters, memory, occupancy; for every case."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ci_perf.judge.gates import CounterChange
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.occupancy import block_limits, occupancy_pct
-from ci_perf.values.trace import LaunchedKernel
+from ci_perf.values.trace import CaseTimeline, LaunchedKernel
 
 _UNITS = {
     "registers_per_thread": "register",
@@ -14,6 +14,7 @@ _UNITS = {
     "grid_size": "block",
     "shared_static_bytes": "byte",
     "shared_dynamic_bytes": "byte",
+    "shared_bytes_per_block": "byte",
     "local_bytes_per_thread": "byte",
     "theoretical_occupancy_pct": "%",
     "gpu_kernels": "",
@@ -21,12 +22,26 @@ _UNITS = {
 
 
 def launch_values(measurement: Measurement, capability: str | None) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the facts of the launches of base and head by name; empty where they are not known of both."""
+    """Return the facts of the launches of base and head by name; empty where they are not known of both.
+
+    They are those that the worker read from the compiled code, else those that a timeline of each side has.
+    """
     known = ((pair.base_kernels, pair.head_kernels) for pair in measurement.pairs if pair.base_kernels)
     base, head = next(known, ((), ()))
-    if not base or not head:
-        return {}, {}
-    return _values(base, capability), _values(head, capability)
+    if base and head:
+        return _values(base, capability), _values(head, capability)
+    profile = measurement.base_profile
+    old, new = comparable(profile.timeline if profile else None, measurement.timeline)
+    return (_traced(old, capability), _traced(new, capability)) if old and new else ({}, {})
+
+
+def comparable(
+    base: CaseTimeline | None, head: CaseTimeline | None
+) -> tuple[CaseTimeline, CaseTimeline] | tuple[None, None]:
+    """Return two timelines of one profiler and of as many launches, or nothing."""
+    if base is None or head is None or (base.source, base.launches) != (head.source, head.launches):
+        return None, None
+    return base, head
 
 
 def launch_changes(measurement: Measurement, capability: str | None) -> tuple[CounterChange, ...]:
@@ -47,12 +62,43 @@ def _values(kernels: Sequence[LaunchedKernel], capability: str | None) -> dict[s
         "local_bytes_per_thread": max(kernel.local_bytes for kernel in kernels),
         "gpu_kernels": len(kernels),
     }
-    launches = [_launch(kernel) for kernel in kernels]
+    values = {name: float(value) for name, value in found.items()}
+    return values | _occupancy(capability, [_launch(kernel) for kernel in kernels])
+
+
+def _traced(timeline: CaseTimeline, capability: str | None) -> dict[str, float]:
+    """Do the same for the GPU kernels of a timeline; what it does not have of each of them is left out.
+
+    A program may launch as often as time allows: how many blocks and kernels there are is compared of launches alone.
+    """
+    kernels, launches = timeline.kernels, timeline.launches
+    columns: dict[str, list[int | None]] = {
+        "registers_per_thread": [kernel.registers_per_thread for kernel in kernels],
+        "block_size": [math.prod(kernel.block) or None for kernel in kernels],
+        "shared_bytes_per_block": [kernel.shared_bytes for kernel in kernels],
+        "local_bytes_per_thread": [kernel.local_bytes for kernel in kernels],
+    }
+    values = {name: float(max(known)) for name, column in columns.items() if (known := _all(column))}
+    blocks = _all([math.prod(kernel.grid) * kernel.count or None for kernel in kernels])
+    if launches > 1 and blocks and not any(kernel.count % launches for kernel in kernels):
+        values["grid_size"] = sum(blocks) / launches
+        values["gpu_kernels"] = sum(kernel.count for kernel in kernels) / launches
+    names = ("block_size", "registers_per_thread", "shared_bytes_per_block")
+    each = [_all(columns[name]) for name in names]
+    return values | _occupancy(capability, list(zip(*each, strict=True)) if all(each) else [])
+
+
+def _all(column: Sequence[int | None]) -> list[int]:
+    """Return the values of a column; none where one is missing."""
+    known = [value for value in column if value is not None]
+    return known if len(known) == len(column) else []
+
+
+def _occupancy(capability: str | None, launches: Sequence[tuple[int, ...]]) -> dict[str, float]:
+    """Return the worst occupancy of launches (threads, registers, shared bytes); of a single one also its limits."""
     occupancies = [pct for launch in launches if (pct := occupancy_pct(capability, *launch)) is not None]
     limits = [blocks for launch in launches if (blocks := block_limits(capability, *launch)) is not None]
-    values = {name: float(value) for name, value in found.items()}
-    if occupancies:
-        values["theoretical_occupancy_pct"] = min(occupancies)
+    values = {"theoretical_occupancy_pct": min(occupancies)} if occupancies else {}
     if len(limits) == 1:  # of several kernels none is the limit of all
         values |= {f"blocks_by_{name}": float(blocks) for name, blocks in limits[0].items()}
     return values

@@ -58,6 +58,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
 def explanation_document(explanation: Explanation | None) -> dict[str, object]:
     """Return an explanation as JSON has it; of no explanation the same keys without content."""
     causes = explanation.causes if explanation else ()
+    limiters = explanation.limiters if explanation else None
     return {
         "explanation": explanation.sentence if explanation else None,
         "causes": [
@@ -72,6 +73,7 @@ def explanation_document(explanation: Explanation | None) -> dict[str, object]:
             for cause in causes
         ],
         "line": asdict(explanation.line) if explanation and explanation.line else None,
+        "occupancy_limiter": dict(zip(("base", "head"), limiters, strict=True)) if limiters else None,
         "compared": counters_document(explanation.compared if explanation else ()),
     }
 
@@ -105,9 +107,13 @@ def compared(explanation: Explanation) -> list[tuple[str, str, str, str]]:
     >>> compared(Explanation((), (), (CounterChange("registers_per_thread", "register", 16.0, 76.0),)))
     [('registers_per_thread', '16', '76', '+375.0 %')]
     """
-    return [
+    rows = [
         (c.metric, *both_sides(c.base, c.head, c.unit), counter_change(c)) for c in explanation.compared if moved(c)
     ]
+    if rows and explanation.limiters:
+        base, head = explanation.limiters
+        rows.append(("occupancy_limiter", base, head, "-" if base == head else "changed"))
+    return rows
 
 
 def as_before(explanation: Explanation) -> str:

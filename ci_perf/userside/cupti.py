@@ -14,6 +14,10 @@ from typing import Any, NamedTuple
 KERNEL, MEMCPY, MEMSET, MEMCPY_PEER = 10, 1, 2, 22
 START, END = 16, 24
 STREAM = {KERNEL: 48, MEMCPY: 40, MEMSET: 40, MEMCPY_PEER: 40}
+REGISTERS = 6
+"""The offset of the registers of a thread in the record of a kernel, a number of 16 bits."""
+GRID, BLOCK, STATIC_SHARED, DYNAMIC_SHARED, LOCAL = 52, 64, 76, 80, 84
+"""Offsets in the record of a kernel: three numbers of 32 bits for grid and block, one for each of the others."""
 _BUFFER_BYTES = 1 << 20
 _NO_MORE_RECORDS = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED of cupti_result.h
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
@@ -29,6 +33,8 @@ class Span(NamedTuple):
     start_ns: int
     end_ns: int
     stream: int
+    kernel: dict[str, Any] | None = None
+    """How a kernel was launched, where that was asked for."""
 
 
 class Activities:
@@ -38,6 +44,8 @@ class Activities:
         self._cupti = _library()
         self._spans: list[Span] = []
         self._dropped = 0
+        self.describes = False
+        """Whether spans have the facts of their kernels."""
         self._buffers: dict[int, Any] = {}
         request = ctypes.CFUNCTYPE(
             None, *[ctypes.POINTER(t) for t in (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)]
@@ -74,10 +82,12 @@ class Activities:
         next_record = self._cupti.cuptiActivityGetNextRecord
         while not next_record(ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)):
             at = record.value or 0
-            offset = STREAM.get(ctypes.c_uint32.from_address(at).value)
-            if offset is not None:
+            kind = ctypes.c_uint32.from_address(at).value
+            if kind in STREAM:
                 start, end = (ctypes.c_uint64.from_address(at + where).value for where in (START, END))
-                self._spans.append(Span(start, end, ctypes.c_uint32.from_address(at + offset).value))
+                stream = ctypes.c_uint32.from_address(at + STREAM[kind]).value
+                facts = kernel_facts(at) if self.describes and kind == KERNEL else None
+                self._spans.append(Span(start, end, stream, facts))
         del self._buffers[buffer]
 
     def _check(self, function: str, *arguments: Any) -> None:
@@ -86,6 +96,22 @@ class Activities:
             text = ctypes.c_char_p()
             self._cupti.cuptiGetResultString(ctypes.c_uint32(status), ctypes.byref(text))
             raise CuptiError(f"{function}: {(text.value or b'').decode() or status}")
+
+
+def kernel_facts(at: int) -> dict[str, Any]:
+    """Return how a kernel was launched, from its record at this address."""
+
+    def number(offset: int) -> int:
+        return ctypes.c_uint32.from_address(at + offset).value
+
+    return {
+        "grid": [number(GRID + 4 * axis) for axis in range(3)],
+        "block": [number(BLOCK + 4 * axis) for axis in range(3)],
+        "registers_per_thread": ctypes.c_uint16.from_address(at + REGISTERS).value,
+        "static_shared_bytes": number(STATIC_SHARED),
+        "dynamic_shared_bytes": number(DYNAMIC_SHARED),
+        "local_bytes": number(LOCAL),
+    }
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from typing import Any
 
 from ci_perf.userside.case import Case
 from ci_perf.userside.cupti import CuptiError, Span, activities, busy_ns, check_whole
@@ -56,6 +57,18 @@ class CuptiTimer(EventTimer):
             self.before()
             self.case.launch()
         return [span for span in self.collect() if self.counts(span)]
+
+    def kernels(self) -> list[dict[str, Any]]:
+        """Return how the GPU kernels of one launch are launched; empty where CUPTI does not deliver all of them."""
+        self.activities.describes = True
+        try:
+            spans = self.recorded(1)
+            check_whole(spans, self.per_launch or 1)
+            return [span.kernel for span in spans if span.kernel]
+        except CuptiError:
+            return []
+        finally:
+            self.activities.describes = False
 
     def collect(self) -> list[Span]:
         """Wait for the GPU and return its work since the last call."""

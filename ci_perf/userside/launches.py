@@ -1,4 +1,4 @@
-"""The GPU kernels that one launch starts: geometry, registers, shared and local memory, from a CUDA graph of it."""
+"""The GPU kernels that one launch starts: geometry, registers, shared and local memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 from typing import Any
 
 from ci_perf.userside.case import Case, release_memory
+from ci_perf.userside.cupti_timers import CuptiTimer
 from ci_perf.userside.identity import KERNEL_NODE, NOT_TOLD, KernelNode, check
 from ci_perf.userside.machine_code import Unknown
 from ci_perf.userside.timers import capture
@@ -14,7 +15,14 @@ from ci_perf.userside.timers import capture
 _CHILD_GRAPH = 4  # CU_GRAPH_NODE_TYPE_GRAPH
 _STATIC_SHARED, _LOCAL, _REGISTERS = 1, 3, 4  # CUfunction_attribute
 _MOST = 10_000
-"""Nodes of a graph that are read."""
+"""Nodes of a graph, and kernels, that are read."""
+
+
+def launched_kernels(case: Case, timer: Any, *, captured: bool) -> list[dict[str, Any]]:
+    """Return the facts of each GPU kernel of a launch, from a CUDA graph, or from CUPTI where that times the case."""
+    if captured:
+        return launch_facts(case)
+    return timer.kernels()[:_MOST] if isinstance(timer, CuptiTimer) else []
 
 
 def launch_facts(case: Case) -> list[dict[str, Any]]:

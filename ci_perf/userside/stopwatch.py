@@ -14,7 +14,7 @@ from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
 from ci_perf.userside.cupti_timers import CuptiRestoredTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.imported import installed_packages, own_files
-from ci_perf.userside.launches import launch_facts
+from ci_perf.userside.launches import launched_kernels
 from ci_perf.userside.memory import peak_memory
 from ci_perf.userside.outputs import leaves
 from ci_perf.userside.recheck import check_again, kept
@@ -71,10 +71,11 @@ class Stopwatch:
         with stage("timer"):
             self.timers = [choose_timer(self.case, restores=self.restores)]
         self.planted = exact_fraction(request.get("planted") or 0.0)
-        identify = request.get("identify") and self._is_graph_like() and not self.case.prepares
         with stage("hash"):
-            self.code = launch_hash(self.case, self.inputs) if identify else None
-            self.kernels = launch_facts(self.case) if identify else []
+            captured = self._is_graph_like() and not self.case.prepares
+            identify = bool(request.get("identify"))
+            self.code = launch_hash(self.case, self.inputs) if identify and captured else None
+            self.kernels = launched_kernels(self.case, self.timers[0], captured=captured) if identify else []
         with stage("warm-up"):
             warm_up(self.timers[0], ESTIMATE_S[self.device])
             self.per_launch = self.timers[0].seconds(1)

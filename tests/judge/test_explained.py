@@ -1,6 +1,7 @@
 """Runs whose changed cases were profiled on both sides: verdict, sentence, comment and JSON."""
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -172,6 +173,49 @@ def test_the_launches_of_every_case_are_compared_without_a_profiler(head, change
 
     assert [change.metric for change in finding.counters] == changed
     assert (finding.verdict, finding.explanation) == (Verdict.UNCHANGED, None)
+
+
+def traced(launches=1, source="nsys", **changes):
+    """Return the timeline of a kernel, launched four times for each launch of the case."""
+    usual = {"registers_per_thread": 32, "shared_bytes": 0, "local_bytes": 0}
+    kernel = TracedKernel("f", 4 * launches, 4000, 1000.0, (1056, 1, 1), (256, 1, 1), **(usual | changes))
+    return CaseTimeline(launches, (kernel,), source)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "changed"),
+    [
+        (traced(), traced(), []),
+        (traced(), traced(registers_per_thread=76), ["registers_per_thread", "theoretical_occupancy_pct"]),
+        (traced(), traced(shared_bytes=50_000), ["shared_bytes_per_block", "theoretical_occupancy_pct"]),
+        (traced(), traced(local_bytes=16), ["local_bytes_per_thread"]),
+        (traced(), traced(local_bytes=None), []),
+        (traced(), traced(source="torch", local_bytes=16), []),
+        (traced(), replace(traced(), kernels=traced().kernels * 2), []),
+        (traced(launches=10), replace(traced(10), kernels=traced(10).kernels * 2), ["grid_size", "gpu_kernels"]),
+        (None, traced(), []),
+    ],
+    ids=["same", "registers", "shared", "local", "unknown", "profilers", "a program's count", "count", "no base"],
+)
+def test_the_launches_of_programs_and_uncaptured_kernels_are_compared_by_their_timelines(base, head, changed):
+    case = replace(
+        a_case("neutral", 1.0), base_profile=base and SideProfile((), base), head_profile=None, timeline=head
+    )
+    run = explained(case)
+    (finding,) = judge(replace(run, devices=(a_device(compute_capability="9.0"),)))
+
+    assert [change.metric for change in finding.counters] == changed
+    assert (finding.verdict, finding.explanation) == (Verdict.UNCHANGED, None)
+
+
+def test_what_limits_the_occupancy_has_a_row_of_its_own():
+    report = build_report(explained(a_case("shared_occupancy", 2.0)))
+    (case,) = json.loads(render_json(report))["cases"]
+
+    assert case["occupancy_limiter"] == {"base": "registers and warps", "head": "shared memory"}
+    assert "occupancy_limiter | registers and warps | shared memory | changed" in re.sub(
+        r"\s+", " ", render_comment(report)
+    )
 
 
 def test_without_a_profiler_a_change_is_explained_by_how_the_kernel_is_launched():

@@ -41,6 +41,16 @@ def test_the_offsets_in_a_record_are_those_of_the_header_of_cupti(tmp_path):
         offsets = (f"offsetof(CUpti_Activity{name}{newest}, {field})" for field in ("kind", "start", "end", "streamId"))
         printed.append(f"CUPTI_ACTIVITY_KIND_{kind}, {', '.join(f'(int){offset}' for offset in offsets)}")
     lines = "".join(f'printf("%d %d %d %d %d\\n", {values});\n' for values in printed)
+    fields = (
+        "registersPerThread",
+        "gridX",
+        "blockX",
+        "staticSharedMemory",
+        "dynamicSharedMemory",
+        "localMemoryPerThread",
+    )
+    of_kernel = ", ".join(f"(int)offsetof(CUpti_ActivityKernel4, {field})" for field in fields)
+    lines += f'printf("%d %d %d %d %d %d\\n", {of_kernel});\n'
     source = tmp_path / "offsets.c"
     source.write_text(
         "#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <cuda.h>\n#include <cupti_activity.h>\n"
@@ -50,7 +60,8 @@ def test_the_offsets_in_a_record_are_those_of_the_header_of_cupti(tmp_path):
     said = subprocess.run([str(tmp_path / "offsets")], check=True, capture_output=True, text=True).stdout
 
     ours = [f"{kind} 0 {cupti.START} {cupti.END} {cupti.STREAM[kind]}" for _, kind in RECORDS.values()]
-    assert said.splitlines() == ours
+    launched = (cupti.REGISTERS, cupti.GRID, cupti.BLOCK, cupti.STATIC_SHARED, cupti.DYNAMIC_SHARED, cupti.LOCAL)
+    assert said.splitlines() == [*ours, " ".join(map(str, launched))]
     assert len(ours) == len(cupti.STREAM)
 
 
@@ -78,8 +89,8 @@ int cuptiActivityRegisterCallbacks(Request r, Complete c) { request = r; complet
 int cuptiActivityEnable(uint32_t kind) { return 0; }
 int cuptiActivityGetNumDroppedRecords(void *c, uint32_t s, size_t *n) { *n = dropped; dropped = 0; return 0; }
 int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **record) {
-    *record = *record ? *record + 64 : buffer;
-    return *record + 64 <= buffer + valid ? 0 : 12;
+    *record = *record ? *record + 128 : buffer;
+    return *record + 128 <= buffer + valid ? 0 : 12;
 }
 int cuptiActivityFlushAll(uint32_t flag) {
     uint8_t *buffer; size_t size, most;
@@ -94,7 +105,12 @@ void lose(size_t n) { dropped = n; }
 void record(uint32_t kind, uint64_t start, uint64_t end, uint32_t stream, size_t at) {
     uint8_t *place = recorded + filled;
     memcpy(place, &kind, 4); memcpy(place + 16, &start, 8); memcpy(place + 24, &end, 8); memcpy(place + at, &stream, 4);
-    filled += 64;
+    filled += 128;
+}
+void launched(uint16_t registers, uint32_t grid, uint32_t block, uint32_t fixed, uint32_t dynamic, uint32_t local) {
+    uint8_t *place = recorded + filled - 128;
+    uint32_t numbers[] = {grid, 2, 1, block, 1, 1, fixed, dynamic, local};
+    memcpy(place + 6, &registers, 2); memcpy(place + 52, numbers, sizeof numbers);
 }
 """
 
@@ -125,6 +141,24 @@ def test_the_records_of_kernels_copies_and_memsets_are_read_and_no_others(librar
     assert recorder.collect() == []
 
 
+def test_the_facts_of_kernels_are_read_where_they_are_asked_for(library):
+    recorder = cupti.Activities()
+    for recorder.describes in (True, False):
+        record(library, cupti.KERNEL, 10, 20)
+        library.launched(76, 1056, 256, 512, 49152, 16)
+        record(library, cupti.MEMSET, 30, 35)
+        kernel, memset = recorder.collect()
+        facts = {
+            "grid": [1056, 2, 1],
+            "block": [256, 1, 1],
+            "registers_per_thread": 76,
+            "static_shared_bytes": 512,
+            "dynamic_shared_bytes": 49152,
+            "local_bytes": 16,
+        }
+        assert (kernel.kernel, memset.kernel) == (facts if recorder.describes else None, None)
+
+
 def test_dropped_records_are_an_error_once(library):
     recorder = cupti.Activities()
     record(library, cupti.KERNEL, 10, 20)
@@ -142,11 +176,12 @@ class RecordedGpu:
     def __init__(self, kernels=(2,), losses=()):
         self.kernels, self.losses = itertools.cycle(kernels), list(losses)
         self.now, self.spans, self.launched = 0, [], 0
+        self.describes, self.facts = False, None
 
     def launch(self):
         self.launched += 1
         for _ in range(next(self.kernels)):
-            self.spans.append(Span(self.now + 1, self.now + 11, 7))
+            self.spans.append(Span(self.now + 1, self.now + 11, 7, self.facts if self.describes else None))
             self.now += 20
 
     def collect(self):
@@ -201,6 +236,17 @@ def test_more_records_than_expected_are_no_error(monkeypatch):
     gpu.kernels = itertools.cycle((4,))
 
     assert timer.samples(1) == pytest.approx([400e-9])
+
+
+@pytest.mark.parametrize(("lost", "expected"), [(0, 2), (1, 0)])
+def test_the_kernels_of_a_launch_that_cupti_times_are_known_if_all_were_recorded(monkeypatch, lost, expected):
+    gpu = RecordedGpu(losses=(*COUNTED, 0, lost))
+    timer = gpu.timer(monkeypatch)
+    timer.seconds(1)
+    gpu.facts = {"registers_per_thread": 32}
+
+    assert launches.launched_kernels(gpu, timer, captured=False) == [gpu.facts] * expected
+    assert not gpu.describes
 
 
 # --- the identity of machine code ---

@@ -51,6 +51,8 @@ class Explanation:
     """The dozen counters of both sides that matter most for the case."""
     line: LineChange | None = None
     """The source line of the head that changed most, where the machine code has line information."""
+    limiters: tuple[str, str] | None = None
+    """What limits the blocks of a multiprocessor on base and head; None where that is not known of both."""
     host_only: bool = False
     """Whether the change was sought on the host alone."""
     judged: bool = False
@@ -82,7 +84,9 @@ def explain(sides: Sides, *, rules: Iterable[Rule] = (*ON_GPU, *ON_HOST)) -> Exp
     causes = _ranked(sides, rules)
     most = () if causes else tuple(_changes(sides, _most_moved(sides))[:_MOST_MOVED])
     shown = [name for cause in causes[:2] for name in _names(cause)] or [change.metric for change in most]
-    return Explanation(causes, most, _matter(sides, (*shown, *_COUNTERS)))
+    limiters = launch.limiter(sides.base), launch.limiter(sides.head)
+    compared = _matter(sides, (*shown, *_COUNTERS))
+    return Explanation(causes, most, compared, limiters=limiters if all(limiters) else None)
 
 
 def moved(change: CounterChange) -> bool:

@@ -3,9 +3,10 @@
 import math
 
 from ci_perf.judge.causes.rule import CUDA_GUIDE, NCU_GUIDE, SYMPTOM, Rule
-from ci_perf.judge.causes.sides import Sides, share
+from ci_perf.judge.causes.sides import Side, Sides, share
 
 _LIMITS = ("blocks_by_registers", "blocks_by_shared_memory", "blocks_by_warps", "blocks_by_hardware")
+_LIMITED_BY = ("registers", "shared memory", "warps", "blocks")
 _OCCUPANCY = ("occupancy_bound_pct", "warps_active_pct", "registers_per_thread", "block_size", *_LIMITS)
 _WAVES = ("grid_size", "block_size", "waves", "cycles_active", "cycles", "warps_active_pct")
 _FEW = 0.95
@@ -13,6 +14,22 @@ _FEW = 0.95
 _SHOWN = 60
 _SAME_BYTES = 1.05
 """DRAM traffic of unchanged code differs by less."""
+
+
+def limiter(side: Side) -> str:
+    """Return what allows the fewest blocks on a multiprocessor, several joined by `and`; empty where that is not known.
+
+    >>> limiter(Side({"blocks_by_registers": 3, "blocks_by_shared_memory": 4, "blocks_by_warps": 8}))
+    ''
+    >>> blocks = {"blocks_by_shared_memory": 28, "blocks_by_warps": 8, "blocks_by_hardware": 32}
+    >>> limiter(Side(blocks | {"blocks_by_registers": 3})), limiter(Side(blocks | {"blocks_by_registers": 8}))
+    ('registers', 'registers and warps')
+    """
+    limits = {name: side.values[name] for name in _LIMITS if name in side.values}
+    if len(limits) < len(_LIMITS):
+        return ""
+    least = min(limits.values())
+    return " and ".join(word for word, name in zip(_LIMITED_BY, _LIMITS, strict=True) if limits[name] == least)
 
 
 def _limiter(s: Sides) -> str:
