@@ -218,7 +218,7 @@ def _lone_pairs(before: Iterable[str], now: Iterable[str]) -> list[tuple[str, st
 
 def _bare_pairs(before: Iterable[str], now: Iterable[str]) -> list[tuple[str, str]]:
     """Pair the bare names of a trace without demangled names with all kernels of the function."""
-    old, new = groups(before, _function), groups(now, _function)
+    old, new = groups(before, function_name), groups(now, function_name)
     return [
         (a, b) for name, names in old.items() for a in names for b in new.get(name, ()) if _is_bare(a) != _is_bare(b)
     ]
@@ -234,10 +234,10 @@ def _weak(name: str) -> str:
     return _LAMBDA.sub(r"\1", stem if parameters >= _SURELY_TRITON - 1 else normalize(name))
 
 
-def _function(name: str) -> str:
+def function_name(name: str) -> str:
     """Return the name without namespace, template and parameters.
 
-    >>> _function("void at::native::<unnamed>::reduce<(int)512, ns::Sum>(ns::Sum)"), _function("reduce")
+    >>> function_name("void at::native::<unnamed>::reduce<(int)512, ns::Sum>(ns::Sum)"), function_name("reduce")
     ('reduce', 'reduce')
     """
     return re.split(r"[<(]", normalize(name).replace("<unnamed>", ""), maxsplit=1)[0].rpartition("::")[2]

@@ -369,3 +369,26 @@ def test_a_wider_type_is_more_traffic_and_no_uncoalesced_access():
     assert causes_of(traffic)[0] == "uncoalesced"
     known = causes_of(traffic | {"code_access_bytes": 8}, base={"code_access_bytes": 4})
     assert (known[0], "uncoalesced" in known) == ("wider-type", False)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "words"),
+    [
+        ({"f": 5e-5}, {"g": 5e-5, "h": 5e-5}, "one kernel is split into several: 1 -> 2 GPU kernels"),
+        ({"f": 5e-5}, {"f": 5e-5, "g": 5e-5}, "more GPU kernels: 1 -> 2 GPU kernels a launch (new `g`)"),
+        ({"f": 5e-5, "g": 5e-5}, {"f": 5e-5}, "fewer GPU kernels: 2 -> 1 GPU kernels a launch (gone `g`)"),
+    ],
+)
+def test_a_kernel_that_was_added_is_not_said_to_be_split(base, head, words):
+    old, new = Side(KERNEL, gpu_kernels(**base)), Side(KERNEL | TWICE, gpu_kernels(**head))
+
+    assert words in explain(sides_of(old, new, 2.0 if len(base) == 1 else 0.5)).sentence
+
+
+def test_a_parameter_that_is_no_longer_const_is_the_same_function():
+    lost = {"code_readonly_loads": 0, "code_global_loads": 8, "global_load_requests": 520e3}
+    names = ("f(const float *, float *)", "f(float *, float *)", "g(float *, float *)")
+    base, same, other = (gpu_kernels(**{name: 5e-5}) for name in names)
+
+    assert causes_of(lost, kernels=(base, same))[:2] == ["read-only", "other-kernel"]
+    assert "read-only" not in causes_of(lost, kernels=(base, other))

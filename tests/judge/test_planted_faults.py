@@ -166,6 +166,10 @@ FAULTS = [
     ("a second pass over DRAM", "neutral", 1.5,
      {**ADDED_LOADS, "dram_read_bytes": x(2), "dram_throughput_pct": x(1.5)}, "", "stall_long_scoreboard",
      "extra-traffic", "an extra pass over global memory: DRAM reads 67.12 -> 134.2 MB (2 times as much)"),
+    ("a second pass with a reduction of its own", "extra_pass", 1.9,
+     {"global_load_requests": x(2), "global_load_sectors": x(2), "l2_sectors": x(2), "dram_read_bytes": x(2),
+      "dram_throughput_pct": x(2), "shared_wavefronts": x(2), "registers_per_thread": 24}, "",
+     "stall_long_scoreboard", "extra-traffic", "an extra pass over global memory"),
     ("a lower clock", "neutral", 1.25, {"cycles": x(1), "sm_clock_hz": x(0.8)}, "", "", "clock", "power limit"),
 ]  # fmt: skip
 ON_BOTH_SIDES = {
@@ -190,6 +194,14 @@ def test_a_fault_is_the_first_cause_and_its_neighbours_are_none(
     assert words in found.sentence
     assert [cause.mechanism for cause in found.causes if cause.mechanism not in SYMPTOMS] == [mechanism]
     assert found.causes[0].mechanism == mechanism
+
+
+def test_few_loads_more_do_not_explain_twice_the_arithmetic():
+    twice = dict.fromkeys(("instructions", "issue_active_pct", "pipe_fma_pct", "pipe_alu_pct"), x(2))
+    loads = {"global_load_requests": x(2), "global_load_sectors": x(2), "l1_hit_rate_pct": 50.0}
+    found = causes("tail", 2.0, {**twice, **loads})
+
+    assert [cause.mechanism for cause in found.causes] == ["instruction-mix"]
 
 
 def test_where_no_mechanism_fits_the_counters_that_moved_most_are_named():

@@ -13,6 +13,7 @@ _NOTICED = 1.1
 """Sectors a request repeat exactly: half of the requests misaligned by one sector in four are 1.125 times as many."""
 _MISALIGNED = 1.3
 """A row of a warp that begins between two sectors needs 5 in place of 4; strides need more."""
+_L1_IN_USE = 20.0
 _UNCOUNTED = 0.5
 """What spills account for where the compiled code has more local memory, and nothing was counted."""
 _LEAST_SPILLS = 0.002
@@ -64,7 +65,7 @@ def _say_spills(s: Sides) -> str:
 def _uncoalesced(s: Sides) -> float:
     wider = max(1.0, s.times_of("code_access_bytes"))  # a wider type needs more sectors, and wastes none
     found = [
-        min(s.waits(*MEMORY, "pipe_lsu_pct"), s.predicted(per_request(s, of) / wider))
+        min(s.waits(*MEMORY, "pipe_lsu_pct", added=s.added(of[0])), s.predicted(per_request(s, of) / wider))
         for of in (LOADS, STORES)
         if per_request(s, of) > _NOTICED * wider and s.grew(of[0], by=_NOTICED)
     ]
@@ -84,8 +85,9 @@ def _narrow(s: Sides) -> float:
     for of in (LOADS, STORES):
         same = 1 / SAME < s.times_of(of[0]) < SAME and per_request(s, of) < 1 / MORE
         if (same or narrower(s)) and s.grew(of[1], by=MUCH_MORE):
-            most = s.predicted(s.times_of(of[1]))
-            found = max(found, min(s.waits("issue_active_pct", "pipe_lsu_pct", "l1_data_pct"), most))
+            added, most = s.added(of[1]), s.predicted(s.times_of(of[1]))
+            waits = max(s.waits("pipe_lsu_pct", "l1_data_pct", added=added), s.issued(added))
+            found = max(found, min(waits, most))
     return found
 
 
@@ -109,6 +111,11 @@ def wider_type(s: Sides) -> float:
     return max(found, default=0.0)
 
 
+def l1_in_use(s: Sides) -> float:
+    """Return how far waiting for shared memory can matter: 0 where L1 does nothing, 1 from a fifth of its peak on."""
+    return share(s.bad.values.get("l1_data_pct", 0.0) / _L1_IN_USE)
+
+
 def _bank_conflicts(s: Sides) -> float:
     conflicts, wavefronts = s.both("shared_bank_conflicts"), s.both("shared_wavefronts")
     if conflicts is None or wavefronts is None or not wavefronts[1]:
@@ -117,7 +124,7 @@ def _bank_conflicts(s: Sides) -> float:
     if conflicts[1] < 0.1 * wavefronts[1] or conflicts[1] <= MORE * conflicts[0]:
         return 0.0
     part = share(added / (wavefronts[1] - wavefronts[0])) if wavefronts[1] > wavefronts[0] else 1.0
-    waits = max(part * s.busy("l1_data_pct"), s.waits() * share(added / wavefronts[1]))
+    waits = max(part * s.busy("l1_data_pct"), s.waits() * share(added / wavefronts[1]) * l1_in_use(s))
     return min(waits, s.predicted(s.times_of("shared_wavefronts")))
 
 

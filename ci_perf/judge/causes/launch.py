@@ -12,6 +12,8 @@ _WAVES = ("grid_size", "block_size", "waves", "cycles_active", "cycles", "warps_
 _FEW = 0.95
 """Occupancy that falls by less is no cause."""
 _SHOWN = 60
+_SAME_FUNCTION = 0.4
+"""The share of other arguments of a template, or of other parameters of a function."""
 _SAME_BYTES = 1.05
 """DRAM traffic of unchanged code differs by less."""
 
@@ -156,7 +158,13 @@ def _code(name: str) -> str:
 
 def _say_split(s: Sides) -> str:
     base, head = s.kernel_counts if s.slower else s.kernel_counts[::-1]
-    what = "one kernel is split into several" if s.slower else "kernels are fused"
+    gone, new = s.kernels_changed if s.slower else s.kernels_changed[::-1]
+    if gone:
+        what = "one kernel is split into several" if s.slower else "kernels are fused"
+    elif new:
+        what = f"{'more' if s.slower else 'fewer'} GPU kernels"
+    else:
+        what = f"the same GPU kernels run {'more' if s.slower else 'less'} often"
     moved = s.both("dram_read_bytes", "dram_write_bytes")
     traffic = f"; DRAM traffic {s.arrow('dram_read_bytes', 'dram_write_bytes')}" if moved else ""
     return f"{what}: {base:g} -> {head:g} GPU kernels a launch{_names(s)}{traffic}"
@@ -165,7 +173,9 @@ def _say_split(s: Sides) -> str:
 def _other_kernel(s: Sides) -> float:
     gone, new = s.kernels_changed
     good, bad = s.kernel_counts
-    return 1.0 if gone and new and good == bad else 0.0
+    if not (gone and new and good == bad):
+        return 0.0
+    return 1.0 if s.other_functions else _SAME_FUNCTION
 
 
 RULES = (

@@ -1,6 +1,6 @@
 """Mechanisms of reuse: data that a thread or a block could keep, and moves again."""
 
-from ci_perf.judge.causes.access import LOADS, MORE, MUCH_MORE, SAME, narrower, per_request
+from ci_perf.judge.causes.access import LOADS, MORE, MUCH_MORE, SAME, l1_in_use, narrower, per_request
 from ci_perf.judge.causes.compute import divergence
 from ci_perf.judge.causes.rule import CUDA_GUIDE, Rule
 from ci_perf.judge.causes.sides import MEMORY, Sides, share
@@ -25,9 +25,8 @@ def _unstaged(s: Sides) -> float:
 
 def smaller_tile(s: Sides) -> bool:
     """Return whether a block keeps less in shared memory or registers, and loads more from global memory for it."""
-    keeps_less = _less(s, "shared_bytes") or (
-        _less(s, "registers_per_thread") and bool(s.bad.values.get("shared_bytes"))
-    )
+    more_threads = s.times_of("grid_size") * s.times_of("block_size") > MORE
+    keeps_less = _less(s, "shared_bytes") or (_less(s, "registers_per_thread") and more_threads)
     unstaged = s.times_of("shared_wavefronts") < 1 / MUCH_MORE
     loads = s.good.values.get("global_load_requests")  # none at all: that side loads by other means, such as TMA
     more = loads and s.grew("global_load_requests", by=MORE) and s.grew("l2_sectors", by=SAME)
@@ -36,7 +35,8 @@ def smaller_tile(s: Sides) -> bool:
 
 def _less_reuse(s: Sides) -> float:
     most = s.predicted(s.times_of("global_load_requests"))
-    return min(s.waits(*MEMORY, "pipe_lsu_pct"), most) if smaller_tile(s) else 0.0
+    waits = s.waits(*MEMORY, "pipe_lsu_pct", added=s.added("global_load_requests"))
+    return min(waits, most) if smaller_tile(s) else 0.0
 
 
 def _say_less_reuse(s: Sides) -> str:
@@ -64,7 +64,7 @@ def _shared_traffic(s: Sides) -> float:
         return 0.0
     part = share((useful[1] - useful[0]) / (wavefronts[1] - wavefronts[0]))
     most = s.predicted(wavefronts[1] / wavefronts[0]) if wavefronts[0] else 1.0
-    return part * min(s.waits("l1_data_pct", "pipe_lsu_pct"), most)
+    return part * min(max(s.busy("l1_data_pct", "pipe_lsu_pct"), s.waits() * l1_in_use(s)), most)
 
 
 def _repeated(s: Sides) -> float:
@@ -75,14 +75,15 @@ def _repeated(s: Sides) -> float:
     otherwise = narrower(s) or _not_read_only(s) or not s.both("l2_sectors")
     if not again or per_request(s, LOADS) >= SAME or beyond or otherwise:
         return 0.0
-    most = s.predicted(s.times_of("global_load_requests"))
-    return (1 - divergence(s)) * min(s.waits("l1_data_pct", "pipe_lsu_pct", "issue_active_pct"), most)
+    added, most = s.added(LOADS[1]), s.predicted(s.times_of(LOADS[1]))
+    waits = max(s.waits("l1_data_pct", "pipe_lsu_pct", added=added), s.issued(added))
+    return (1 - divergence(s)) * min(waits, most)
 
 
 def _not_read_only(s: Sides) -> float:
     """Recognise that the compiler no longer knows that what it loads is not written: it loads again, and in order."""
     read_only, loads = s.both("code_readonly_loads"), s.both("code_global_loads")
-    if read_only is None or loads is None or any(s.kernels_changed):
+    if read_only is None or loads is None or s.other_functions:
         return 0.0
     lost = read_only[0] > 0 and read_only[1] <= 0.5 * read_only[0] and loads[1] - read_only[1] > loads[0] - read_only[0]
     return s.waits("l1_data_pct", "pipe_lsu_pct", "issue_active_pct") if lost and not narrower(s) else 0.0

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ci_perf.values.kernel_names import matches
+from ci_perf.values.kernel_names import function_name, matches
 from ci_perf.values.quantity import amounts, number
 
 RESOURCES: Mapping[str, str] = {
@@ -24,6 +24,9 @@ MEMORY = ("l1_data_pct", "l2_throughput_pct", "dram_throughput_pct")
 """The units that traffic of memory keeps busy."""
 _WAITING = 0.8
 """Of the time that no unit accounts for, a mechanism that makes warps wait accounts for so much."""
+_MANY = 50.0
+_WITH_EACH = 5.0
+"""Instructions that come with a load or a store: its address, the loop, the use of the value."""
 _EASY, _FULL = 60.0, 100.0
 """A unit that is busy for less than 60 % of the time does not hold back a kernel; ncu's own rules use this limit."""
 _WARP = 32
@@ -132,9 +135,29 @@ class Sides:
         """The share of the added time that no unit accounts for: there the kernel waits."""
         return 1 - self.busy(*RESOURCES)
 
-    def waits(self, *units: str) -> float:
-        """Return the larger of what these units and what waiting account for."""
-        return max(self.busy(*units), _WAITING * self.latency)
+    def waits(self, *units: str, added: float = math.inf) -> float:
+        """Return the larger of what these units and what waiting account for.
+
+        Waiting for few `added` requests accounts for less: from one in fifty instructions on for all.
+        """
+        executed = self.bad.values.get("instructions") or 0.0
+        part = share(_MANY * added / executed) if executed else 1.0
+        return max(self.busy(*units), _WAITING * self.latency * part)
+
+    def added(self, *names: str) -> float:
+        """Return by how much the sum of these counters is larger on the slower side, at least 0."""
+        found = self.both(*names)
+        return max(0.0, found[1] - found[0]) if found else 0.0
+
+    @property
+    def issue(self) -> float:
+        """The share of the added time during which instructions are issued in addition."""
+        return self.busy("issue_active_pct")
+
+    def issued(self, added: float) -> float:
+        """Return the part of `issue` that added loads or stores account for, with what each brings along."""
+        more = self.added("instructions")
+        return self.issue * share(_WITH_EACH * added / more) if more else self.issue
 
     @property
     def unsaturated(self) -> float:
@@ -159,6 +182,12 @@ class Sides:
         pairs = matches(old, new)
         gone = tuple(name for before, now in pairs if not now for name in before)
         return gone, tuple(name for before, now in pairs if not before for name in now)
+
+    @property
+    def other_functions(self) -> bool:
+        """Whether the GPU kernels are other functions, apart from the arguments of templates and the parameters."""
+        old, new = (sorted(function_name(kernel.name) for kernel in side.kernels) for side in (self.base, self.head))
+        return bool(old and new and old != new)
 
     def arrow(self, *names: str, scale: float = 1.0, over: tuple[str, ...] = ()) -> str:
         """Write the sum of these counters on both sides, base first; `over`: divided by the sum of those."""

@@ -80,7 +80,8 @@ def _again_from_l2(s: Sides) -> float:
     alike = 1 / SAME < per_request(s, LOADS) < SAME and not narrower(s) and not smaller_tile(s)
     if not more or not alike or _more_dram(s) or s.times_of("shared_wavefronts") < 1 / MUCH_MORE:
         return 0.0
-    return min(s.waits("l2_throughput_pct"), s.predicted(s.times_of("l2_sectors")))
+    waits = s.waits("l2_throughput_pct", added=s.added("l2_sectors"))
+    return min(waits, s.predicted(s.times_of("l2_sectors")))
 
 
 def _more_l2(s: Sides) -> float:
