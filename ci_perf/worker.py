@@ -12,6 +12,7 @@ starts threads is imported by each process itself; questions about the GPU's pro
 
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
+  compile   -> launches once, unless the kernel would be tuned
   verify    -> the error against the reference, and the cost; `strides` says how inputs lie in memory, and with
                `may_refuse` a ValueError is correct too
   time      -> samples in seconds per launch, the method id, and the window (CLOCK_MONOTONIC) in which they were taken

@@ -7,11 +7,12 @@ from typing import Any
 
 from ci_perf.measure.backend import Compared, Profiled, Verified
 from ci_perf.measure.base import Base
+from ci_perf.measure.compile_ahead import CompileAhead
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import Profiler
 from ci_perf.measure.setup import why_no_base
 from ci_perf.measure.side import Side, SideFailure
-from ci_perf.measure.turns import TurnTaking
+from ci_perf.measure.turns import NOT_BOTH, TurnTaking
 from ci_perf.measure.watch import Watch, facts
 from ci_perf.measure.worker_process import Worker, entry_request, job_request
 from ci_perf.values.job import Job
@@ -62,12 +63,15 @@ class PythonKernels:
         """
         self._preload(jobs)
         resident: str | None = None
-        for job in jobs:
-            kernel = f"{job.spec.name} on {job.device}"
-            request = {"op": "verify", "same": resident == kernel}
-            answer = self._ask(job, request | _strides_request(job))
-            resident = None if isinstance(answer, Failure) else kernel
-            yield job, answer if isinstance(answer, Failure) else _verified(answer)
+        with CompileAhead(self._base.side if self._base else None, jobs, self._conditions) as ahead:
+            for job in jobs:
+                kernel = f"{job.spec.name} on {job.device}"
+                request = {"op": "verify", "same": resident == kernel}
+                answer = self._ask(job, request | _strides_request(job))
+                if isinstance(answer, Failure) and answer.code in NOT_BOTH and ahead.stop():
+                    answer = self._ask(job, request | _strides_request(job) | {"same": False})
+                resident = None if isinstance(answer, Failure) else kernel
+                yield job, answer if isinstance(answer, Failure) else _verified(answer)
 
     def time(self, job: Job, batch: int) -> Replicate | Failure:
         """Time a job once in a fresh process."""

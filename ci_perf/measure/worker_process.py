@@ -127,6 +127,11 @@ class Worker:
         if self._process is not None:
             self.ask({"op": "rest"}, START_TIMEOUT_S)
 
+    def kill(self) -> None:
+        """Kill the process; another thread that waits for its answer gets a Failure."""
+        if self._process is not None:
+            proc.kill_group(self._process)
+
     def close(self) -> None:
         """End the process and everything that it started."""
         if self._process is not None:

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 from ci_perf.userside.blame import kernels_traceback
 from ci_perf.userside.case import Answer, Request, Wrong, code_of, torch_or_none
+from ci_perf.userside.first_launch import compile_case
 from ci_perf.userside.profiling import profile, sanitize, trace
 from ci_perf.userside.stages import take_spent
 from ci_perf.userside.stopwatch import alike, check, measure, ready, turn
@@ -46,6 +47,7 @@ OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "alike": alike,
     "turn": turn,
     "check": check,
+    "compile": compile_case,
     "verify": verify,
     "time": measure,
     "profile": profile,
