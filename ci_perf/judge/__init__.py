@@ -25,4 +25,5 @@ sessions       the sessions of a baseline, and the scatter between them
 stats          summaries and intervals
 stored         the verdict on a case against a baseline
 verdict        the verdict on each case
+witness        the instructions of a launch on a CPU, beside its time
 """

@@ -32,6 +32,7 @@ from ci_perf.judge.ratios import (
 )
 from ci_perf.judge.scatter import expected_scatter
 from ci_perf.judge.stats import Interval
+from ci_perf.judge.witness import with_witness
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Measurement, Pair
 from ci_perf.values.quantity import percent
@@ -103,6 +104,7 @@ def _decide(run: Run, against: Against, measurement: Measurement, spec: KernelSp
         scatter=expected_scatter(against, measurement),
         looked=measurement.looked,
     )
+    outcome = with_witness(outcome, pairs)
     has_clocks = measurement.device == "cuda" and spec.program is None
     if outcome.verdict.is_change and has_clocks and not knows_clocks(clocks, len(pairs)):
         return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")

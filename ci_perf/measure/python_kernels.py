@@ -12,6 +12,7 @@ from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.profile import Profiler
 from ci_perf.measure.setup import why_no_base
 from ci_perf.measure.side import Side, SideFailure
+from ci_perf.measure.side_answers import share_waited
 from ci_perf.measure.turns import NOT_BOTH, TurnTaking
 from ci_perf.measure.watch import Watch, facts
 from ci_perf.measure.worker_process import Worker, entry_request, job_request
@@ -151,6 +152,7 @@ def _replicate(answer: Mapping[str, Any], batch: int, watch: Watch, root: Path) 
         batch=batch,
         disturbed=watch.disturbances(states, frozenset({answer["pid"]})),
         memory_bytes=answer["memory_bytes"],
+        waited=share_waited([answer]),
         not_captured=str(answer["not_captured"]).replace(f"{root}/", ""),
         **facts(states),
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from ci_perf import store
 from ci_perf.guard import own_environment
 from ci_perf.guard.guard import Guard, rules_of
-from ci_perf.measure import git, gpu, tools
+from ci_perf.measure import cpu, git, gpu, tools
 from ci_perf.measure.base import Base
 from ci_perf.measure.compile_caches import private_caches
 from ci_perf.measure.conditions import Conditions
@@ -149,7 +149,7 @@ def _prepared(
             # Nothing of this session is on the GPU, and no other run may measure on it.
             others = gpu.query_state(uuid).others if uuid else ()
             conditions = replace(session.conditions, other_programs=frozenset(p.pid for p in others or ()))
-            notes = (*session.notes, *note_other_programs(uuid, others))
+            notes = (*session.notes, *note_other_programs(uuid, others), *_note_busy(session, say))
             health = gpu.query_health(uuid) if uuid else None
             yield replace(session, conditions=conditions, notes=notes, health=health)
 
@@ -247,6 +247,15 @@ def note_other_programs(uuid: str | None, others: Sequence[gpu.Process] | None) 
         hint = "stop them and run again: they disturb what is measured"
         notes.append(Note("foreign-processes", message, hint))
     return tuple(notes)
+
+
+def _note_busy(session: Session, say: Callable[[str], object]) -> tuple[Note, ...]:
+    """Return a note, which `say` gets too, where the cores that will be measured are busy."""
+    note = cpu.query_busy() if "cpu" in session.kinds else None
+    if note is None:
+        return ()
+    say(f"warning: {note.message}")
+    return (note,)
 
 
 def wait_until_idle(uuid: str | None, wait_s: float, say: Callable[[str], object]) -> None:

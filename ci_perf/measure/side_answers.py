@@ -66,6 +66,20 @@ def launched_kernels(answer: Mapping[str, Any]) -> tuple[LaunchedKernel, ...]:
     )
 
 
+def share_waited(answers: Sequence[Mapping[str, Any]]) -> float:
+    """Return the share of the time of samples in which their thread waited for a core, to 4 digits."""
+    whole = sum(answer["window"][1] - answer["window"][0] for answer in answers)
+    return round(min(1.0, sum(answer["waited"] for answer in answers) / whole), 4) if whole > 0 else 0.0
+
+
+def _instructions(rounds: Sequence[Round]) -> tuple[float, ...]:
+    """Return the instructions of one launch of base and of head, the medians over their rounds; empty: unknown."""
+    counts = [[answers[i]["instructions"] for answers in rounds] for i in (0, 1)]
+    if any(not count for side in counts for count in side):
+        return ()
+    return tuple(float(f"{statistics.median(side):.9g}") for side in counts)
+
+
 def pair_of(
     rounds: Sequence[Round],
     ready: Sequence[Mapping[str, Any]],
@@ -91,6 +105,8 @@ def pair_of(
         identical=runs_same_code(ready),
         other_inputs=None not in (ready[0]["inputs"], ready[1]["inputs"]) and ready[0]["inputs"] != ready[1]["inputs"],
         shapes=tuple(str(answer["shapes"])[:DIGITS] for answer in ready),
+        waited=share_waited([answer for answers in rounds for answer in answers]),
+        instructions=_instructions(rounds),
         memory=MemoryPeaks(*(answer["memory_bytes"] for answer in ready)),
         not_captured=not_captured,
         disturbed=watch.disturbances(every, pids, at_once=at_once),

@@ -4,12 +4,14 @@ answers       the operations of the worker: a request in, an answer out
 blame         the line of a kernel that raised an error
 case          a kernel.py with its inputs
 compilers     NVRTC or nvcc, and what their output depends on
+core_clock    how long a thread waited for a core
 cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
 device_queries  answers questions about the GPU during an import without initialising CUDA
 gradients     the expected gradients of a kernel.py that names them
 identity      a hash of what a launch makes the GPU do
 imported      the files that a kernel imported
+instructions  counts the instructions of a process
 launches      the GPU kernels of one launch: geometry, registers, memory
 machine_code  the machine code of the loaded kernels, and its hash
 package       what kernel.toml says of a kernel's packages and variables

@@ -14,6 +14,7 @@ from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
 from ci_perf.userside.cupti_timers import CuptiRestoredTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.imported import installed_packages, own_files
+from ci_perf.userside.instructions import Counter
 from ci_perf.userside.launches import launched_kernels
 from ci_perf.userside.memory import peak_memory
 from ci_perf.userside.outputs import leaves
@@ -51,6 +52,8 @@ class Stopwatch:
     def __init__(self, request: Request) -> None:
         self.case = Case(request)
         self.device = self.case.device
+        self._instructions = Counter() if self.device == "cpu" else None
+        """Opened before the first launch: it counts the threads that are started from then on."""
         with stage("hash"):
             self.inputs = inputs_hash(self.case) if request.get("identify") else None
             self.shapes = shapes_hash(self.case)
@@ -214,15 +217,27 @@ class Stopwatch:
         timer = self.timers[placement % len(self.timers)]
         if timer not in self._used:
             self._used.append(timer)
+        waited, counted = timer.waited, self._count()
         started = time.monotonic()
         with stage("rounds"):
             seconds = timer.samples(samples)
             self.case.synchronize()
         ended = time.monotonic()
+        instructions = self._count()
         if printed_bytes() > self.printed:
             message = "the kernel printed to stdout while it was timed: the time would include the printing"
             raise Wrong("printed", message)
-        return {"seconds": [float(f"{s / self.count:.7g}") for s in seconds], "window": [started, ended]}
+        launches = samples * self.count
+        return {
+            "seconds": [float(f"{s / self.count:.7g}") for s in seconds],
+            "window": [started, ended],
+            "waited": timer.waited - waited,
+            "instructions": None if None in (counted, instructions) else (instructions - counted) / launches,
+        }
+
+    def _count(self) -> Any:
+        """Return the instructions of this process so far; None where they cannot be counted."""
+        return self._instructions.read() if self._instructions else None
 
     def facts(self) -> Answer:
         """Return what must be the same on both sides for their times to be compared."""

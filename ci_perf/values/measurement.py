@@ -96,6 +96,8 @@ class Replicate(Extensible):
     """What disturbed it: other programs on the GPU, or why the hardware slowed down."""
     memory_bytes: Annotated[Count | None, OMIT_DEFAULT] = None
     """The peak of device memory of a launch, or of a program; None: not known."""
+    waited: Annotated[NonNegative, OMIT_DEFAULT] = 0.0
+    """On a CPU the share of the time in which its thread waited for a core. `seconds` does not include it."""
     not_captured: Annotated[str, OMIT_DEFAULT] = ""
     """Why no CUDA graph of the launch could be captured: the error, and the line that raised it. Empty: none was
     needed."""
@@ -160,6 +162,10 @@ class Pair(Extensible):
     """The GPU kernels of one launch of the base, in the first pair of a case; empty where they are not known."""
     head_kernels: Annotated[tuple[LaunchedKernel, ...], OMIT_DEFAULT] = ()
     memory: Annotated[MemoryPeaks | None, OMIT_DEFAULT] = None
+    waited: Annotated[NonNegative, OMIT_DEFAULT] = 0.0
+    """On a CPU the share of the time in which base and head waited for a core. Their rounds do not include it."""
+    instructions: Annotated[tuple[Positive, ...], Keyword("minItems", 2), Keyword("maxItems", 2), OMIT_DEFAULT] = ()
+    """On a CPU the instructions of one launch of base and of head, in user mode; empty: they could not be counted."""
     not_captured: Annotated[tuple[str, ...], Keyword("minItems", 2), Keyword("maxItems", 2), OMIT_DEFAULT] = ()
     """Why no CUDA graph of a launch of base and of head could be captured, where that is so of one side only.
 

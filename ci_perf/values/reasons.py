@@ -51,6 +51,7 @@ _FEW_SESSIONS = (
     "A baseline of few sessions shows large changes only: measure with `--against`, or accept runs of other days, too."
 )
 _CLOCK = "The SM clocks of the two sides differed: run again on a GPU whose clock is steady."
+_BUSY = "Stop the other programs on this machine, or measure on an idle one, and run again."
 _TIMES = "A time is missing or is not a positive number: see the row, correct what wrote it, and run again."
 _ACCEPT = "This case was not compared: `ci-perf baseline accept` makes its time the baseline."
 _LOG = "See the log of the tool in the run's folder."
@@ -133,6 +134,14 @@ class Reason(StrEnum):
     FASTER_CLOCK = "faster-clock", "faster in time, but not in SM cycles", _CLOCK
     SLOWER_UNEVEN_CLOCK = "slower-uneven-clock", "slower, but the SM clocks vary too much to compare cycles", _CLOCK
     FASTER_UNEVEN_CLOCK = "faster-uneven-clock", "faster, but the SM clocks vary too much to compare cycles", _CLOCK
+    SLOWER_SAME_INSTRUCTIONS = (
+        *("slower-same-instructions", "slower on a busy machine, by the same number of instructions"),
+        _BUSY,
+    )
+    FASTER_SAME_INSTRUCTIONS = (
+        *("faster-same-instructions", "faster on a busy machine, by the same number of instructions"),
+        _BUSY,
+    )
     DISTURBED = (
         *("disturbed", "another program or a slowdown of the hardware disturbed the measurement"),
         "Some cases were disturbed: keep other programs off the GPU, and run again.",
@@ -267,6 +276,7 @@ class Reason(StrEnum):
         "Make the GPU usable (`ci-perf doctor`), or measure on the CPU on purpose: `--device cpu`.",
     )
     NO_GPU = "no-gpu", "no GPU can be used", _DOCTOR
+    CPU_BUSY = "cpu-busy", "other programs use the cores of this machine", _BUSY
     MIG_NEIGHBOURS = (
         "mig-neighbours",
         "other MIG instances share this GPU",

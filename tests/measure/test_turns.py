@@ -157,7 +157,7 @@ class WorkerOnGpu:
         if request["op"] == "ready" and not self.at_once:
             return Failure("ready", "out-of-memory", "the other side fills the device")
         if request["op"] == "turn":
-            return {"seconds": [1e-5], "window": [0.0, 0.0]}
+            return {"seconds": [1e-5], "window": [0.0, 0.0], "waited": 0.0, "instructions": None}
         if request["op"] in {"alike", "check"}:
             return {}
         facts = {"launches": 100, "step": 1, "placements": 1, "pid": 7, "code": self.code, "inputs": None, "shapes": ""}
@@ -168,6 +168,8 @@ class WorkerOnGpu:
             "installed": {},
             "seconds": [1e-5],
             "window": [0.0, 0.0],
+            "waited": 0.0,
+            "instructions": None,
         }
         if request["time"] == "wall":
             return {**facts, "method": "wall-two-launches", "not_captured": ""}

@@ -1,0 +1,32 @@
+"""How long this thread has waited for a core: time that says nothing about a kernel.
+
+On a busy machine a thread that could run waits while other programs have the core. Linux counts this time for each
+thread: the second number of `schedstat`, Documentation/scheduler/sched-stats.rst. The time in which a thread sleeps, or
+waits for a lock, a file or another thread, does not count.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+_FILES: dict[tuple[int, int], int | None] = {}
+"""The open file of each thread; None where Linux does not count. A fork has threads of its own."""
+
+
+def waited() -> float:
+    """Return for how many seconds this thread has waited for a core so far; 0.0 where Linux does not say."""
+    key = (os.getpid(), threading.get_ident())
+    if key not in _FILES:
+        _FILES[key] = _opened()
+    file = _FILES[key]
+    return 0.0 if file is None else int(os.pread(file, 100, 0).split()[1]) / 1e9
+
+
+def _opened() -> int | None:
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        int(os.pread(file, 100, 0).split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return file
