@@ -10,7 +10,7 @@ from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.judge.baseline import Difference, add_session, check_baseline, diff_baselines, make_baselines
 from ci_perf.measure import git
-from ci_perf.values.baseline import Baseline, path_of
+from ci_perf.values.baseline import Baseline
 from ci_perf.values.codec import dump_baseline
 from ci_perf.values.errors import EXIT_USAGE, CiPerfError, ConfigError
 from ci_perf.values.metrics import BY_NAME
@@ -125,8 +125,8 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
 
 
 def _current(new: Baseline, folder: Path) -> Baseline | None:
-    path = folder / path_of(new.device, new.kernel)
-    return store.read_baseline(path) if path.is_file() else None
+    found = store.read_baselines(folder, (new.device,), (new.kernel,))
+    return found[0] if found else None
 
 
 def _table(rows: list[Difference]) -> str:

@@ -122,6 +122,7 @@ def _machines(
 ) -> tuple[tuple[Reason, str, object, object], ...]:
     return (
         (Reason.OTHER_DEVICE, "the device", old.name, new.name),
+        (Reason.OTHER_DEVICE, "the model of the CPU", old.cpu_model or new.cpu_model, new.cpu_model or old.cpu_model),
         (Reason.OTHER_DEVICE, "the number of multiprocessors or cores", old.sm_count, new.sm_count),
         *((Reason.OTHER_TOOLCHAIN, name, before, now) for name, before, now in _tool_versions(*tools)),
         (Reason.OTHER_POWER_LIMIT, "the power limit", old.power_limit_w, new.power_limit_w),

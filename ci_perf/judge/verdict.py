@@ -15,7 +15,7 @@ from ci_perf.judge.pairs import is_paired, judge_pairs
 from ci_perf.judge.parts import cause_of, compare_parts
 from ci_perf.judge.stats import process_medians
 from ci_perf.judge.stored import judge_stored
-from ci_perf.values.baseline import Baseline
+from ci_perf.values.baseline import Baseline, baseline_for
 from ci_perf.values.device import Device
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.measurement import Failure, Measurement, Part
@@ -29,7 +29,7 @@ def judge(run: Run) -> tuple[Finding, ...]:
     confirmed = {(part.session, f.id, f.device): f for part in run.confirmations for f in _in_turns(run, part)}
     specs = {spec.name: spec for spec in run.kernels}
     found = [
-        (session, doubt, m, device, baselines.get((device.slug, m.kernel)))
+        (session, doubt, m, device, baseline_for(baselines, device, m.kernel))
         for session in sessions_of(run)
         for doubt in [control_doubt(session, session.against) if session.against else None]
         for m in session.measurements
@@ -175,7 +175,7 @@ def _missing(run: Run, devices: Iterable[Device], baselines: Iterable[Baseline])
         slug = run.devices[0].slug
         named = (name.partition("/") for name in run.against.gone)
         return [Finding(kernel, case or "*", slug, *missing, sentence) for kernel, _, case in named]
-    slugs = {device.slug for device in devices}
+    slugs = {slug for device in devices for slug in device.slugs}
     known = {(spec.name, case) for spec in run.kernels for case in spec.cases}
     sentence = "the baseline holds this case, the kernels do not"
     return [

@@ -10,6 +10,7 @@ from ci_perf.measure.budget import Budget
 from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.pair_loop import take_turns
+from ci_perf.values.baseline import baseline_for
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.reasons import Reason
@@ -33,13 +34,15 @@ class Confirm:
 
     def __call__(self, run: Run) -> tuple[Confirmation, ...]:
         """Return a confirmation for each commit and device with cases that are slower or faster than their baseline."""
-        commits = {(b.device.slug, b.kernel): b.provenance.commit or "" for b in run.baselines}
-        slugs = {device.kind: device.slug for device in run.devices}
+        baselines = {(b.device.slug, b.kernel): b for b in run.baselines}
+        devices = {device.kind: device for device in run.devices}
         changed = {(f.id, f.device) for f in judge(run) if f.code in (Reason.SLOWER, Reason.FASTER)}
         groups: dict[tuple[str, str], list[Job]] = {}
         for job in self._jobs:
-            if (job.id, slugs[job.device]) in changed:
-                groups.setdefault((job.device, commits[slugs[job.device], job.spec.name]), []).append(job)
+            device = devices[job.device]
+            baseline = baseline_for(baselines, device, job.spec.name)
+            if baseline and (job.id, device.slug) in changed:
+                groups.setdefault((job.device, baseline.provenance.commit or ""), []).append(job)
         return tuple(self._confirm(run, commit, jobs) for (_, commit), jobs in groups.items())
 
     def _confirm(self, run: Run, commit: str, jobs: Sequence[Job]) -> Confirmation:

@@ -14,6 +14,8 @@ from ci_perf.values.run import Note
 
 BUSY = 0.2
 """The machine is busy if other programs use this share of the cores that the kernels may use."""
+_MODEL = ("cpu family", "model", "stepping", "CPU implementer", "CPU variant", "CPU part", "CPU revision")
+"""The keys of `/proc/cpuinfo` that tell models of one name apart: three on x86, four on Arm."""
 LOOK_S = 0.3
 """For how long the cores are watched: `/proc/stat` counts in steps of 10 ms."""
 
@@ -28,13 +30,16 @@ def read_file(path: Path) -> str:
 
 def cpu_device(root: Path = Path("/")) -> Device:
     """Describe the CPU and its memory, as one device."""
-    model = re.search(r"^model name\s*:\s*(.+)$", read_file(root / "proc/cpuinfo"), re.MULTILINE)
+    info = read_file(root / "proc/cpuinfo")
+    model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+) kB", read_file(root / "proc/meminfo"), re.MULTILINE)
+    numbers = [re.search(rf"^{key}\s*:\s*(\w+)$", info, re.MULTILINE) for key in _MODEL]
     return Device(
         kind="cpu",
         name=model[1].strip() if model else platform.processor() or platform.machine() or "unknown",
         sm_count=len(os.sched_getaffinity(0)),
         memory_bytes=int(memory[1]) * 1024 if memory else None,
+        cpu_model="-".join(number[1].lower() for number in numbers if number) or None,
     )
 
 

@@ -122,6 +122,11 @@ def path_of(device: Device, kernel: str) -> str:
     return f"{device.slug}/{kernel}.json"
 
 
+def baseline_for(baselines: Mapping[tuple[str, str], Baseline], device: Device, kernel: str) -> Baseline | None:
+    """Return the baseline of a kernel on a device; `baselines` is by the slug of the device and the kernel."""
+    return next((baselines[slug, kernel] for slug in device.slugs if (slug, kernel) in baselines), None)
+
+
 def usual_cases(spec: KernelSpec, device: Device) -> tuple[str, ...]:
     """Return the cases of a kernel that a baseline of the device must hold: those that run by default."""
     return spec.cpu_cases if device.kind == "cpu" and spec.cpu_cases is not None else tuple(spec.cases)

@@ -36,6 +36,9 @@ class Device(Extensible):
     """Whether memory errors are corrected."""
     mig: bool | None = None
     """Whether the GPU is divided into instances."""
+    cpu_model: Annotated[str | None, OMIT_DEFAULT] = None
+    """Family, model and stepping of a CPU as Linux reports them, such as `25-17-1`: in virtual machines several models
+    have one name. None: not known, or recorded by a version that did not read them."""
 
     @property
     def slug(self) -> str:
@@ -45,10 +48,19 @@ class Device(Extensible):
         'h100-80gb-hbm3'
         >>> Device("cpu", "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz").slug
         'cpu-intel-xeon-platinum-8481c-2-70ghz'
+        >>> Device("cpu", "AMD EPYC", cpu_model="25-17-1").slugs
+        ('cpu-amd-epyc-25-17-1', 'cpu-amd-epyc')
         """
+        return self.slugs[0]
+
+    @property
+    def slugs(self) -> tuple[str, ...]:
+        """The folders that may hold its baselines: its own, and of a CPU the one that its name alone gives."""
         name = re.sub(r"\((?:r|tm|c)\)|\bnvidia\b|\bcpu\b", " ", self.name.lower())
         slug = re.sub(r"[^a-z0-9]+", "-", name).strip("-") or "unknown"
-        return f"cpu-{slug}" if self.kind == "cpu" else slug
+        if self.kind != "cpu":
+            return (slug,)
+        return (*([f"cpu-{slug}-{self.cpu_model}"] if self.cpu_model else []), f"cpu-{slug}")
 
 
 @dataclass(frozen=True, slots=True)

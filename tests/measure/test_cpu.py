@@ -1,14 +1,19 @@
 """The cores of this machine: how busy they are, how long a thread waits for one, and what it executes."""
 
 import os
-import threading
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from ci_perf.measure.cpu import note_busy, used_share
+from ci_perf import store
+from ci_perf.judge.verdict import judge
+from ci_perf.measure.cpu import cpu_device, note_busy, used_share
 from ci_perf.userside import core_clock
 from ci_perf.userside.instructions import Counter
+from tests.builders import a_baseline, a_baseline_case, a_cpu, a_measurement, a_run
 
 BEFORE = "cpu 9 9 9 9\ncpu0 100 0 50 1000 10 0 5 0 0 0\ncpu1 100 0 50 1000 10 0 5 0 0 0\ncpu12 0 0 0 0 0 0 0 0 0 0\n"
 AFTER = "cpu 9 9 9 9\ncpu0 130 5 60 1025 20 0 10 15 0 0\ncpu1 100 0 50 1100 10 0 5 0 0 0\ncpu12 1 0 0 0 0 0 0 0 0 0\n"
@@ -34,31 +39,23 @@ def test_a_machine_is_busy_from_a_fifth_of_its_cores_on(share, busy):
         )
 
 
-def test_a_thread_that_shares_a_core_has_waited_and_its_sleep_is_no_wait():
-    """Two threads on one core: while one waits, the other one runs."""
-    assert core_clock.waited() >= 0.0
+def test_a_thread_that_shares_a_core_waits():
+    """Two processes on one core: while one waits, the other one runs."""
     allowed = os.sched_getaffinity(0)
-    if core_clock.waited() == 0.0 and not os.path.exists("/proc/thread-self/schedstat"):  # noqa: PTH110
+    if not Path("/proc/thread-self/schedstat").exists():
         pytest.skip("this Linux does not count the waits of threads")
-    done = threading.Event()
-    child = os.fork()
-    if child == 0:
-        os.sched_setaffinity(0, {min(allowed)})
-        end = time.monotonic() + 60
-        while time.monotonic() < end and os.getppid() != 1:
-            pass
-        os._exit(0)
-    try:
-        os.sched_setaffinity(0, {min(allowed)})
-        before, started = core_clock.waited(), time.monotonic()
-        while core_clock.waited() - before < 0.02:
-            pass
-        assert time.monotonic() - started >= core_clock.waited() - before >= 0.02
-    finally:
-        os.sched_setaffinity(0, allowed)
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        done.set()
+    core = min(allowed)
+    spin = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile os.getppid() == {os.getpid()}: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as other:
+        try:
+            os.sched_setaffinity(0, {core})
+            before, started = core_clock.waited(), time.monotonic()
+            while core_clock.waited() - before < 0.02:
+                pass
+            assert time.monotonic() - started >= 0.02
+        finally:
+            os.sched_setaffinity(0, allowed)
+            other.kill()
 
 
 def test_a_counter_of_perf_event_open_counts_what_this_process_does():
@@ -81,3 +78,43 @@ def test_where_there_is_no_counter_nothing_is_counted():
     instructions = Counter()
     first = instructions.read()
     assert first is None or instructions.read() > first
+
+
+X86 = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n\n"
+ARM = "BogoMIPS\t: 50.00\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xD0C\nCPU revision\t: 1\n\n"
+
+
+@pytest.mark.parametrize(
+    ("info", "model", "slug"),
+    [
+        (X86 * 2, "25-17-1", "cpu-amd-epyc-25-17-1"),
+        (ARM * 2, "0x41-0x3-0xd0c-1", None),
+        ("processor\t: 0\n", None, None),
+    ],
+    ids=["x86", "Arm", "unknown"],
+)
+def test_the_key_of_a_cpu_tells_models_of_one_name_apart(tmp_path, info, model, slug):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(info)
+    device = cpu_device(tmp_path)
+
+    assert device.cpu_model == model
+    assert device.slug == (slug or device.slug)
+    assert model is None or device.slug.endswith(f"-{model}")
+
+
+def test_a_baseline_from_before_the_model_was_read_is_compared_until_there_is_one_of_the_model(tmp_path):
+    epyc = a_cpu(name="AMD EPYC", cpu_model="25-17-1")
+    other = a_cpu(name="AMD EPYC", cpu_model="26-2-1")
+    cases = {"s128": a_baseline_case(target="launch")}
+    store.write_baseline(a_baseline(device=a_cpu(name="AMD EPYC"), cases=cases), tmp_path)
+    for device in (epyc, other):
+        (found,) = store.read_baselines(tmp_path, (device,))
+        run = a_run(a_measurement(device="cpu"), devices=(device,), baselines=(found,))
+        assert [finding.code for finding in judge(run)] == ["within-noise"]
+
+    store.write_baseline(a_baseline(device=epyc, cases=cases), tmp_path)
+
+    assert [baseline.device for baseline in store.read_baselines(tmp_path, (epyc,))] == [epyc]
+    assert [baseline.device for baseline in store.read_baselines(tmp_path, (other,))] == [a_cpu(name="AMD EPYC")]
+    assert len(store.read_baselines(tmp_path)) == 2
