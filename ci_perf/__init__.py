@@ -7,7 +7,7 @@ go downwards only; the contracts in pyproject.toml check this:
     audit
     checks | doctor | fleet | github | history | render
     measure
-    judge | guard | traces | store
+    judge | guard | pages | traces | store
     values
 
 values    the data types: kernels, measurements, runs, baselines; pure
@@ -17,6 +17,7 @@ measure   measures kernels: a session on a machine
 userside  modules that the worker uses under the user's interpreter; standard library only
 traces    reads the files of profilers and benchmarks; knows nothing of CI
 render    a report as text
+pages     HTML pages of one file each, and their charts; pure
 github    pull requests, comments, annotations, artifacts of workflows
 checks    random cases and compute-sanitizer
 audit     the error rate of ci-perf's own verdicts

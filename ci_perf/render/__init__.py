@@ -1,12 +1,11 @@
 """A report as text: terminal, Markdown, HTML, CSV, JSON, JUnit. Pure: a value in, text out.
 
 cells      the cells and numbers of a row, shared by all formats
-charts     what the charts of a case show (drawn by charts.js with plot.min.js, Observable Plot)
+charts     what the charts of a case show
 explanations  why a case changed
 folder     the small files of the artifact folder
-html       the report as one HTML page (with page.css and page.js)
+html       the report as one HTML page, with page.js for its table
 html_case  a case on that page
-html_parts  texts, lists, tables and figures in HTML
 json_text  JSON for programs
 junit      JUnit XML
 markdown   the pull request comment

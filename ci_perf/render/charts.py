@@ -1,37 +1,20 @@
-"""What the charts of a case show: their numbers and texts. charts.js draws them in the browser, with Observable Plot.
+"""What the charts of a case show: their numbers and texts."""
 
-Plot (plot.min.js, made by scripts/plot/build) adds 270 kB to a page, 90 kB zipped, and draws a chart as its case is
-opened. Vega-Lite is three times as large and evaluates strings as code, which the page forbids. Matplotlib takes 50 ms
-for each chart and would be installed on every runner.
-"""
-
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from ci_perf.judge.ratios import log_ratio
 from ci_perf.judge.report import Row
 from ci_perf.judge.roofline import Roofline, peak_bandwidth, peak_compute
+from ci_perf.pages.chart import Chart, history_chart, short
 from ci_perf.values.device import Device
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.quantity import amount, counted, percent, rate, scale
-from ci_perf.values.series import Point, Trend
+from ci_perf.values.series import Trend
 
 MOST_MARKS = 500
 """The most rounds of a side that a chart draws; of more, every second, third, ... one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A chart: `data` is what the function `kind` of charts.js draws, of numbers in the unit that it names."""
-
-    kind: str
-    title: str
-    caption: str
-    """A sentence that says what the chart shows, for those who do not see it."""
-    data: Mapping[str, object]
 
 
 def charts(row: Row, device: Device | None, trends: Sequence[Trend] = ()) -> list[Chart]:
@@ -39,17 +22,8 @@ def charts(row: Row, device: Device | None, trends: Sequence[Trend] = ()) -> lis
     if row.measurement is None:
         return []
     drawn = (_times(row, row.measurement), _differences(row, row.measurement), _roofline(row, row.measurement, device))
-    past = (_history(trend, several=len(trends) > 1) for trend in trends)
-    return [chart for chart in (*drawn, *past, *_conditions(row.measurement)) if chart and _is_finite(chart.data)]
-
-
-def _is_finite(data: object) -> bool:
-    """Say whether all numbers are finite: files of other origin may hold any, and a chart of them shows nothing."""
-    try:
-        json.dumps(data, allow_nan=False)
-    except ValueError:
-        return False
-    return True
+    past = (history_chart(trend, several=len(trends) > 1) for trend in trends)
+    return [chart for chart in (*drawn, *past, *_conditions(row.measurement)) if chart and chart.is_finite]
 
 
 def _times(row: Row, measurement: Measurement) -> Chart | None:
@@ -69,7 +43,7 @@ def _times(row: Row, measurement: Measurement) -> Chart | None:
         "base": _points(base, factor),
         "head": _points(head, factor),
         "edges": list(accumulate(map(len, head)))[:-1],
-        "baseline": [] if agreed is None else [_short(agreed / factor)],
+        "baseline": [] if agreed is None else [short(agreed / factor)],
     }
     title = "Times of both sides" if base else "Times of the head; the line is the baseline"
     return Chart("times", title if base or agreed is not None else "Times of the head", words, data)
@@ -78,7 +52,7 @@ def _times(row: Row, measurement: Measurement) -> Chart | None:
 def _points(processes: Sequence[Sequence[float]], factor: float) -> list[tuple[int, float]]:
     """Return the number of each round and its time."""
     rounds = list(enumerate(value for process in processes for value in process))
-    return [(place, _short(value / factor)) for place, value in rounds[:: max(1, -(-len(rounds) // MOST_MARKS))]]
+    return [(place, short(value / factor)) for place, value in rounds[:: max(1, -(-len(rounds) // MOST_MARKS))]]
 
 
 def _range(processes: Sequence[Sequence[float]], row: Row) -> str:
@@ -107,7 +81,7 @@ def _differences(row: Row, measurement: Measurement) -> Chart | None:
 
 
 def _percents(fractions: Iterable[float]) -> list[float]:
-    return [_short(100 * fraction) for fraction in fractions]
+    return [short(100 * fraction) for fraction in fractions]
 
 
 def _roofline(row: Row, measurement: Measurement, device: Device | None) -> Chart | None:
@@ -130,9 +104,9 @@ def _roofline(row: Row, measurement: Measurement, device: Device | None) -> Char
     words = f"Roofline at {intensity:.3g} FLOP/B, bound by {head.bound}; share of the ceiling: {shares}"
     low, high = min(intensity, ridge) / 3, max(intensity, ridge) * 3
     data = {
-        "ceiling": [(_short(x), _short(min(compute, x * bandwidth))) for x in (low, ridge, high)],
+        "ceiling": [(short(x), short(min(compute, x * bandwidth))) for x in (low, ridge, high)],
         "base": [],
-        **{name: [(_short(intensity), _short(point.flop_per_s))] for name, point in points},
+        **{name: [(short(intensity), short(point.flop_per_s))] for name, point in points},
     }
     return Chart("roofline", "Roofline", words, data)
 
@@ -142,31 +116,12 @@ def _bandwidth(points: Sequence[tuple[str, Roofline]], peak: float, shares: str)
     factor, unit = scale(peak, "byte/s")
     data = {
         "unit": unit,
-        "ceiling": _short(peak / factor),
+        "ceiling": short(peak / factor),
         "base": [],
-        **{name: [(name, _short(point.bytes_per_s / factor))] for name, point in points},
+        **{name: [(name, short(point.bytes_per_s / factor))] for name, point in points},
     }
     words = f"Bandwidth of the memory, at most {rate(peak, 'byte/s')}; share of it: {shares}"
     return Chart("bandwidth", "Bandwidth of the memory", words, data)
-
-
-def _history(trend: Trend, *, several: bool) -> Chart:
-    """Return the medians over commits and runs, each with the lowest and the highest median of a process."""
-    points = trend.series.points
-    last = points[-1]
-    factor, unit = scale(max(point.median for point in points), last.unit)
-    values = [
-        (place, *(_short(value / factor) for value in (point.median, point.low, point.high)), _label(point))
-        for place, point in enumerate(points)
-    ]
-    words = f"{counted(len(points), 'time')} of baselines and runs from {points[0].when[:10]} to {last.when[:10]}"
-    words = "; ".join((words, f"the last one is {amount(last.median, last.unit)}", *trend.sentences))
-    data = {"unit": unit, "points": values, "changes": [place - 0.5 for place in trend.changes]}
-    return Chart("history", f"History ({last.method})" if several else "History", words, data)
-
-
-def _label(point: Point) -> str:
-    return " ".join(filter(None, (point.when[:10], point.commit[:8], point.source)))
 
 
 def _conditions(measurement: Measurement) -> list[Chart | None]:
@@ -196,11 +151,6 @@ def _over_processes(
     if not words:
         return None
     named = ", ".join(words) if len(read) > 1 else words[0].removeprefix("head ")
-    data = {side: [(i, _short(value / unit[0])) for i, value in points] for side, points in known.items()}
+    data = {side: [(i, short(value / unit[0])) for i, value in points] for side, points in known.items()}
     count = counted(len(read["head"]), "process")
     return Chart("conditions", title, f"{title} over {count}: {named}", {"unit": unit[1], "base": [], **data})
-
-
-def _short(value: float) -> float:
-    """Return a number with the digits that a chart shows."""
-    return float(f"{value:.5g}")

@@ -1,17 +1,16 @@
-"""The report as one HTML page: no file beside it, no network, no script but its own and the library for the charts."""
+"""The report as one HTML page."""
 
-import base64
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from ci_perf.judge.report import Report, Row
+from ci_perf.pages.chart import Chart
+from ci_perf.pages.document import document
+from ci_perf.pages.parts import bullets, table, text
 from ci_perf.render import cells
-from ci_perf.render.charts import Chart, charts
+from ci_perf.render.charts import charts
 from ci_perf.render.html_case import case
-from ci_perf.render.html_parts import bullets, table, text
 from ci_perf.values.quantity import percent
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.series import Trend
@@ -44,41 +43,20 @@ def render_html(report: Report, trends: Sequence[Trend] = ()) -> str:
     places = accumulate(map(len, drawn), initial=0)
     rows = zip(report.rows, drawn, places, strict=False)
     cases = "".join(case(index, row, report, own, place) for index, (row, own, place) in enumerate(rows))
-    data: list[dict[str, object]] = [{"kind": chart.kind, "data": chart.data} for own in drawn for chart in own]
-    scripts = [_file("page.js"), *([_file("plot.min.js"), _file("charts.js")] if data else [])]
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>ci-perf: {text(report.headline)}</title>\n<style>{_file('page.css')}</style>\n</head>\n"
-        f"<body>\n<main>\n<h1>ci-perf: {text(report.headline)}</h1>\n<p>{text(cells.comparison(report))}</p>\n"
+    body = (
+        f"<p>{text(cells.comparison(report))}</p>\n"
         f"{_planted(report)}<p><strong>Next:</strong> {text(report.next_step)}</p>\n{_verdicts(report)}"
-        f"<h2>Cases</h2>\n{_legend(len(report.rows)) if data else ''}{cases}{_notes(report)}"
+        f"<h2>Cases</h2>\n{_legend(len(report.rows)) if any(drawn) else ''}{cases}{_notes(report)}"
         f"<h2>Environment</h2>\n{table('Environment', ('what', 'which'), cells.environment(report))}"
-        f"</main>\n{_data(data)}{''.join(f'<script>{script}</script>' for script in scripts)}\n</body>\n</html>\n"
     )
-
-
-def _file(name: str) -> str:
-    return resources.files("ci_perf.render").joinpath(name).read_text("utf-8")
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script = resources.files("ci_perf.render").joinpath("page.js").read_text("utf-8")
+    return document(f"ci-perf: {report.headline}", body, list(chain(*drawn)), [script])
 
 
 def _charts(row: Row, report: Report, trends: Mapping[tuple[str, ...], Sequence[Trend]]) -> list[Chart]:
     finding = row.finding
     device = next((device for device in report.devices if device.slug == finding.device), None)
     return charts(row, device, trends.get((finding.kernel, finding.case, finding.device), ()))
-
-
-def _data(data: list[dict[str, object]]) -> str:
-    """Return the numbers of the charts as JSON, in which no text can end the element."""
-    written = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return f'<script type="application/json" id="charts">{written}</script>\n' if data else ""
 
 
 def _planted(report: Report) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from html import escape
 
 from ci_perf.judge.report import Report, Row
+from ci_perf.pages.chart import Chart
+from ci_perf.pages.parts import bullets, figure, table, text
 from ci_perf.render import cells
-from ci_perf.render.charts import Chart
 from ci_perf.render.explanations import COMPARED, as_before, compared, counters_of_sides
-from ci_perf.render.html_parts import bullets, figure, table, text
 from ci_perf.values.escape import lines_of
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.metrics import BY_NAME

@@ -134,7 +134,7 @@ def test_the_library_for_the_charts_is_what_scripts_plot_build_made_of_the_locke
     folder = ROOT / "scripts/plot"
     recorded = [line.split() for line in (folder / "plot.sha256").read_text().splitlines()]
 
-    assert {name for _, name in recorded} >= {"bundle.js", "package-lock.json", "../../ci_perf/render/plot.min.js"}
+    assert {name for _, name in recorded} >= {"bundle.js", "package-lock.json", "../../ci_perf/pages/plot.min.js"}
     for digest, name in recorded:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, f"{name}: run scripts/plot/build"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ci_perf.render.charts import Chart
+from ci_perf.pages.chart import Chart
 from ci_perf.values.escape import clean
 
 
@@ -30,7 +30,7 @@ def table(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) ->
     )
 
 
-def figure(chart: Chart, place: int) -> str:
-    """Return the figure in which charts.js draws the chart at this place of the page's data."""
+def figure(chart: Chart, place: int, *, level: int = 4) -> str:
+    """Return the figure in which charts.js draws the chart at this place of the page's data, with a heading."""
     title, caption = text(chart.title), text(chart.caption)
-    return f'<figure data-chart="{place}"><h4>{title}</h4><figcaption>{caption}.</figcaption></figure>'
+    return f'<figure data-chart="{place}"><h{level}>{title}</h{level}><figcaption>{caption}.</figcaption></figure>'

@@ -61,7 +61,7 @@ const kinds = {
     }];
   },
   history({ unit, points, changes }) {
-    const place = { x: "0", y: "1" }, span = { x: "0", y1: "2", y2: "3", stroke: "var(--head)" };
+    const place = { x: "0", y: "1" }, span = { x: "0", y1: "2", y2: "3", stroke: "var(--head)", strokeOpacity: 0.4 };
     return [{
       x: { label: "commit or run", tickFormat: "d", ticks: 0 }, y: { label: unit, grid: true, domain: around(points.flatMap(point => point.slice(1, 4))) },
       marks: [
@@ -81,13 +81,13 @@ const kinds = {
 
 const charts = JSON.parse(document.getElementById("charts").textContent);
 function draw(figure) {
-  const width = Math.min(600, figure.clientWidth);
+  const width = figure.clientWidth;
   if (figure.closest("details:not([open])") || figure.dataset.width === String(width)) return;
   figure.dataset.width = width;
   for (const old of figure.querySelectorAll("svg")) old.remove();
   const { kind, data } = charts[figure.dataset.chart];
   for (const options of kinds[kind](data)) {
-    const svg = Plot.plot({ ariaLabel: figure.querySelector("h4").textContent, width, height: 230, marginLeft: 64, marginBottom: 40, ...options });
+    const svg = Plot.plot({ ariaLabel: figure.firstElementChild.textContent, width, height: 230, marginLeft: 64, marginBottom: 40, ...options });
     svg.setAttribute("role", "img");
     for (const part of svg.querySelectorAll("[aria-label]")) part.removeAttribute("aria-label"); // they are no elements of their own
     figure.querySelector("figcaption").before(svg);
