@@ -54,12 +54,14 @@ class ProgramCounters:
     """Whether ncu collects every counter, not only those that are compared and gated."""
     explain: bool = False
     """Whether ncu collects what finds the cause of a change, in one run."""
+    once: bool = False
+    """Whether each kernel counts once: a benchmark launches it as often as it needs."""
     side: str = ""
     """Ends the names of its files: no case has an `@` in its name."""
 
-    def explaining(self, side: str, conditions: Conditions) -> Self:
+    def explaining(self, side: str, conditions: Conditions, *, once: bool) -> Self:
         """Return what counts for an explanation, of the tree of these conditions, with files of its own."""
-        return replace(self, conditions=conditions, full=False, explain=True, side=f"@{side}")
+        return replace(self, conditions=conditions, full=False, explain=True, once=once, side=f"@{side}")
 
     def run(self, job: Job, argv: Sequence[str], traced: Traced, *, full: bool = False) -> Profiled:
         """Count what a program does on the GPU; what cannot be had becomes a note, never an exception."""
@@ -84,7 +86,8 @@ class ProgramCounters:
     def _codes(self, job: Job, report: Path) -> Mapping[str, tuple[Code, ...]]:
         """Return the machine code of the kernels that count."""
         kernels = [fill(pattern, job.params) for pattern in job.spec.kernels]
-        mine = (code for code in codes_of(report) if counts(code.name, kernels))
+        found = codes_of(report)
+        mine = (code.of_one_launch if self.once else code for code in found if counts(code.name, kernels))
         return {job.label: tuple(located(code, self.conditions.root, job.spec.folder) for code in mine)}
 
     def _run(
@@ -116,7 +119,7 @@ class ProgramCounters:
             raise _NoCounters("no-report", f"ncu {completed.end} and wrote no report", hint)
         counters = ncu.read(report)
         ranges, kernels = ([fill(p, job.params) for p in patterns] for patterns in (job.spec.ranges, job.spec.kernels))
-        readings = program_counters(counters, ranges, kernels, metrics)
+        readings = program_counters(counters, ranges, kernels, metrics, once=self.once)
         if not readings:
             ran = listed(list(dict.fromkeys(launch.name for launch in counters.launches)))
             message = f"none of the first {len(counters.launches)} GPU kernels counts; there ran {ran}"

@@ -28,6 +28,11 @@ from ci_perf.values.run import Note
 from ci_perf.values.trace import SideProfile
 
 WALL = "wall"
+FOR_PROFILERS = {"nvbench": ("--profile",)}
+"""What benchmarks are told under a profiler: nvbench runs each state once, without the kernel that blocks the stream.
+
+ncu runs kernels one by one, so that a kernel which waits for a later call of the host would never end.
+"""
 
 _Measured = TypeVar("_Measured", Replicate, Pair | str | Failure)
 
@@ -102,11 +107,11 @@ class Programs:
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
         """Yield what the traces that timed the programs hold, then run each `command` under ncu.
 
-        With a base, programs that changed are also counted on both sides for what explains the change; benchmarks that
-        changed are run once more on each side for a trace.
+        With a base, programs that changed are also counted on both sides for what explains the change. Those that no
+        trace timed are run once more on each side for one.
         """
         for job in changed if self._has_base and self._trace_benchmarks else ():
-            if not job.is_command:
+            if not job.is_command or job.spec.time != "gpu":
                 self._base.trace(job)
                 self._head.trace(job)
         if self._head.under_nsys.timelines or self._traces:
@@ -167,9 +172,11 @@ class Programs:
     def _count_both(self, job: Job) -> Profiled:
         """Run a program of each side under ncu for what explains its change."""
         base, head = self._base, self._head
-        if self._counters is None or not comparable(base.under_nsys.traced(job), head.under_nsys.traced(job)):
+        if self._counters is None:
             return Profiled()
-        old, new = base.count(job, self._counters, "explain-base"), head.count(job, self._counters, "explain")
+        once = not job.is_command or not comparable(base.under_nsys.traced(job), head.under_nsys.traced(job))
+        old = base.count(job, self._counters, "explain-base", once=once)
+        new = head.count(job, self._counters, "explain", once=once)
         write_differences(self._counters.guard.folder, [job], old, new)
         return as_sides(old, new, trees_of(base.root, [job], head.root, [job]))
 
@@ -206,19 +213,33 @@ class _Side:
         return Replicate(values, 1, taken.method, batch, unit=taken.unit, better=taken.better)
 
     def trace(self, job: Job) -> None:
-        """Run a benchmark under nsys, for its timeline; without GPU kernels there is none."""
+        """Run a program under nsys, for its timeline; without GPU kernels there is none."""
         if not self.under_nsys.can_trace(job):
             return
-        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch, contextlib.suppress(ProgramFailed):
-            _, argv = self._launcher.prepare(job, Path(scratch))
-            self.under_nsys.time(job, argv, Path(scratch))
-
-    def count(self, job: Job, counters: ProgramCounters, files: str) -> Profiled:
-        """Run a program under ncu for what explains its change."""
         with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
-            _, argv = self._launcher.prepare(job, Path(scratch))
-            explaining = counters.explaining(files, replace(counters.conditions, root=self.root))
-            return explaining.run(job, argv, self.under_nsys.traced(job))
+            for argv in self._profiled_argv(job, Path(scratch)):
+                with contextlib.suppress(ProgramFailed):
+                    self.under_nsys.time(job, argv, Path(scratch))
+                    return
+
+    def count(self, job: Job, counters: ProgramCounters, files: str, *, once: bool) -> Profiled:
+        """Run a program under ncu for what explains its change."""
+        found = Profiled()
+        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
+            conditions = replace(counters.conditions, root=self.root)
+            explaining = counters.explaining(files, conditions, once=once)
+            for argv in self._profiled_argv(job, Path(scratch)):
+                found = explaining.run(job, argv, self.under_nsys.traced(job))
+                if found.counters:
+                    break
+        return found
+
+    def _profiled_argv(self, job: Job, scratch: Path) -> Iterator[tuple[str, ...]]:
+        """Yield the command lines to try under a profiler; a program that refuses the first may take the second."""
+        program, argv = self._launcher.prepare(job, scratch)
+        if more := FOR_PROFILERS.get(program.kind):
+            yield (*argv, *more)
+        yield argv
 
     def _take(self, job: Job, scratch: Path) -> Chosen:
         program, argv = self._launcher.prepare(job, scratch)

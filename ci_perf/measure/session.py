@@ -91,11 +91,12 @@ class Session:
         on_gpu = [job for job in jobs if job.device == "cuda" and job.spec.program is not None]
         benchmarks = "nsys" in self.profilers.versions and base is not None
         traced = any(job.is_command or benchmarks for job in on_gpu)
+        counted = ncu is not None and any(job.is_command or base is not None for job in on_gpu)
         nsys = (tool.path for tool in tools.find("nsys", conditions.env) if tool.complete) if traced else ()
         return Programs(
             Launcher(conditions, self.folder),
             nsys_path=next(iter(nsys), None),
-            counters=ProgramCounters(ncu.path, conditions, self.guard, ncu.full) if traced and ncu else None,
+            counters=ProgramCounters(ncu.path, conditions, self.guard, ncu.full) if ncu and counted else None,
             traces=KeptTraces(self.guard) if traced and keep_traces else None,
             base_root=base.side.root if base else None,
             base_is_built=base is None or base.is_built,

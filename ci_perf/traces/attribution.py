@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ci_perf.traces.ncu.counters import Counters
+from ci_perf.traces.ncu.counters import Counters, Launch
 from ci_perf.traces.selection import counts, inside
 from ci_perf.traces.timeline import Gpu, KernelStats, Timeline, hidden_by_graphs
-from ci_perf.values.metrics import Metric, combine_kernels
+from ci_perf.values.metrics import BY_NAME, Metric, combine_kernels, find_reading
 from ci_perf.values.occupancy import occupancy_pct
 from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
 
@@ -93,15 +93,24 @@ def program_launch_counters(timeline: CaseTimeline) -> tuple[Mapping[str, Readin
 
 
 def program_counters(
-    counters: Counters, ranges: Sequence[str], patterns: Sequence[str], metrics: Iterable[Metric]
+    counters: Counters, ranges: Sequence[str], patterns: Sequence[str], metrics: Iterable[Metric], *, once: bool = False
 ) -> dict[str, Reading]:
-    """Return the named readings of one run of a program over the kernels that count; empty where none does."""
-    mine = [
-        launch.metrics
-        for launch in counters.launches
-        if inside(launch.ranges, ranges) and counts(launch.name, patterns)
-    ]
-    return combine_kernels(mine, metrics) if mine else {}
+    """Return the named readings of one run of a program over the kernels that count; empty where none does.
+
+    With `once` each kernel counts once, with its longest launch: a benchmark launches as often as it needs.
+    """
+    mine = [launch for launch in counters.launches if inside(launch.ranges, ranges) and counts(launch.name, patterns)]
+    if once:
+        by_name: dict[str, Launch] = {}
+        for launch in sorted(mine, key=_duration):
+            by_name[launch.name] = launch
+        mine = list(by_name.values())
+    return combine_kernels([launch.metrics for launch in mine], metrics) if mine else {}
+
+
+def _duration(launch: Launch) -> float:
+    reading = find_reading(BY_NAME["duration_ns"], launch.metrics)
+    return reading.value or 0.0 if reading else 0.0
 
 
 def _traced(kernel: KernelStats) -> TracedKernel:

@@ -587,6 +587,41 @@ def test_a_benchmark_that_changed_is_traced_on_both_sides(tmp_path, changed):
     assert [sorted(traces.timelines) for traces in found if traces.timelines] == [[job.label]] * changed
 
 
+def a_benchmark(kind, **changes):
+    spec = a_spec("app", entry="", program=Program(kind, ("true",)), cases={"a": {}}, **changes)
+    return replace(a_job(), spec=spec)
+
+
+def test_a_command_that_the_clock_times_is_traced_if_it_changed(tmp_path):
+    (tmp_path / "base").mkdir()
+    runner = a_runner(tmp_path, fake_nsys(tmp_path, H200), trace_benchmarks=True)
+    job = a_job()
+    job = replace(job, spec=replace(job.spec, time="wall"))
+    (traces,) = (found for found in runner.profile([job], [job]) if found.timelines)
+
+    assert (sorted(traces.base_profiles), sorted(traces.timelines)) == ([job.label], [job.label])
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "profiled"),
+    [
+        ("nvbench", "", [True, True]),
+        ("nvbench", 'case "$*" in *--profile) exit 1;; esac', [True, False, True, False]),
+        ("google_benchmark", "", [False, False]),
+    ],
+    ids=["nvbench", "an nvbench that refuses the option", "google-benchmark"],
+)
+def test_the_kernels_of_a_benchmark_that_changed_count_once_each(tmp_path, kind, more, profiled):
+    (tmp_path / "base").mkdir()
+    runner, job = a_counting_runner(tmp_path, more), a_benchmark(kind)
+    _, compared = runner.profile([job], [job])
+    calls = (tmp_path / "ncu-calls").read_text().splitlines()
+    (launch,) = compared.head_profiles[job.label].counters
+
+    assert [call.endswith(" --profile") for call in calls] == profiled
+    assert launch["grid_size"].value == 132 + 132  # of five launches of each of two kernels
+
+
 def test_the_kernels_of_a_program_without_a_trace_are_selected_after_profiling(tmp_path):
     job = a_job(ranges=("sdpa_*",))
     (found,) = a_counting_runner(tmp_path).profile([job], [])

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MOST = 4000
 """Instructions of a kernel that are compared: the time grows with the square of their number."""
@@ -46,6 +46,16 @@ class Code:
     ranges: tuple[str, ...]
     """NVTX ranges open at its first launch, outermost first."""
     instructions: tuple[Instruction, ...]
+    launches: int = 1
+    """Over how many launches samples and bytes are added up."""
+
+    @property
+    def of_one_launch(self) -> "Code":
+        """The same with the samples and bytes of a mean launch."""
+        each = tuple(
+            replace(i, samples=i.samples / self.launches, bytes=i.bytes / self.launches) for i in self.instructions
+        )
+        return replace(self, instructions=each, launches=1)
 
 
 def opcodes(codes: Iterable[Code]) -> dict[str, int]:

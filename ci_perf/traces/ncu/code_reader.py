@@ -75,7 +75,7 @@ def _with_more(code: Code, action: Any, first: int) -> Code:  # noqa: ANN401
         seen = instruction.samples + samples.get(address, 0.0)
         moved = instruction.bytes + sectors.get(address, 0.0) * _SECTOR_BYTES
         added.append(replace(instruction, samples=seen, bytes=moved))
-    return replace(code, instructions=tuple(added))
+    return replace(code, instructions=tuple(added), launches=code.launches + 1)
 
 
 def _counted(action: Any, names: re.Pattern[str]) -> dict[int, float]:  # noqa: ANN401
