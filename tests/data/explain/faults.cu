@@ -1,6 +1,7 @@
 // Pairs of kernels: base_X does its work well, head_X has one fault. sm90-opcodes.json holds their machine code.
 
 #include <cuda_fp16.h>
+#include <cuda_pipeline.h>
 
 extern "C" {
 
@@ -191,4 +192,33 @@ __global__ void base_fence(const float* __restrict__ in, float* __restrict__ out
 __global__ void head_fence(const float* __restrict__ in, float* __restrict__ out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x; for (int k = 0; k < 8; ++k) { out[i + k * n] = in[i + k * n]; __threadfence(); }
 }
+
+// loads in place of asynchronous copies to shared memory
+__global__ void base_async(const float4* __restrict__ in, float4* __restrict__ out, int n) {
+  __shared__ float4 t[2][256]; int i = threadIdx.x; float4 s = {};
+  __pipeline_memcpy_async(&t[0][i], &in[i], 16); __pipeline_commit();
+  for (int k = 0; k < n; ++k) {
+    __pipeline_memcpy_async(&t[(k + 1) & 1][i], &in[(k + 1) * 256 + i], 16); __pipeline_commit();
+    __pipeline_wait_prior(1); __syncthreads();
+    s.x += t[k & 1][i ^ 1].x; __syncthreads();
+  }
+  out[blockIdx.x * 256 + i] = s;
+}
+__global__ void head_async(const float4* __restrict__ in, float4* __restrict__ out, int n) {
+  __shared__ float4 t[256]; int i = threadIdx.x; float4 s = {};
+  for (int k = 0; k < n; ++k) {
+    t[i] = in[k * 256 + i]; __syncthreads();
+    s.x += t[i ^ 1].x; __syncthreads();
+  }
+  out[blockIdx.x * 256 + i] = s;
+}
+
+// float in place of half
+__global__ void base_wider(const half* __restrict__ in, half* __restrict__ out) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x; out[i] = __float2half(__half2float(in[i]) + 1);
+}
+__global__ void head_wider(const float* __restrict__ in, float* __restrict__ out) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x; out[i] = in[i] + 1;
+}
+
 }
