@@ -5,7 +5,7 @@ go downwards only; the contracts in pyproject.toml check this:
 
     cli
     audit
-    checks | doctor | fleet | github | history | render
+    checks | doctor | fleet | github | history | init | render
     measure
     judge | guard | pages | traces | store
     values
@@ -23,6 +23,7 @@ checks    random cases and compute-sanitizer
 audit     the error rate of ci-perf's own verdicts
 history   the times of kernels over commits and runs
 fleet     divides cases among jobs, and merges their runs
+init      sets ci-perf up in a repository
 doctor    finds what a machine lacks, and how to fix it
 guard     keeps secrets on the machine
 cli       the command line: each command parses, calls, prints, exits

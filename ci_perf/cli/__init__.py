@@ -10,6 +10,7 @@ checks      `run --fuzz` and `run --sanitize`
 doctor      `doctor`
 explain     `explain`
 history     `history` and `site`
+init        `init`
 inspect     `inspect`
 inspection  reads any file of a profiler or a benchmark
 listing     `list`

@@ -28,6 +28,7 @@ COMMANDS = {
     "doctor": ("ci_perf.cli.doctor:doctor", "Diagnose this machine; print a fix for each problem."),
     "explain": ("ci_perf.cli.explain:explain", "Explain what changed between two sides on disk."),
     "history": ("ci_perf.cli.history:history", "Show the times of a kernel over commits and runs."),
+    "init": ("ci_perf.cli.init:init", "Set up a first kernel, a workflow and a baseline."),
     "inspect": ("ci_perf.cli.inspect:inspect", "Show what a profiler's or a benchmark's file holds."),
     "list": ("ci_perf.cli.listing:list_cases", "List the kernels and their cases."),
     "merge": ("ci_perf.cli.merge:merge", "Merge the runs of several jobs into one."),

@@ -25,6 +25,7 @@ from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.cli.resume import read_unfinished, resumed
+from ci_perf.init.unfinished import find_unfinished
 from ci_perf.judge.report import Report
 from ci_perf.measure.budget import Budget
 from ci_perf.measure.confirm import Confirm, Prepare
@@ -38,7 +39,7 @@ from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.terminal import render_timings
 from ci_perf.values.errors import ConfigError
-from ci_perf.values.job import Job, select_jobs
+from ci_perf.values.job import Job, may_select, select_jobs
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import Settings
@@ -83,6 +84,7 @@ def run(
         click.echo(_settings_table(settings, specs))
         return
     _refuse_missing_baselines(root, settings)
+    _refuse_unfinished(root, specs, patterns)
     if is_check(patterns, settings):
         if resume:
             raise ConfigError("--resume: --fuzz and --sanitize cannot be resumed", hint="run them again")
@@ -183,6 +185,20 @@ def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: S
 def _refuse_missing_baselines(root: Path, settings: Settings) -> None:
     if settings.chosen_by_user("baselines") and not (root / settings["baselines"]).is_dir():
         raise ConfigError(f"{settings.origins['baselines']}: `{settings['baselines']}` is not a folder")
+
+
+def _refuse_unfinished(root: Path, specs: tuple[KernelSpec, ...], patterns: tuple[str, ...]) -> None:
+    """Refuse a selected kernel of which `ci-perf init` left a function to a person; ConfigError."""
+    for spec in specs:
+        entry = Path(spec.folder, spec.entry)
+        if spec.program is not None or not may_select(spec.name, patterns):
+            continue
+        if found := find_unfinished((root / entry).read_text(encoding="utf-8", errors="replace")):
+            line, function, message = found
+            raise ConfigError(
+                f"{entry}:{line}: `{function}` is not written yet{f': {message}' if message else ''}",
+                hint="write it in place of `raise NotImplementedError`, or run other kernels by their names",
+            )
 
 
 def _left_out_note(jobs: tuple[Job, ...]) -> tuple[Note, ...]:
