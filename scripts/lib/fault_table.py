@@ -295,8 +295,14 @@ SINKS = (
     Sink(
         "HTML",
         "render.html:render_html",
-        "html:escape",
+        "ci_perf.pages.parts:text",
         "tests/render/test_page.py::test_no_quoted_text_is_markup",
+    ),
+    Sink(
+        "HTML: `ci-perf site`",
+        "history.page:render_site",
+        "ci_perf.pages.parts:text",
+        "tests/history/test_history.py::test_no_name_of_a_series_is_markup",
     ),
     Sink("CSV", "render.tabular:render_csv", "csv:DictWriter", _RENDER + "test_csv_reads_back_as_it_was_written"),
     Sink("JSON", "render.json_text:render_json", "json:dumps", _RENDER + "test_json_can_contain_any_name"),

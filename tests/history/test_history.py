@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import duckdb
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ci_perf.cli import program
+from ci_perf.history.page import render_site
 from ci_perf.history.parquet import add_points, read_points
 from ci_perf.history.points import points_of_run, series_of
 from ci_perf.history.trend import change_points, creep
@@ -177,6 +179,16 @@ def test_the_site_has_a_page_for_each_kernel_that_loads_nothing(repository):
     assert "change at" in text
     assert "default-src 'none'" in text
     assert set(re.findall(r'(?:src|href)="([^"]*)"', text.partition("<script>")[0])) == {"../index.html"}
+
+
+def test_no_name_of_a_series_is_markup():
+    nasty = "<img src=x onerror=a()>\"'</script>"
+    points = [replace(point, kernel=nasty, case=nasty, commit=nasty, method=nasty) for point in series([1.0]).points]
+    pages = render_site({nasty: [Series(tuple(points))]}, lambda _: ())
+
+    for page in pages.values():
+        assert "<img" not in page
+        assert page.count("</script>") == page.count("<script")
 
 
 @pytest.mark.parametrize("store", ["{folder}/store", "memory://fleet/perf"])
