@@ -1,6 +1,7 @@
 """`ci-perf baseline`: accepts a run as the baseline, checks the files, shows what accepting would change."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ from tabulate import tabulate
 from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.judge.baseline import Difference, add_session, check_baseline, diff_baselines, make_baselines
+from ci_perf.judge.noisy import doubts, doubts_of_machine, shown
 from ci_perf.measure import git
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.codec import dump_baseline
@@ -17,6 +19,8 @@ from ci_perf.values.metrics import BY_NAME
 from ci_perf.values.quantity import amount, number, percent
 from ci_perf.values.run import Run
 
+MOST_WARNINGS = 10
+"""More cases are only counted."""
 _RUN = click.argument("run_file", metavar="RUN", type=click.Path(path_type=Path))
 _KERNELS = click.argument("kernels", metavar="[KERNEL]...", nargs=-1)
 
@@ -42,7 +46,7 @@ def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty
 
     Only this command writes baselines, of whole kernels. A run that failed, was cut short or was slowed down on purpose
     is refused, and so is a run of files that differed from their commit, unless --allow-dirty is given. The old and the
-    new numbers are shown on stderr.
+    new numbers are shown on stderr, with a warning where processes scatter much or other programs used the machine.
     """
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
@@ -51,6 +55,7 @@ def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty
         _refuse_dirty(run, run_file)
     proposed = make_baselines(run, kernels, by or git.query_user(root), str(run_file))
     click.echo(_table([row for new in proposed for row in diff_baselines(_current(new, folder), new)]), err=True)
+    _warn(run, proposed, folder)
     for new in proposed:
         path = store.write_baseline(add_session(_current(new, folder), new, run.policy.confidence), folder)
         click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
@@ -114,7 +119,8 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
     """Show what accepting RUN would change in the baselines; nothing is written."""
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
-    proposed = make_baselines(store.read_run(run_file), kernels, None, str(run_file))
+    run = store.read_run(run_file)
+    proposed = make_baselines(run, kernels, None, str(run_file))
     rows = [row for new in proposed for row in diff_baselines(_current(new, folder), new)]
     if as_json:
         keys = ("kernel", "case", "device", "what", "old", "new")
@@ -122,6 +128,16 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
         return
     click.echo(_table(rows))
     click.echo(f"{len(rows)} differences", err=True)
+    _warn(run, proposed, folder)
+
+
+def _warn(run: Run, proposed: Sequence[Baseline], folder: Path) -> None:
+    """Say on stderr what speaks against a run as a baseline."""
+    cases = [sentence for new in proposed for sentence in doubts(run, new, _current(new, folder))]
+    for sentence in (*doubts_of_machine(run), *shown(cases, MOST_WARNINGS)):
+        click.echo(f"warning: {sentence}", err=True)
+    if cases:
+        click.echo("hint: measure again where nothing else runs, and accept that run instead", err=True)
 
 
 def _current(new: Baseline, folder: Path) -> Baseline | None:

@@ -13,6 +13,7 @@ gates          limits on counters and timelines, and differences
 launches       how base and head launch their GPU kernels
 looks          when the pairs are looked at, and what each look may err
 memory         peak device memory, and the verdict on it
+noisy          what speaks against a run as a baseline
 outcome        the verdict on a number alone, thresholds
 next_pairs     which cases get the next pairs where the budget is short
 pairs          the verdict on a case that took turns with its base commit

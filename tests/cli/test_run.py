@@ -721,3 +721,20 @@ def test_the_run_records_how_it_was_called(repository):
         "--processes=1",
         "--samples=5",
     ]
+
+
+def test_accept_warns_of_a_noisy_run(broken_run, repository):
+    run = json.loads((broken_run[0] / "run.json").read_text())
+    alpha = next(measurement for measurement in run["measurements"] if measurement["kernel"] == "alpha")
+    for number, replicate in enumerate(alpha["replicates"]):
+        replicate["seconds"] = [1e-5 * (1 + number)] * 5
+    run["notes"].append({"code": "cpu-busy", "message": "this machine is busy", "hint": ""})
+    run["provenance"]["commit"] = "1234567"
+    (repository / "noisy.json").write_text(json.dumps(run))
+
+    accepted = ci_perf("baseline", "accept", "noisy.json", "alpha")
+
+    assert accepted.exit_code == 0, accepted.stderr
+    assert "warning: this machine is busy\n" in accepted.stderr
+    assert "warning: alpha/short: its processes differ by 66.7 %, so no smaller slowdown" in accepted.stderr
+    assert "hint: measure again where nothing else runs" in accepted.stderr
