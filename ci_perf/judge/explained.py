@@ -7,7 +7,7 @@ from ci_perf.judge.causes import Explanation, Side, Sides, explain, explain_host
 from ci_perf.judge.causes.explanation import HOST_ALONE, OUTSIDE
 from ci_perf.judge.causes.lines import line_change
 from ci_perf.judge.causes.machine_code import values_of_code
-from ci_perf.judge.causes.of_readings import side_of, sides_of
+from ci_perf.judge.causes.of_readings import as_often, side_of, sides_of
 from ci_perf.judge.clocks import clock_ratio
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.launches import comparable, launch_values
@@ -18,6 +18,8 @@ from ci_perf.values.trace import SideProfile
 _CLOCK = "sm_clock_hz"
 _WITH_HOST = ("wall", "google-benchmark", "pytest-benchmark")
 """How the names of methods begin whose times are those of the host too."""
+_BENCHMARKS = ("google-benchmark", "nvbench", "pytest-benchmark", "triton")
+"""The same of programs that choose how often they run."""
 _GPU_ALONE = ("cuda-graph", "cupti", "nsys-kernel-sum")
 """The same of methods whose times are those of the GPU alone."""
 
@@ -75,6 +77,8 @@ def sides_of_case(measurement: Measurement, device: Device, ratio: float | None 
         side_of(profile.counters, timelines[0]),
         side_of(head.counters if head and head.counters else measurement.counters, timelines[1]),
     )
+    if measurement.methods and all(method.startswith(_BENCHMARKS) for method in measurement.methods):
+        sides = (sides[0], as_often(*sides))
     codes = (profile.opcodes, head.opcodes if head else {})
     base, now = (
         _with_clock(replace(side, values={**launch, **side.values, **values_of_code(code)}), clock)

@@ -8,7 +8,7 @@ import pytest
 
 from ci_perf.judge.causes import GpuKernel, Side, explain, explain_host
 from ci_perf.judge.causes.lines import line_change
-from ci_perf.judge.causes.of_readings import side_of_launches, sides_of
+from ci_perf.judge.causes.of_readings import as_often, side_of_launches, sides_of
 from ci_perf.traces import ncu
 from ci_perf.values.trace import SourceLine
 
@@ -392,3 +392,24 @@ def test_a_parameter_that_is_no_longer_const_is_the_same_function():
 
     assert causes_of(lost, kernels=(base, same))[:2] == ["read-only", "other-kernel"]
     assert "read-only" not in causes_of(lost, kernels=(base, other))
+
+
+def many(**counts):
+    return tuple(GpuKernel(name, count, count * 1e-5) for name, count in counts.items())
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "calls"),
+    [
+        (many(f=1000.0), many(f=500.0), 1000.0),
+        (many(f=1000.0, g=10.0), many(f=1200.0, g=12.0), 500 / 1.2),
+        (many(f=1000.0), many(f=1000.0, g=1000.0), 500.0),
+        (many(f=1000.0), many(g=500.0), 500.0),
+        (many(f=1000.0, g=1000.0), many(f=500.0, g=1000.0), 500.0),
+    ],
+    ids=["half as often", "more often", "another kernel too", "another kernel", "one of two half as often"],
+)
+def test_calls_of_a_benchmark_are_those_of_as_many_runs(base, head, calls):
+    before, now = Side({"sync_calls": 500.0}, base), Side({"sync_calls": 500.0, "idle_pct": 5.0}, head)
+
+    assert as_often(before, now).values == {"sync_calls": pytest.approx(calls), "idle_pct": 5.0}
