@@ -51,7 +51,7 @@ def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> No
         store.clear_run_folder(folder)
         report = artifacts.finish(merged, guard, settings["baselines"])
     with no_workflow_commands():
-        show(report)
+        show(report, folder)
 
 
 def _read(runs: Sequence[Path], *, lenient: bool) -> tuple[dict[str, Run], tuple[Note, ...]]:

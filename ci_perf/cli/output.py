@@ -5,23 +5,29 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from ci_perf.judge.report import Report
 from ci_perf.render.terminal import render_terminal
 
+WIDE = 90
+"""Columns from which a progress bar is long."""
 WIDTH = 140
 """Columns of a report that is written to a file or a log."""
 
 
-def show(report: Report) -> None:
-    """Print the report as a table, in colour on a terminal."""
-    draw(render_terminal(report))
+def show(report: Report, run: Path) -> None:
+    """Print the report of a run, which lies at this path: in colour on a terminal, without if NO_COLOR is set."""
+    here = Path.cwd()
+    path = run.resolve()
+    draw(render_terminal(report, str(path.relative_to(here) if path.is_relative_to(here) else path)))
 
 
 class _Output(Console):
@@ -33,9 +39,9 @@ class _Output(Console):
 
 
 def draw(drawing: RenderableType) -> None:
-    """Print tables on stdout; if it is not a terminal, they are WIDTH columns wide."""
+    """Print tables on stdout; if it is not a terminal, they are COLUMNS or else WIDTH columns wide."""
     console = _Output(highlight=False)
-    if not console.is_terminal:
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
         console.width = WIDTH
     console.print(drawing)
 
@@ -61,11 +67,11 @@ class Bars:
         console = Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description:<8}"),
-            BarColumn(bar_width=30),
+            BarColumn(bar_width=30 if console.width >= WIDE else 8),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[what]}"),
+            TextColumn("{task.fields[what]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
             console=console,
             disable=not console.is_terminal,
         )

@@ -49,7 +49,7 @@ def _formats(command: Callable[..., None]) -> Callable[..., None]:
 def report(run_file: Path, form: str, earlier: tuple[str, ...]) -> None:
     """Print the report of RUN: a run.json, its folder, or a zip that contains one. The exit status is always 0."""
     run = store.read_run(run_file)
-    _print(run, build_report(run), form, earlier)
+    _print(run_file, run, build_report(run), form, earlier)
 
 
 @click.command("replay")
@@ -59,11 +59,11 @@ def replay(ctx: click.Context, run_file: Path, form: str, earlier: tuple[str, ..
     """Judge RUN again, without a GPU: the report and exit status are those of the run itself."""
     run = store.read_run(run_file)
     found = build_report(run)
-    _print(run, found, form, earlier)
+    _print(run_file, run, found, form, earlier)
     ctx.exit(found.exit_status)
 
 
-def _print(run: Run, found: Report, form: str, earlier: Sequence[str]) -> None:
+def _print(run_file: Path, run: Run, found: Report, form: str, earlier: Sequence[str]) -> None:
     if form == "html":
         root = Path.cwd()
         runs = [other for folder in earlier for other in read_runs(Path(folder))]
@@ -71,6 +71,6 @@ def _print(run: Run, found: Report, form: str, earlier: Sequence[str]) -> None:
         return
     with no_workflow_commands() if form in {"text", "markdown"} else nullcontext():
         if form == "text":
-            show(found)
+            show(found, run_file)
         else:
             click.echo(FORMATS[form][0](found), nl=False)

@@ -50,7 +50,8 @@ from ci_perf.values.settings import Settings
 @setting_options()
 @click.option("--show-settings", is_flag=True, help="Show every setting and where its value came from; run nothing.")
 @click.option("--timings", is_flag=True, help="Show where the time of the run went: seconds by case, side and stage.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of a table.")
+@click.option("--json", "form", flag_value="json", help="Print the report as JSON instead of tables.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print the pull request comment instead of tables.")
 @click.option(
     "--resume",
     metavar="FOLDER",
@@ -64,11 +65,11 @@ def run(
     patterns: tuple[str, ...],
     show_settings: bool,
     timings: bool,
-    as_json: bool,
+    form: str | None,
     resume: Path | None,
     **flags: object,
 ) -> None:
-    """Verify, time, profile and judge kernels; print the report and the comment that a pull request would get.
+    """Verify, time, profile and judge kernels, and print the report.
 
     The output of each case is compared with its reference; the case is timed in fresh processes, run under nsys and ncu
     where they are installed, and judged against the baselines. A case beyond a threshold is measured a second time in
@@ -89,13 +90,13 @@ def run(
         if resume:
             raise ConfigError("--resume: --fuzz and --sanitize cannot be resumed", hint="run them again")
         report, session = check(root, patterns, _specs(specs, settings), settings)
-        _print(report, session=session, as_json=as_json)
+        _print(report, session=session, form=form)
         ctx.exit(report.exit_status)
-    show_report = partial(_print, as_json=as_json)
+    show_report = partial(_print, form=form)
     report, session = measure_run(root, specs, patterns, settings, show_report, resume=resume)
     show_report(report, session=session)
     if timings:
-        click.echo(f"\n{render_timings(report)}", nl=False, err=as_json)
+        click.echo(f"\n{render_timings(report)}", nl=False, err=form is not None)
     ctx.exit(report.exit_status)
 
 
@@ -251,14 +252,16 @@ def _specs(specs: tuple[KernelSpec, ...], settings: Settings) -> tuple[KernelSpe
     return specs
 
 
-def _print(report: Report, *, session: Session, as_json: bool) -> None:
-    comment = render_comment(report)
-    if as_json:
+def _print(report: Report, *, session: Session, form: str | None) -> None:
+    if form == "json":
         click.echo(render_json(report), nl=False)
-    else:
-        with no_workflow_commands():
-            show(report)
-            click.echo(f"\n--- the comment, also in {session.folder / 'report.md'} ---\n\n{comment}", nl=False)
+        return
+    with no_workflow_commands():
+        if form == "markdown":
+            click.echo(render_comment(report), nl=False)
+        else:
+            show(report, session.folder)
+            click.echo(f"{session.folder / 'report.md'} is the comment that a pull request gets; --markdown prints it.")
 
 
 def _settings_table(settings: Settings, specs: tuple[KernelSpec, ...]) -> str:

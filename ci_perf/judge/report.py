@@ -47,7 +47,7 @@ _NOUNS = {
 """Of the other verdicts the headline has the word itself: "3 unchanged"."""
 _BROKEN_GATE = "A counter broke its limit: fix the kernel, or change `[gates]` in its kernel.toml."
 _UNMEASURED_GATE = "Some gates were not measured, which is no pass: see why, and what `ci-perf doctor` advises."
-_NO_BASELINE = "Nothing was compared: `ci-perf baseline accept` makes this run the baseline."
+_NO_BASELINE = "Nothing was compared: `ci-perf baseline accept ci-perf-run` makes this run the baseline."
 _NO_BASE = "Nothing was compared: the base has none of these cases, or could not run them."
 
 

@@ -3,6 +3,7 @@
 cells      the cells and numbers of a row, shared by all formats
 charts     what the charts of a case show
 explanations  why a case changed
+fitting    tables that become blocks in a narrow terminal
 folder     the small files of the artifact folder
 html       the report as one HTML page, with page.js for its table
 html_case  a case on that page

@@ -10,12 +10,15 @@ from ci_perf.judge.gates import GateFinding
 from ci_perf.judge.parts import PartChange
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
+from ci_perf.values.escape import clean
 from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate, suffix
 from ci_perf.values.reasons import GateState, Verdict
 from ci_perf.values.timeline_metrics import TIMELINE as TIMELINE_METRICS
 from ci_perf.values.timeline_metrics import TimelineMetric
 from ci_perf.values.trace import Reading
 
+RUN = "ci-perf-run"
+"""The folder of a run where `output` is not set; the texts of reasons name it in their commands."""
 MOST_NAMED = 20
 """The largest number of cases, or kernels, that a command names one by one."""
 VERDICT = ("verdict", "base", "head", "change [99 % CI]", "why")
@@ -319,6 +322,11 @@ def reproduce(report: Report, *, foreign: bool = False) -> str:
     base = "merge-base:origin/HEAD" if foreign else report.base
     against = ("--against", base) if report.base else ()
     return shlex.join(["ci-perf", "run", *flags, *against, *map(_harmless_word, cases)])
+
+
+def next_step(report: Report, run: str) -> str:
+    """Return what to do next; its command names the path of the run."""
+    return report.next_step.replace(RUN, shlex.quote(clean(run)))
 
 
 def accept(report: Report) -> str:

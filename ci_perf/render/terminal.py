@@ -1,41 +1,37 @@
-"""The report as tables for a terminal; rich omits colours if the output is not a terminal."""
+"""The report for a terminal of any width; rich omits colours if the output is not a terminal or NO_COLOR is set."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 from tabulate import tabulate
 
 from ci_perf.judge.report import Report, Row
 from ci_perf.render import cells
+from ci_perf.render.fitting import Numbers, VerdictRow, Verdicts
 from ci_perf.values.escape import clean, lines_of
 from ci_perf.values.quantity import number, percent
 from ci_perf.values.reasons import Verdict
 
-_STYLE = {
-    Verdict.FAILED: "bold red",
-    Verdict.REGRESSION: "bold red",
-    Verdict.MISSING: "yellow",
-    Verdict.SPEEDUP: "bold green",
-    Verdict.NOT_COMPARABLE: "yellow",
-    Verdict.INCONCLUSIVE: "yellow",
-    Verdict.NEW: "cyan",
-    Verdict.EXPECTED_FAILURE: "yellow",
-    Verdict.UNCHANGED: "green",
-}
+LONGEST_LINE = 2000
+"""Characters of a sentence of the report."""
+MOST_CASES = 5
+"""The number of cases that are named for a gate that was not measured."""
 
 
-def render_terminal(report: Report) -> RenderableType:
-    """Return what `ci-perf run` prints: verdicts, statistics, gates and counters, notes, headline and next step."""
-    parts: list[RenderableType] = [_verdicts(report)]
+def render_terminal(report: Report, run: str = cells.RUN) -> RenderableType:
+    """Return what `ci-perf run` prints: verdicts, statistics, gates and counters, notes, headline and next step.
+
+    `run` is the path of the run on disk, which the next step names.
+    """
+    parts: list[RenderableType] = [Text(_title(report), style="bold"), _verdicts(report)]
     if any(row.summary for row in report.rows):
-        parts += [_numbers(report, slice(5)), _numbers(report, slice(5, None))]
+        parts.append(_numbers(report))
     parts += [text for row in report.of(Verdict.FAILED) for text in _failure(row)]
-    parts += [Text(clean(text, 600), style=style) for text, style in _lines(report)]
+    parts += [Text(clean(text, LONGEST_LINE), style=style) for text, style in _lines(report)]
     parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
-    parts.append(Text(clean(cells.comparison(report), 600)))
-    parts.append(Text(report.next_step))
+    parts.append(Text(clean(cells.comparison(report), LONGEST_LINE)))
+    parts.append(Text(cells.next_step(report, run)))
     return Group(*parts)
 
 
@@ -55,7 +51,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     for row in report.rows:
         broken = row.finding.broken_gates
         yield from ((f"gate broken: {row.finding.id}: {cells.gate(gate)}", "bold red") for gate in broken)
-    yield from ((f"gate: {words}: {', '.join(ids)}", "yellow") for words, ids in cells.unmeasured_gates(report))
+    yield from ((f"gate: {words}: {_some(ids)}", "yellow") for words, ids in cells.unmeasured_gates(report))
     for row in report.rows:
         for c in row.finding.counters:
             counter = f"{c.metric} {number(c.base)} -> {number(c.head)} {c.unit}".rstrip()
@@ -87,36 +83,27 @@ def render_timings(report: Report) -> str:
     return f"seconds by stage, over all processes\n\n{table}\n"
 
 
-def _verdicts(report: Report) -> Table:
-    table = Table(title=_title(report), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    first, *numbers, last = cells.VERDICT
-    for title in (*cells.name_titles(report), first):
-        table.add_column(title, no_wrap=True)
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column(last, overflow="fold")
+def _some(cases: list[str]) -> str:
+    more = f" and {len(cases) - MOST_CASES:,} more" if len(cases) > MOST_CASES else ""
+    return ", ".join(cases[:MOST_CASES]) + more
+
+
+def _verdicts(report: Report) -> Verdicts:
+    rows = []
     for row in report.rows:
-        verdict, *values, why = cells.verdict(row)
-        style = _STYLE[row.finding.verdict]
-        table.add_row(*_texts(cells.names(row, report)), Text(verdict, style), *_texts(values), Text(clean(why, 400)))
-    return table
+        _, *numbers, why = cells.verdict(row)
+        names = [clean(name) for name in cells.names(row, report)]
+        rows.append(VerdictRow(row.finding.verdict, names, numbers, clean(why, LONGEST_LINE)))
+    return Verdicts([*cells.name_titles(report), *cells.VERDICT], rows)
 
 
-def _numbers(report: Report, columns: slice) -> Table:
-    """Return some columns of the statistics: all of them are too wide for a terminal."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in cells.name_titles(report):
-        table.add_column(f"\n{title}", no_wrap=True)
-    for title in cells.STATISTICS[columns]:
-        table.add_column(f"\n{title}", justify="right", no_wrap=True)
-    for row in report.rows:
-        if row.summary:
-            table.add_row(*_texts(cells.names(row, report)), *_texts(cells.statistics(row)[columns]))
-    return table
-
-
-def _texts(values: Sequence[str]) -> list[Text]:
-    return [Text(clean(value)) for value in values]
+def _numbers(report: Report) -> Numbers:
+    rows = [
+        ([clean(name) for name in cells.names(row, report)], [clean(cell) for cell in cells.statistics(row)])
+        for row in report.rows
+        if row.summary
+    ]
+    return Numbers(cells.name_titles(report), cells.STATISTICS, rows)
 
 
 def _title(report: Report) -> str:

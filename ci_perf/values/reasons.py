@@ -36,11 +36,11 @@ class GateState(StrEnum):
 
 _FIX = "Fix the failed kernels first: their speed is not known."
 _REGRESSION = (
-    "Fix the regression, or accept it with `ci-perf baseline accept` and say why in the commit.",
+    "Fix the regression, or accept it with `ci-perf baseline accept ci-perf-run` and say why in the commit.",
     "Fix the regression, or say in the pull request why it is acceptable.",
 )
 _SPEEDUP = (
-    "Keep it: `ci-perf baseline accept` makes the faster time the baseline.",
+    "Keep it: `ci-perf baseline accept ci-perf-run` makes the faster time the baseline.",
     "Keep it: once it is merged, accept a baseline, so that the faster time is the baseline.",
 )
 _NOISY = (
@@ -53,7 +53,7 @@ _FEW_SESSIONS = (
 _CLOCK = "The SM clocks of the two sides differed: run again on a GPU whose clock is steady."
 _BUSY = "Stop the other programs on this machine, or measure on an idle one, and run again."
 _TIMES = "A time is missing or is not a positive number: see the row, correct what wrote it, and run again."
-_ACCEPT = "This case was not compared: `ci-perf baseline accept` makes its time the baseline."
+_ACCEPT = "This case was not compared: `ci-perf baseline accept ci-perf-run` makes its time the baseline."
 _LOG = "See the log of the tool in the run's folder."
 _INCOMPLETE = "See the note: the metrics of these cases may be incomplete."
 _CASE_FAILED = "See the note, correct the case, and run again."
@@ -165,7 +165,7 @@ class Reason(StrEnum):
     REMOVED = (
         *("removed", "the baseline or the base commit has this case, the kernels do not"),
         (
-            "A case with a baseline is gone: restore it, or drop it with `ci-perf baseline accept`.",
+            "A case with a baseline is gone: restore it, or drop it with `ci-perf baseline accept ci-perf-run`.",
             "A case that the base has is gone: restore it, or say in the pull request why it was removed.",
         ),
     )

@@ -19,7 +19,8 @@ def ci_perf(*arguments):
 
 @pytest.mark.parametrize("run", RUNS, ids=NAMES)
 @pytest.mark.parametrize(("form", "suffix"), [("text", "txt"), ("markdown", "md"), ("csv", "csv"), ("json", "json")])
-def test_a_recorded_run_gives_the_same_report_again(run, form, suffix, golden):
+def test_a_recorded_run_gives_the_same_report_again(run, form, suffix, golden, monkeypatch):
+    monkeypatch.chdir(RUNS[0].parent)
     replayed = ci_perf("replay", run, f"--{form}")
 
     golden(f"{run.name}.{suffix}", replayed.stdout)

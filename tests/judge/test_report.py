@@ -47,7 +47,7 @@ REFERENCE = a_run(
     ("run", "step", "exit_status"),
     [
         (a_run(**AGREED), "Nothing to do.", 0),
-        (a_run(), "Nothing was compared: `ci-perf baseline accept`", 0),
+        (a_run(), "Nothing was compared: `ci-perf baseline accept ci-perf-run`", 0),
         (replace(a_run(), measurements=()), "No case ran", 3),
         (REFERENCE, "Run on a GPU", 0),
         (replace(REFERENCE, notes=(Note("gpu-expected", "no usable GPU"),)), "Make the GPU usable", 3),
@@ -58,7 +58,7 @@ REFERENCE = a_run(
         (a_run(TAKEN, FAILED, **AGREED), "Fix the failed kernels first", 1),
         (a_run(a_measurement(times(0.0)), a_measurement(case="s1"), **AGREED), "A time is missing or", 0),
         (a_run(SLOWER, FAILED, **AGREED), "Fix the failed kernels first", 1),
-        (a_run(FASTER, **AGREED), "Keep it: `ci-perf baseline accept`", 0),
+        (a_run(FASTER, **AGREED), "Keep it: `ci-perf baseline accept ci-perf-run`", 0),
         (a_run(a_measurement(counters=counters(sm_throughput_pct=80.0)), **GATED, **AGREED), "A counter broke", 1),
         (a_run(**GATED, **AGREED), "Some gates were not measured", 0),
         (a_run(**GATED, **AGREED, policy=Policy(fail_on=("gate-not-measured",))), "Some gates were not measured", 1),
