@@ -18,7 +18,7 @@ merge       `merge`: makes one run of several
 options     makes flags from the table of settings
 output      the report on a terminal, progress bars
 past        the history of the cases of a run, for its page
-plan        `plan`: shares the cases out over jobs
+plan        `plan`: divides the cases among jobs
 program     the group of all commands; turns errors into exit statuses
 publish     `publish`: a run's comment, summary, annotations and outputs
 report      `report` and `replay`: print a recorded run

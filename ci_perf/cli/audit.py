@@ -37,17 +37,19 @@ SMALLEST_STEP = 0.01
 
 @click.command("audit")
 @click.argument("names", metavar="[KERNEL[/CASE]|FILE]...", nargs=-1)
-@click.option("--show", "shown", is_flag=True, help="Print what the audit files FILE... hold; measure nothing.")
-@click.option("--file", "file", type=click.Path(path_type=Path), help="Audit file that each session is appended to.")
+@click.option("--show", "shown", is_flag=True, help="Print the tables of the audit files FILE...; measure nothing.")
+@click.option("--file", "file", type=click.Path(path_type=Path), help="Audit file to which each session is appended.")
 @click.option("--ladder", default=LADDER, metavar="LIST", help=f"Slowdowns to plant.  [default: {LADDER}]")
-@click.option("--sessions", type=click.IntRange(min=1), default=1, help="Sessions for each step.  [default: 1]")
+@click.option(
+    "--sessions", type=click.IntRange(min=1), default=1, help="Number of sessions for each slowdown.  [default: 1]"
+)
 @click.option(
     "--threshold",
     default=f"{Policy().regression:.0%}",
     metavar="PERCENT",
-    help=f"From which slowdown on a case is a regression.  [default: {Policy().regression:.0%}]",
+    help=f"Slowdown from which a case is a regression.  [default: {Policy().regression:.0%}]",
 )
-@click.option("--minutes", type=click.FloatRange(min=0), help="Begin no session after so many minutes.")
+@click.option("--minutes", type=click.FloatRange(min=0), help="Start no session after this number of minutes.")
 @setting_options("kernels-dir", "output", "device", "python", "pass-env", "withhold-env", "timeout", "wait")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 @click.option("--json", "form", flag_value="json", help="Print JSON for programs.")

@@ -34,10 +34,10 @@ def baseline() -> None:
 @_RUN
 @_KERNELS
 @setting_options("baselines")
-@click.option("--by", metavar="NAME", default=None, help="The name of who accepts it.  [default: git's user.name]")
 @click.option(
-    "--allow-dirty", is_flag=True, help="Accept a run of files that differed from their commit, or of no known commit."
+    "--by", metavar="NAME", default=None, help="Name of the person who accepts it.  [default: git's user.name]"
 )
+@click.option("--allow-dirty", is_flag=True, help="Accept a run of uncommitted changes, or of an unknown commit.")
 def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty: bool, **flags: object) -> None:
     """Make RUN (a run.json or its folder) the baseline of its kernels, or of those named.
 
@@ -116,7 +116,7 @@ def check(ctx: click.Context, /, **flags: object) -> None:
 @setting_options("baselines")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: object) -> None:
-    """Show what accepting RUN would change in the baselines; nothing is written."""
+    """Show what `accept` would change in the baselines; write nothing."""
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
     run = store.read_run(run_file)

@@ -30,17 +30,25 @@ def _print_nothing(report: Report, *, session: Session) -> None:
     """Drop the report of a step, which could not be written: bisect prints its own lines."""
 
 
+_OF_NO_USE = {
+    *("against", "all-cases", "among", "confirm", "fail-on", "fuzz", "plant-slowdown", "processes", "samples"),
+    *("sanitize", "seed", "shard", "strict"),
+}
+"""Flags of `run` that change nothing here. A file of settings may have them, so they are no errors."""
+
+
 @click.command()
 @click.argument("case", metavar="KERNEL/CASE", shell_complete=complete_case)
 @click.option("--good", metavar="REF", required=True, help="A commit before the change.")
-@click.option("--bad", metavar="REF", default="HEAD", show_default=True, help="A commit after it.")
-@setting_options()
+@click.option("--bad", metavar="REF", default="HEAD", show_default=True, help="A commit after the change.")
+@setting_options(hidden=_OF_NO_USE)
 def bisect(case: str, good: str, bad: str, **flags: object) -> None:
-    """Find the commit that made KERNEL/CASE slower or faster, by `git bisect` in a worktree of its own.
+    """Find the commit that made KERNEL/CASE slower or faster, by `git bisect` in a separate worktree.
 
-    First --good and --bad are measured in turns. Then each commit that git selects takes turns with --good, until it is
-    clear on which side of half of the change it is. Commits that cannot be built or measured are skipped. At the end
-    the commit takes turns with its parent, with the profilers, for its own change and its cause.
+    First --good and --bad are measured in turns. Then each commit that git selects is measured in turns with --good,
+    until it is clear whether it has more or less than half of the change. Commits that cannot be built or measured are
+    skipped. At the end the commit that was found is measured and profiled in turns with its parent: this gives its own
+    change and the cause.
     """
     root = Path.cwd()
     if case.count("/") != 1 or set(case) & set("*?["):

@@ -20,10 +20,13 @@ from ci_perf.values.errors import ConfigError
 from ci_perf.values.series import Point, Series
 
 _RUNS = click.option(
-    "--runs", metavar="FOLDER", multiple=True, help="Add the runs in this folder: each run.json or zip below it."
+    "--runs", metavar="FOLDER", multiple=True, help="Add the runs below this folder: each run.json and each zip."
 )
 _STORE = click.option(
-    "--store", "place", metavar="FOLDER|URL", help="Add the points to the Parquet files there, and read them all."
+    "--store",
+    "place",
+    metavar="FOLDER|URL",
+    help="Add the points to the Parquet files in this place, and show all of its points.",
 )
 
 
@@ -32,8 +35,8 @@ _STORE = click.option(
 @setting_options("baselines", "config")
 @_RUNS
 @_STORE
-@click.option("--picture", metavar="FILE", help="Write a picture as SVG.")
-@click.option("--export", type=click.Choice(list(FORMATS)), help="Print this format in place of the table.")
+@click.option("--picture", metavar="FILE", help="Write a chart to this file, as SVG.")
+@click.option("--export", type=click.Choice(list(FORMATS)), help="Print this format instead of the table.")
 def history(
     kernel: str, runs: tuple[str, ...], place: str | None, picture: str | None, export: str | None, **flags: object
 ) -> None:

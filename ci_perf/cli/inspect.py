@@ -1,4 +1,4 @@
-"""`ci-perf inspect`: what a profiler's or a benchmark's file holds."""
+"""`ci-perf inspect`: the content of a profiler's or benchmark's file."""
 
 import os
 from itertools import islice
@@ -19,9 +19,9 @@ ROWS = 200
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs: everything, in base units.")
 def inspect(file: Path, as_json: bool) -> None:
-    """Say what FILE holds: a trace of nsys or of torch's profiler, an ncu report or its CSV, results of a benchmark.
+    """Show the content of FILE: an nsys or torch trace, an ncu report or its CSV, or the results of a benchmark.
 
-    Any other file, and an empty one, is refused with exit status 2 and a description of what it looks like.
+    Any other file is refused with exit status 2; the message says what the file looks like.
     """
     found = inspection.read(file, os.environ)
     if as_json:

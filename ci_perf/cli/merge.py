@@ -25,15 +25,15 @@ from ci_perf.values.run import Note, Run
     "plan_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The plan, from `ci-perf plan --plan`: a planned case without a measurement is a failed row.",
+    help="The plan that `ci-perf plan --plan` wrote: a planned case without a measurement is a failed row.",
 )
 @setting_options("output", "baselines")
 def merge(runs: tuple[Path, ...], plan_file: Path | None, **flags: object) -> None:
     """Merge the shards of a plan, or runs on different devices, into one run. Print its report.
 
-    RUN is a run.json, its folder, or a zip. Runs of another commit, base, policy or version are refused. Each case is
-    judged with the machine and the control of the job that measured it. The exit status is 0 for every report:
-    `replay` judges.
+    RUN is a run.json, its folder, or a zip. Runs of different commits, bases, policies or versions are refused. Each
+    case is judged with the machine and the control of the job that measured it. The exit status does not depend on the
+    verdicts; that of `replay` does.
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)

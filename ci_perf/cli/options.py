@@ -1,7 +1,7 @@
 """Adds the flags of the settings to commands, and resolves flags, environment and file."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +26,24 @@ OTHER_VARIABLES = {
 request, which belongs to one event; and the id by which processes are found, where a ci-perf starts another."""
 
 
-def setting_options(*names: str) -> Callable[[Command], Command]:
-    """Add the flags of these settings to a command; without names, those of `run`."""
+def setting_options(*names: str, hidden: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Add the flags of these settings to a command, or those of `run` without names; `hidden` ones are in no help."""
 
     def decorate(command: Command) -> Command:
         for setting in reversed([s for s in SETTINGS if s.name in names or (not names and s.command == "run")]):
-            command = _option(setting)(command)
+            command = _option(setting, hidden=setting.name in hidden)(command)
         return command
 
     return decorate
 
 
-def _option(setting: Setting) -> Callable[[Command], Command]:
+def _option(setting: Setting, *, hidden: bool) -> Callable[[Command], Command]:
     if isinstance(setting.default, bool):
         text = f"{setting.help}  [default: {setting.name}]" if setting.default else setting.help
-        return click.option(f"--{setting.name}/--no-{setting.name}", default=None, help=text)
+        return click.option(f"--{setting.name}/--no-{setting.name}", default=None, hidden=hidden, help=text)
     default = _shown(setting.default)
     text = f"{setting.help}  [default: {default}]" if default else setting.help
-    return click.option(f"--{setting.name}", metavar=setting.metavar, default=None, help=text)
+    return click.option(f"--{setting.name}", metavar=setting.metavar, default=None, hidden=hidden, help=text)
 
 
 def _shown(value: object) -> str:

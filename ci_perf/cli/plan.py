@@ -1,4 +1,4 @@
-"""`ci-perf plan`: shares the cases out over jobs, as a matrix for GitHub or as a table."""
+"""`ci-perf plan`: divides the cases among jobs; prints a table or a matrix for GitHub."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,9 @@ from ci_perf.values.quantity import duration
 
 @click.command("plan")
 @click.argument("patterns", metavar="[KERNEL[/CASE]]...", nargs=-1, shell_complete=complete_case)
-@click.option("--shards", type=click.IntRange(1, 256), default=1, show_default=True, help="Jobs on each runner.")
+@click.option(
+    "--shards", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of jobs on each runner."
+)
 @click.option(
     "--runner",
     "runners",
@@ -25,13 +27,13 @@ from ci_perf.values.quantity import duration
     multiple=True,
     default=("self-hosted,gpu",),
     show_default=True,
-    help="Labels of a runner; repeat for each model of GPU. Each measures everything.",
+    help="Labels of a runner. Repeat the option for each GPU model: each runner measures all cases.",
 )
 @click.option(
     "--durations",
     metavar="RUN",
     type=click.Path(path_type=Path),
-    help="An earlier run, from which to take how long each case takes; by default the baselines.",
+    help="An earlier run with the duration of each case; default: the baselines.",
 )
 @click.option(
     "--format",
@@ -52,10 +54,10 @@ def plan(
     file: Path | None,
     **flags: object,
 ) -> None:
-    """Share the cases out over jobs that end at about the same time; nothing is imported or run.
+    """Divide the cases among jobs of about the same duration; nothing is imported or run.
 
-    Each runner gets all cases, split into --shards jobs; the cases of a kernel may go to several jobs. A case of which
-    no duration is known counts as their mean.
+    Each runner gets all cases, divided into --shards jobs; the cases of a kernel may be in several jobs. A case without
+    a known duration counts as the mean of the others.
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)

@@ -25,19 +25,19 @@ COMMANDS = {
     "audit": ("ci_perf.cli.audit:audit", "Measure the error rate of `run --against`."),
     "baseline": ("ci_perf.cli.baseline:baseline", "Accept, check and compare baselines."),
     "bisect": ("ci_perf.cli.bisect:bisect", "Find the commit that changed the time of a case."),
-    "doctor": ("ci_perf.cli.doctor:doctor", "Diagnose this machine; print a fix for each problem."),
-    "explain": ("ci_perf.cli.explain:explain", "Explain what changed between two sides on disk."),
+    "doctor": ("ci_perf.cli.doctor:doctor", "Diagnose this machine, and print a fix for each problem."),
+    "explain": ("ci_perf.cli.explain:explain", "Explain why cases of a recorded run changed."),
     "history": ("ci_perf.cli.history:history", "Show the times of a kernel over commits and runs."),
     "init": ("ci_perf.cli.init:init", "Set up a first kernel, a workflow and a baseline."),
-    "inspect": ("ci_perf.cli.inspect:inspect", "Show what a profiler's or a benchmark's file holds."),
+    "inspect": ("ci_perf.cli.inspect:inspect", "Show the content of a profiler's or benchmark's file."),
     "list": ("ci_perf.cli.listing:list_cases", "List the kernels and their cases."),
     "merge": ("ci_perf.cli.merge:merge", "Merge the runs of several jobs into one."),
-    "plan": ("ci_perf.cli.plan:plan", "Share the cases out over jobs."),
+    "plan": ("ci_perf.cli.plan:plan", "Divide the cases among jobs."),
     "publish": ("ci_perf.cli.publish:publish", "Comment on the pull request of a run."),
     "replay": ("ci_perf.cli.report:replay", "Judge a recorded run again, without a GPU."),
     "report": ("ci_perf.cli.report:report", "Print the report of a recorded run."),
     "run": ("ci_perf.cli.run:run", "Verify, time, profile and judge kernels."),
-    "scrub": ("ci_perf.cli.scrub:scrub", "Remove environments from profiler files; search for secrets."),
+    "scrub": ("ci_perf.cli.scrub:scrub", "Remove environment variables from profiler files."),
     "site": ("ci_perf.cli.history:site", "Write the history of all kernels as static web pages."),
 }
 """For each command its place, `module:attribute`, and its line in the list of commands."""
@@ -134,12 +134,12 @@ class Program(click.Group):
 def program() -> None:
     """Check, time, profile and judge GPU kernels; explain the verdict.
 
-    `ci-perf run` does it all and prints the comment that a pull request would get; nothing leaves this machine.
+    `ci-perf run` measures the kernels in kernels/ and prints a report; nothing is uploaded.
 
-    Exit status: 0 fine; 1 regression, failed kernel, broken gate; 2 usage; 3 this machine cannot measure; 70 a bug;
-    74 a file or stdout could not be written; 130 stopped.
+    Exit status: 0 success; 1 regression, failed kernel or broken gate; 2 wrong usage or configuration; 3 this
+    machine cannot measure; 70 bug in ci-perf; 74 a file or stdout could not be written; 130 stopped.
 
-    Completion of commands and case names: eval "$(_CI_PERF_COMPLETE=bash_source ci-perf)" (or zsh_source).
+    Shell completion of commands and cases: eval "$(_CI_PERF_COMPLETE=bash_source ci-perf)" (or zsh_source).
     """
 
 

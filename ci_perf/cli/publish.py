@@ -70,29 +70,36 @@ class Texts:
 @click.option(
     "--from-workflow-run",
     is_flag=True,
-    help="In a workflow_run job: RUN comes from a fork. Thresholds, gates and baselines are this repository's.",
+    help="For a workflow_run job, with RUN from a fork: thresholds, gates and baselines are those of this repository.",
 )
 @click.option(
     "--pull-request",
     type=click.IntRange(1),
     envvar="CI_PERF_PULL_REQUEST",
-    help="The pull request, where the event names none (workflow_dispatch). Its head must be the measured commit.",
+    help="The pull request, if the event names none (workflow_dispatch). Its head must be the measured commit.",
 )
 @click.option(
     "--measure-status",
     type=click.IntRange(0, 255),
-    help="Exit status of the step that measured. If it left no RUN, that is published: the verdict NOT_MEASURED.",
+    help="Exit status of the step that measured. If that step left no RUN, NOT_MEASURED is published.",
 )
-@click.option("--no-artifact", is_flag=True, help="The workflow keeps no artifact: the comment links to none.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done as JSON; GitHub is only read, with a token.")
+@click.option(
+    "--no-artifact", is_flag=True, help="The workflow uploads no artifact, so the comment has no link to one."
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would be published, as JSON. With a token GitHub is read, but nothing is written.",
+)
 def publish(run_file: Path, from_workflow_run: bool, dry_run: bool, **flags: Any) -> None:  # noqa: ANN401 # click
     """Comment on the pull request of RUN (a run.json, its folder, or a zip), and set summary, annotations and outputs.
 
-    To be called in a step of a GitHub workflow, with the token in GITHUB_TOKEN (or CI_PERF_GITHUB_TOKEN). The comment
-    is made at the first speedup, regression, failure or broken gate, updated from then on, and marked "resolved" once
-    nothing is flagged. Where the event belongs to no pull request, everything but the comment is done.
+    Call it in a step of a GitHub workflow, with the token in GITHUB_TOKEN (or CI_PERF_GITHUB_TOKEN). The comment is
+    created at the first speedup, regression, failure or broken gate, then updated, and marked "resolved" once nothing
+    is flagged. If the event belongs to no pull request, there is no comment; everything else is published.
 
-    The exit status is 0 for every report: `run` and `replay` judge. It is 3 if GitHub cannot be read or written.
+    The exit status does not depend on the verdicts, which are those of `run` and `replay`: it is 0, or 3 if GitHub
+    cannot be read or written.
     """
     if from_workflow_run:
         with _neutral_output():

@@ -48,8 +48,8 @@ from ci_perf.values.settings import Settings
 @click.command()
 @click.argument("patterns", metavar="[KERNEL[/CASE]]...", nargs=-1, shell_complete=complete_case)
 @setting_options()
-@click.option("--show-settings", is_flag=True, help="Show every setting and where its value came from; run nothing.")
-@click.option("--timings", is_flag=True, help="Show where the time of the run went: seconds by case, side and stage.")
+@click.option("--show-settings", is_flag=True, help="Print each setting and the source of its value; run nothing.")
+@click.option("--timings", is_flag=True, help="Print the duration of each stage of the run, by case and side.")
 @click.option("--json", "form", flag_value="json", help="Print the report as JSON instead of tables.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print the pull request comment instead of tables.")
 @click.option(
@@ -71,11 +71,11 @@ def run(
 ) -> None:
     """Verify, time, profile and judge kernels, and print the report.
 
-    The output of each case is compared with its reference; the case is timed in fresh processes, run under nsys and ncu
-    where they are installed, and judged against the baselines. A case beyond a threshold is measured a second time in
-    fresh processes. Nothing leaves this machine; all files of the run are in the output folder.
+    The output of each case is compared with its reference. The case is timed in fresh processes, profiled with nsys and
+    ncu if they are installed, and compared with its baseline. A case beyond a threshold is measured again in fresh
+    processes. Nothing leaves this machine; all files of the run are in the output folder.
 
-    KERNEL and CASE may hold wildcards: `ci-perf run 'sdpa/s*'`. With --fuzz N, or where KERNEL/fuzz-SEED-N is named,
+    KERNEL and CASE can contain wildcards: `ci-perf run 'sdpa/s*'`. With --fuzz N, or if KERNEL/fuzz-SEED-N is named,
     random cases are verified instead; with --sanitize LIST, cases are run under compute-sanitizer instead.
     """
     root = Path.cwd()

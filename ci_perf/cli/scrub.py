@@ -32,18 +32,19 @@ from ci_perf.values.errors import EXIT_RED, ConfigError
     "names",
     multiple=True,
     metavar="NAME",
-    help="Search for the value of this variable; may be given again.  [default: every variable that looks secret]",
+    help="Search for the value of this variable; can be repeated.  [default: all variables that look secret]",
 )
 @click.pass_context
 def scrub(ctx: click.Context, files: tuple[Path, ...], output: Path | None, names: tuple[str, ...]) -> None:
-    """Remove environments from nsys exports (.sqlite); search all other files for secrets.
+    """Remove environment variables from nsys exports (.sqlite), and search all other files for secrets.
 
-    A copy is written of each database, without the tables, rows and strings that hold environments, command lines,
-    paths and users. No other format can be cleaned: such a file is searched, byte by byte and inside archives (zip,
-    gzip, tar, xz, bzip2), for the values of the secrets of this environment, and copied to OUT, where that is given,
-    only if it holds none.
+    Each database is copied without the tables, rows and strings that contain environments, command lines, paths and
+    users. Other formats cannot be cleaned: such a file is searched for the values of the secret variables of this
+    environment, also in archives (zip, gzip, tar, xz, bzip2). It is copied to OUT, if that is given, only if no secret
+    was found.
 
-    Exit status 1 where a file holds a secret, or cannot be searched; the variable is named, its value never.
+    The exit status is 1 if a file contains a secret or cannot be searched. The message names the variable, never its
+    value.
     """
     if output is not None and len(files) > 1 and not output.is_dir():
         raise ConfigError(f"{output}: is not a folder, and there are {len(files)} files", hint="make the folder first")

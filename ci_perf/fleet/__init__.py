@@ -1,5 +1,5 @@
-"""Cases shared out over jobs, and the runs of the jobs as one.
+"""Divides cases among jobs, and merges the runs of the jobs.
 
-merge   the runs of shards merged into one
-shards  the cases of a plan shared out over jobs
+merge   merges the runs of shards
+shards  divides the cases of a plan among jobs
 """

@@ -8,6 +8,7 @@ core_clock    how long a thread waited for a core
 cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
 device_queries  answers questions about the GPU during an import without initialising CUDA
+first_launch  the first launch of a case, and what it changes in place
 gradients     the expected gradients of a kernel.py that names them
 identity      a hash of what a launch makes the GPU do
 imported      the files that a kernel imported

@@ -134,64 +134,70 @@ def _key(value: object, where: str) -> str:
 _POLICY = Policy()
 SETTINGS: tuple[Setting, ...] = (
     Setting("config", "", _text, "File of settings; default: ci-perf.toml, else [tool.ci-perf] of pyproject.", "FILE"),
-    Setting("kernels-dir", "kernels", _text, "Folder that holds a folder for each kernel.", "DIR"),
+    Setting("kernels-dir", "kernels", _text, "Folder of the kernels, a folder for each.", "DIR"),
     Setting("baselines", "baselines", _text, "Folder of the baselines.", "DIR"),
-    Setting("output", "ci-perf-run", _text, "Folder that takes the run: run.json, report, profiles, logs.", "DIR"),
-    Setting("device", ("auto",), _words(DEVICES), "auto, cpu, cuda, or cpu,cuda for both side by side.", "LIST"),
-    Setting("python", "", _text, "Interpreter that the kernels run under; default: the one that has torch.", "PATH"),
+    Setting(
+        "output", "ci-perf-run", _text, "Folder for the files of the run: run.json, report, profiles, logs.", "DIR"
+    ),
+    Setting(
+        "device", ("auto",), _words(DEVICES), "Where to run the kernels: auto, cpu, cuda, or cpu,cuda for both.", "LIST"
+    ),
+    Setting(
+        "python", "", _text, "Python interpreter for the kernels; default: the first one found that has torch.", "PATH"
+    ),
     Setting(
         "profile",
         "auto",
         _choice(("auto", "none", "nsys", "ncu", "full")),
-        "What to profile with: auto (nsys and ncu where they work), full (with ncu's full set), nsys, ncu, none.",
+        "Profilers to use: auto (nsys and ncu, if they work), full (with ncu's full set of metrics), nsys, ncu, none.",
         "NAME",
     ),
     Setting(
         "pass-env",
         (),
         _names,
-        "Variables, with wildcards, that kernels and profilers get beside the usual ones, secrets among them.",
+        "Further environment variables for kernels and profilers, also secret ones. Wildcards are allowed.",
         "LIST",
     ),
     Setting(
         "withhold-env",
         (),
         _names,
-        "Variables, with wildcards, that are secret whatever they are called: kernels do not get them, and files with "
-        "their values are withheld.",
+        "Further environment variables that are secret: kernels do not get them, and files with their values are "
+        "withheld. Wildcards are allowed.",
         "LIST",
     ),
     Setting(
         "against",
         "",
         _text,
-        "Measure a base in turns with this tree: a commit, a branch, merge-base:BRANCH, base (of the pull request or "
-        "merge group), or auto (base where the event has one, else none).",
+        "Measure this tree and a base commit in turns. REF is a commit, a branch, merge-base:BRANCH, base (of the pull "
+        "request or merge group), or auto (base if the event has one, else none).",
         "REF",
     ),
     Setting(
         "setup",
         "",
         _text,
-        "Command that builds what the kernels import. It runs before all else; with --against it runs in each tree.",
+        "Command that builds what the kernels import. It runs first; with --against it runs in both trees.",
         "COMMAND",
     ),
     Setting(
         "setup-env",
         (),
         _names,
-        "Variables of this job or terminal, with wildcards, that the setup command gets too: GITHUB_SHA, for example.",
+        "Variables of this job or terminal that the setup command also gets: GITHUB_SHA, GITHUB_*.",
         "LIST",
     ),
     Setting(
         "keep-base",
         "auto",
         _choice(("auto", "always", "never")),
-        "Whether the base that the setup command built serves later runs: always, never, or auto (not in a workflow, "
-        "where one pull request could write into the tree that serves the next one).",
+        "Whether later runs reuse the built tree of a base commit: always, never, or auto (not in a workflow, where "
+        "one pull request could change the base of another).",
         "WHEN",
     ),
-    Setting("base-python", "", _text, "Interpreter of the base; default: that of the head.", "PATH"),
+    Setting("base-python", "", _text, "Python interpreter for the base; default: that of the head.", "PATH"),
     Setting(
         "processes", 6, _count, "Fresh processes that time each case before the first verdict; not with --against.", "N"
     ),
@@ -201,82 +207,91 @@ SETTINGS: tuple[Setting, ...] = (
         "budget",
         None,
         _optional(_positive),
-        "Seconds for the turns of all cases, the control not counted: what is undecided then stays INCONCLUSIVE.",
+        "Seconds for measuring all cases in turns, without the control. Cases undecided by then are INCONCLUSIVE.",
         "S",
     ),
-    Setting("case-budget", None, _optional(_positive), "The same for each case.", "S"),
+    Setting("case-budget", None, _optional(_positive), "Seconds for measuring one case in turns.", "S"),
     Setting(
         "confirm",
         True,
         _flag,
-        "Measure the cases that a baseline calls slower or faster in turns with the commit of the baseline: the turns "
-        "decide. Not with --against.",
+        "Measure cases that are slower or faster than their baseline again, in turns with the commit of the baseline; "
+        "that result counts. Not with --against.",
     ),
     Setting(
         "time-identical",
         False,
         _flag,
-        "Time also the cases whose machine code, launch parameters and inputs are the same on both sides.",
+        "Also time the cases whose machine code, launch parameters and inputs are the same on both sides.",
     ),
     Setting(
         "wait",
         3600.0,
         _positive,
-        "Seconds to wait for whatever keeps the GPU busy: another run or any program.",
+        "Seconds to wait while another run or program uses the GPU.",
         "S",
     ),
     Setting(
         "regression-threshold",
         _POLICY.regression,
         parse_fraction,
-        "How much slower is a regression: 3% means head / base >= 1.03.",
+        "Slowdown from which a case is a regression: 3% means head / base >= 1.03.",
         "PERCENT",
     ),
     Setting(
         "speedup-threshold",
         _POLICY.speedup,
         parse_fraction,
-        "How much faster is a speedup: 10% means base / head >= 1.10.",
+        "Speedup that is reported: 10% means base / head >= 1.10.",
         "PERCENT",
     ),
     Setting(
         "fail-on",
         _POLICY.fail_on,
         _words(CAUSES),
-        "What makes the exit status 1, of: " + ", ".join(CAUSES) + ".",
+        "Outcomes for which the exit status is 1, out of: " + ", ".join(CAUSES) + ".",
         "LIST",
     ),
-    Setting("shard", "", _text, "Which shard of a plan this is; `merge --plan` goes by it.", "NAME"),
-    Setting("among", 0, _whole, "How many cases the plan of this shard has: they share the error.", "N"),
-    Setting("strict", False, _flag, "Fail on everything that fail-on can name.", "BOOL"),
+    Setting("shard", "", _text, "Name of this shard of a plan, for `merge --plan`.", "NAME"),
+    Setting(
+        "among",
+        0,
+        _whole,
+        "Number of cases in the whole plan of this shard; the error rate is divided among them.",
+        "N",
+    ),
+    Setting("strict", False, _flag, "Exit with status 1 for every outcome that --fail-on can name.", "BOOL"),
     Setting(
         "compile-cache",
         "run",
         _choice(("run", "user")),
-        "Where Triton and inductor keep compiled code: run (a folder of this run; base and head share it) or user "
-        "(the user's own caches, kept from run to run).",
+        "Where Triton and inductor keep compiled code: run (a folder of this run, for base and head) or user (the "
+        "user's own caches).",
+        "WHERE",
     ),
-    Setting("all-cases", False, _flag, "On a CPU, run the cases that cpu_cases leaves out too.", "BOOL"),
+    Setting(
+        "all-cases", False, _flag, "On a CPU, also run the cases that `cpu_cases` of kernel.toml leaves out.", "BOOL"
+    ),
     Setting(
         "plant-slowdown",
         None,
         _optional(parse_fraction),
-        "Slow the kernels down by extra launches, to see that a gate works: 5% makes 21 launches of 20.",
+        "Slow the kernels down by additional launches, to test that a slowdown is found: 5% makes 21 launches of 20.",
         "PERCENT",
     ),
     Setting(
         "fuzz",
         None,
         _optional(_count),
-        "Verify N random cases of each kernel with a [fuzz] table, in place of the usual run; nothing is timed.",
+        "Verify N random cases of each kernel that has a [fuzz] table, instead of the usual run; nothing is timed.",
         "N",
     ),
-    Setting("seed", 0, _whole, "Of the random cases: each seed gives others, always the same.", "N"),
+    Setting("seed", 0, _whole, "Seed of the random cases: the same seed gives the same cases.", "N"),
     Setting(
         "sanitize",
         (),
         _words(SANITIZERS),
-        "Run the small cases, or those named, under these tools of compute-sanitizer in place of the usual run: "
+        "Run the small cases, or those named, under these tools of compute-sanitizer instead of the usual run: "
         + ", ".join(SANITIZERS)
         + ".",
         "LIST",
@@ -285,18 +300,23 @@ SETTINGS: tuple[Setting, ...] = (
         "comment",
         "on-change",
         _choice(COMMENT_POLICIES),
-        "When to comment on a pull request: on-change (from the first change on), always, never.",
+        "When to comment on a pull request: on-change (once a case changed), always, never.",
         "WHEN",
         "publish",
     ),
     Setting(
-        "comment-key", "default", _key, "Tells the comments of several runs on a pull request apart.", "KEY", "publish"
+        "comment-key",
+        "default",
+        _key,
+        "Name that distinguishes the comments of several runs on one pull request.",
+        "KEY",
+        "publish",
     ),
     Setting(
         "artifact-name",
         "ci-perf-run",
         _key,
-        "Artifact that holds the run, for the command in the comment that fetches it.",
+        "Name of the artifact with the run; the comment contains the command that downloads it.",
         "NAME",
         "publish",
     ),
@@ -304,7 +324,7 @@ SETTINGS: tuple[Setting, ...] = (
         "cost-per-hour",
         None,
         _optional(_positive),
-        "What an hour of the GPU costs, in any currency: the comment says what the run cost.",
+        "Price of one GPU hour, in any currency; the comment then contains the cost of the run.",
         "PRICE",
         "publish",
     ),
