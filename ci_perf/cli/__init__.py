@@ -26,6 +26,7 @@ resume      `run --resume`: what an unfinished run has measured
 run         `run`: the main job
 scrub       `scrub`
 two_files   both sides of a change from two files of a profiler
+two_runs    the same from two runs
 unmeasured  `publish` of a job that could not measure
 """
 

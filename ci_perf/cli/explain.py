@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +10,12 @@ import click
 
 from ci_perf import store
 from ci_perf.cli.output import no_workflow_commands
-from ci_perf.cli.two_files import compare, titles
+from ci_perf.cli.two_files import Part, compare, titles
+from ci_perf.cli.two_runs import compare_runs, is_run
 from ci_perf.judge.causes import Explanation, explain_sides
-from ci_perf.judge.causes.sides import Sides
+from ci_perf.judge.causes import explain as explain_change
+from ci_perf.judge.causes.of_readings import ratio_of
+from ci_perf.judge.explained import at_line
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.report import build_report
 from ci_perf.render.explanations import explanation_document, explanation_lines
@@ -20,7 +23,6 @@ from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.escape import clean
 from ci_perf.values.job import matches
 
-_RUNS = (".json", ".jsonl", ".zip")
 _NO_BASE = "both sides are profiled in a run against a base: `ci-perf run --against REF`"
 _NO_CHANGE = "no change of its time or its host's work is to be explained"
 
@@ -32,6 +34,8 @@ class _Part:
     name: str
     time: str
     found: Explanation | None
+    notes: tuple[str, ...] = ()
+    """What makes the explanation doubtful."""
 
 
 @click.command("explain")
@@ -42,36 +46,52 @@ def explain(first: Path, second: str | None, as_json: bool) -> None:
     """Explain why cases became slower or faster: the causes, and the counters of both sides that matter.
 
     RUN is a run.json, its folder, or a zip that contains one; CASE is KERNEL or KERNEL/CASE, with wildcards. Or give
-    two files of a profiler, BASE and HEAD: two ncu reports (.ncu-rep, or the CSV of the raw page), or two traces
-    (nsys's .sqlite or .nsys-rep, torch's .json).
+    two sides, BASE and HEAD: two ncu reports (.ncu-rep, or the CSV of the raw page), two traces (nsys's .sqlite or
+    .nsys-rep, torch's .json), or two runs.
     """
-    parts = list(_of_files(first, second) if _is_profile(first, second) else _of_run(first, second))
+    parts = list(_parts(first, second))
     if as_json:
-        documents = [{"name": p.name, "time": p.time, **explanation_document(p.found)} for p in parts]
+        documents = [
+            {"name": p.name, "time": p.time, **explanation_document(p.found), "notes": list(p.notes)} for p in parts
+        ]
         click.echo(json.dumps(documents, indent=2, allow_nan=False))
         return
     with no_workflow_commands():
+        for note in dict.fromkeys(note for part in parts for note in part.notes):
+            click.echo(clean(f"note: {note}", 600))
         for part in parts:
             click.echo(clean(f"{part.name}: {part.time}", 600))
             for line in explanation_lines(part.found) if part.found else ():
                 click.echo(f"  {line}".rstrip())
 
 
-def _is_profile(first: Path, second: str | None) -> bool:
-    """Say whether the first argument is a file of a profiler and no run: by its name, or by a second file."""
-    return (first.is_file() and first.suffix not in _RUNS) or (second is not None and Path(second).is_file())
+def _parts(first: Path, second: str | None) -> Iterator[_Part]:
+    """Yield what there is to say of a run, of two runs or of two files of a profiler."""
+    if second is None or not Path(second).exists():
+        if second is not None and first.is_file() and not is_run(first):
+            raise ConfigError(f"{second}: no such file", hint="give the file of the head after that of the base")
+        if first.is_file() and not is_run(first):
+            raise ConfigError(f"{first}: one file, and no run", hint="name that of the head after it")
+        return _of_run(first, second)
+    head = Path(second)
+    runs = [path for path in (first, head) if is_run(path)]
+    if len(runs) == 1 and first.exists():
+        (other,) = {first, head} - {*runs}
+        raise ConfigError(f"{runs[0]} is a run, and {other} is none", hint="give two runs, or two files of a profiler")
+    return _of_sides(compare_runs(first, head) if runs else titles(compare(first, head, os.environ)))
 
 
-def _of_files(base: Path, head: str | None) -> Iterator[_Part]:
-    if head is None:
-        raise ConfigError(f"{base}: one file of a profiler", hint="name that of the head after it")
-    for name, sides in titles(compare(base, Path(head), os.environ)):
+def _of_sides(parts: Iterable[tuple[str, Part]]) -> Iterator[_Part]:
+    for name, part in parts:
+        sides = part.sides
+        if sides.ratio == 1 and ratio_of(sides.base, sides.head) is None:
+            yield _Part(name, "the time is not known of both sides", explain_change(sides), part.notes)
+            continue
         found = explain_sides(sides)
-        yield _Part(name, _time(sides) + ("" if found else ", which is no change to explain"), found)
-
-
-def _time(sides: Sides) -> str:
-    return f"{sides.ratio:.3g} times as long"
+        if found:
+            found = at_line(found, part.base_lines, part.head_lines, sides.ratio)
+        time = f"{sides.ratio:.3g} times as long"
+        yield _Part(name, time if found else f"{time}, which is no change to explain", found, part.notes)
 
 
 def _of_run(path: Path, case: str | None) -> Iterator[_Part]:

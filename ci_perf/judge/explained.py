@@ -1,5 +1,6 @@
 """Why one case of a run changed: the profiles of both sides, given to the rules of `causes`."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,9 +12,10 @@ from ci_perf.judge.causes.of_readings import as_often, side_of, sides_of
 from ci_perf.judge.clocks import clock_ratio
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.launches import comparable, launch_values
+from ci_perf.judge.stats import process_medians
 from ci_perf.values.device import Device
 from ci_perf.values.measurement import Measurement
-from ci_perf.values.trace import SideProfile
+from ci_perf.values.trace import SideProfile, SourceLine
 
 _CLOCK = "sm_clock_hz"
 _WITH_HOST = ("wall", "google-benchmark", "pytest-benchmark")
@@ -39,10 +41,33 @@ def with_explanation(finding: Finding, measurement: Measurement, device: Device)
     if any(method.startswith(_WITH_HOST) for method in measurement.methods):
         found = replace(found, judged=True)
     base, head = measurement.base_profile, measurement.head_profile
-    if base and head and finding.verdict.is_change and found.on_gpu:
-        by = found.causes[0].line_by if found.causes else "samples"
-        found = replace(found, line=line_change(base.lines, head.lines, sides.ratio, by))
+    if base and head and finding.verdict.is_change:
+        found = at_line(found, base.lines, head.lines, sides.ratio)
     return replace(finding, explanation=found, sentence=f"{finding.sentence}; {found.sentence}")
+
+
+def at_line(found: Explanation, base: Sequence[SourceLine], head: Sequence[SourceLine], ratio: float) -> Explanation:
+    """Add the source line that brings about the first cause, if that is one of the GPU."""
+    if not found.on_gpu:
+        return found
+    by = found.causes[0].line_by if found.causes else "samples"
+    return replace(found, line=line_change(base, head, ratio, by))
+
+
+def sides_of_runs(base: Measurement, head: Measurement, device: Device) -> Sides | None:
+    """Return both sides of a case from two runs, each by what its profilers saw of its head; None: they saw nothing.
+
+    The change is that of the median times, where both runs timed the case by the same method.
+    """
+    of_base, of_head = base.head_profile or SideProfile(base.counters), head.head_profile
+    seen = replace(of_base, timeline=base.timeline)
+    if not seen.counters and seen.timeline is None:
+        return None
+    ratio = None
+    if base.methods == head.methods and len(head.methods) == 1 and (base.unit, base.better) == (head.unit, head.better):
+        before, now = (statistics.median(process_medians(m.timed)) for m in (base, head))
+        ratio = now / before if head.better == "lower" else before / now
+    return sides_of_case(replace(head, pairs=(), base_profile=seen, head_profile=of_head), device, ratio)
 
 
 def _explanation(sides: Sides, methods: Sequence[str]) -> Explanation | None:

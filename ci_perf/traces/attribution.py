@@ -101,11 +101,13 @@ def program_counters(
     """
     mine = [launch for launch in counters.launches if inside(launch.ranges, ranges) and counts(launch.name, patterns)]
     if once:
-        by_name: dict[str, Launch] = {}
-        for launch in sorted(mine, key=_duration):
-            by_name[launch.name] = launch
-        mine = list(by_name.values())
+        mine = longest_of_each(mine)
     return combine_kernels([launch.metrics for launch in mine], metrics) if mine else {}
+
+
+def longest_of_each(launches: Iterable[Launch]) -> list[Launch]:
+    """Return the longest launch of each kernel."""
+    return list({launch.name: launch for launch in sorted(launches, key=_duration)}.values())
 
 
 def _duration(launch: Launch) -> float:

@@ -4,17 +4,24 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
+from ci_perf.store import read_run, write_run
+from ci_perf.values.measurement import Replicate
+from ci_perf.values.trace import SideProfile
+from tests import corpus
+from tests.judge.test_recorded_runs import CAUSES
 
 DATA = Path(__file__).parents[1] / "data"
 BASE, HEAD = DATA / "explain/h200-base.csv", DATA / "explain/h200-head.csv"
 TRACE = DATA / "captures/h200-nsys-2025.3.2-torch.sqlite"
 REPORT = DATA / "captures/h200-ncu-2025.3.1-min.ncu-rep"
+PAGE = DATA / "captures/h200-ncu-2025.3.1-min-raw.csv"
 
 
 def ci_perf(*arguments):
@@ -52,7 +59,7 @@ def test_a_report_beside_itself_has_no_change_to_explain():
     found = ci_perf(REPORT, REPORT)
 
     assert found.exit_code == 0
-    assert found.output.splitlines()[0].endswith("1 times as long, which is no change to explain")
+    assert found.output.splitlines()[-1].endswith("1 times as long, which is no change to explain")
 
 
 def with_more_waiting(path):
@@ -84,7 +91,14 @@ def test_two_traces_are_explained_by_what_the_host_did(tmp_path):
     ("arguments", "message"),
     [
         ((REPORT, TRACE), "cannot be compared: they are an ncu report and a trace"),
-        ((BASE,), "one file of a profiler"),
+        ((BASE,), "h200-base.csv: one file, and no run"),
+        ((DATA / "hand-made-torch-2.11.trace.json",), "one file, and no run"),
+        ((DATA / "runs/h200-explained", REPORT), "is a run, and"),
+        (("absent", REPORT), "absent: no such file"),
+        (
+            (DATA / "runs/h200-turns-planted-8-percent", DATA / "runs/h200-explained"),
+            "no case was profiled in both runs",
+        ),
         ((BASE, "absent.csv"), "absent.csv: no such file"),
         ((DATA / "runs/h100-unchanged",), "no case of this run is explained"),
         ((DATA / "runs/h100-unchanged", "nothing"), "no case matches `nothing`, and there is no such file"),
@@ -95,6 +109,79 @@ def test_what_cannot_be_explained_is_refused(arguments, message):
 
     assert found.exit_code == 2
     assert message in found.output.replace("\n", " ")
+
+
+REPORTS = {path.values[0].name: path.values[0] for path in corpus.files("ncu-rep")}
+
+
+@pytest.mark.skipif(not REPORTS, reason="the corpus is not beside the repository")
+@pytest.mark.parametrize(
+    ("base", "head", "said"),
+    [
+        (
+            "gh200-triton-2025-1.ncu-rep",
+            "h100pcie-matmul-2023-2.ncu-rep",
+            [
+                "note: the base was measured on NVIDIA GH200 480GB, the head on NVIDIA H100 PCIe",
+                "note: the files have no GPU kernel in common: `silu_kernel_non_strided`, ",
+            ],
+        ),
+        (
+            "rtx3070-vectoradd-2022-3.ncu-rep",
+            "rtx3070-vectoradd2-2022-3.ncu-rep",
+            ["note: 35 of the 53 counters that causes are read from are not known of both sides"],
+        ),
+        (
+            "a10g-failed-launch-nan.ncu-rep",
+            "a10g-failed-launch-nan.ncu-rep",
+            ["const float *, const float *, float *): the time is not known of both"],
+        ),
+    ],
+)
+def test_what_makes_a_comparison_of_two_reports_doubtful_is_said(base, head, said):
+    found = ci_perf(REPORTS[base], REPORTS[head])
+
+    assert found.exit_code == 0
+    assert [line for line in said if line not in found.output] == []
+
+
+def test_a_kernel_that_was_profiled_more_often_on_one_side_is_no_slower(tmp_path):
+    """The report has five launches of each of two kernels."""
+    rows = PAGE.read_text().splitlines(keepends=True)
+    fewer = "".join(row for row in rows if not row.startswith(tuple(f'"{launch}",' for launch in range(1, 5))))
+    (tmp_path / "head.csv").write_text(fewer)
+    found = ci_perf(PAGE, tmp_path / "head.csv")
+
+    assert found.output.count("which is no change to explain") == 2, found.output
+
+
+def of_the_base(run):
+    """Return a run that measured the base of this run as its head."""
+
+    def swapped(m):
+        base = m.base_profile or SideProfile()
+        times = tuple(Replicate(p.base, p.launches, p.method, unit=p.unit, better=p.better) for p in m.pairs)
+        return replace(
+            m,
+            pairs=(),
+            replicates=times,
+            timeline=base.timeline,
+            base_profile=None,
+            head_profile=replace(base, timeline=None),
+        )
+
+    return replace(run, against=None, measurements=tuple(map(swapped, run.measurements)))
+
+
+def test_two_runs_are_explained_like_a_run_against_its_base(tmp_path):
+    head = DATA / "runs/h200-explained"
+    write_run(of_the_base(read_run(head)), tmp_path)
+    found, of_run = (json.loads(ci_perf(*sides, "--json").output) for sides in ((tmp_path, head), (head,)))
+    first = {part["name"].partition("/")[0]: part["causes"][0]["mechanism"] for part in found if part["causes"]}
+    lines, of_run_lines = ({part["name"]: part["line"] for part in parts if part["line"]} for parts in (found, of_run))
+
+    assert first == {kernel: cause for kernel, cause in CAUSES.items() if cause}
+    assert lines == of_run_lines != {}
 
 
 def test_a_case_without_a_base_says_how_to_get_one():

@@ -62,7 +62,7 @@ def as_often(base: Side, head: Side) -> Side:
 
 def sides_of(base: Side, head: Side, ratio: float | None = None) -> Sides:
     """Return both sides; without a `ratio` of times it is that under ncu, or of the GPU kernels in the timelines."""
-    return Sides(base, head, ratio or _ratio(base, head), UNITS)
+    return Sides(base, head, ratio or ratio_of(base, head) or 1.0, UNITS)
 
 
 def values_of(readings: Mapping[str, Reading]) -> dict[str, float]:
@@ -70,12 +70,13 @@ def values_of(readings: Mapping[str, Reading]) -> dict[str, float]:
     return {name: reading.value for name, reading in readings.items() if reading.value is not None}
 
 
-def _ratio(base: Side, head: Side) -> float:
+def ratio_of(base: Side, head: Side) -> float | None:
+    """Return the head's time over the base's, under ncu or of the GPU kernels; None where it is not known of both."""
     spans = [side.values.get("duration_ns") for side in (base, head)]
     if None in spans:
         spans = [math.fsum(kernel.seconds for kernel in side.kernels) for side in (base, head)]
     before, now = (span or 0.0 for span in spans)
-    return now / before if before and now and math.isfinite(now / before) else 1.0
+    return now / before if before and now and math.isfinite(now / before) else None
 
 
 def _with_shared(values: Mapping[str, float]) -> Mapping[str, float]:
