@@ -41,6 +41,7 @@ from ci_perf.render.terminal import render_timings
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Job, may_select, select_jobs
 from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.quantity import counted
 from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import Settings
 
@@ -214,7 +215,7 @@ def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, 
     left = len(here - {job.id for job in jobs})
     if not left or any(job.device == "cuda" for job in jobs):
         return ()
-    return (Note("large-cases", f"{left} large cases were left out on the CPU", "`--all-cases` runs them too"),)
+    return (Note("large-cases", f"left out on the CPU: {counted(left, 'large case')}", "`--all-cases` runs them too"),)
 
 
 def _measure(

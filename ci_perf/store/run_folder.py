@@ -40,13 +40,15 @@ def held_run_folder(folder: Path) -> Iterator[None]:
 
 
 def claim_run_folder(folder: Path) -> None:
-    """Make the folder of a run; refuse one with files but neither a run.json nor a journal."""
+    """Make the folder of a run, which git ignores; refuse one with files but neither a run.json nor a journal."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if names - {"logs"} and not names & {"run.json", JOURNAL}:
         raise ConfigError(f"{folder}: has files, but no run", hint="name a new folder with --output")
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         (folder / "run.json").touch()
+        if not (folder / ".gitignore").exists():  # a new user runs `git add --all` next
+            (folder / ".gitignore").write_text("# Written by ci-perf\n*\n", encoding="utf-8")
         for pattern in _OF_A_SESSION:
             for log in folder.glob(pattern):
                 log.unlink()

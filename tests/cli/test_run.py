@@ -114,7 +114,7 @@ def test_a_broken_kernel_is_a_red_row_and_does_not_affect_the_others(broken_run)
 
 def test_a_run_writes_its_files_and_prints_the_comment(broken_run):
     folder, done = broken_run
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")} - {".gitignore"}
 
     assert found == {
         "index.md",
