@@ -145,12 +145,22 @@ def _next_steps(root: Path, drafter: Drafter, drafted: Drafted, written: list[st
         found = find_unfinished(entry.read_text(encoding="utf-8"))
         line = f", line {found[0]}" if found else ""
         return f"\nNext, write {drafted.open_work}{line}. Then measure it:\n\n  ci-perf run {name}"
-    commit = f"git add {shlex.join(written)} && git commit -m {shlex.quote(f'Measure {name} with ci-perf')}"
+    added = shlex.join([*_untracked_sources(root, drafter.candidate), *written])
+    begin = "" if git.ask(root, "rev-parse", "--git-dir") else "git init && "
+    commit = f"{begin}git add {added} && git commit -m {shlex.quote(f'Measure {name} with ci-perf')}"
     return (
         f"\nNext, commit what was written:\n\n  {commit}\n\n"
         f"Then change {drafter.candidate.name}, and compare it with the last commit, in turns:\n\n"
         f"  ci-perf run {name} --against HEAD"
     )
+
+
+def _untracked_sources(root: Path, candidate: Candidate) -> list[str]:
+    """Return what must be committed for a base to have the source, by the files and folders at the top of the tree."""
+    top = [candidate.path.partition("/")[0]]
+    if candidate.path.endswith("CMakeLists.txt") and (root / "CMakeLists.txt").is_file():
+        top.append("CMakeLists.txt")
+    return [path for path in dict.fromkeys(top) if not git.ask(root, "ls-files", "--", path)]
 
 
 def _after_failure(candidate: Candidate) -> str:

@@ -145,7 +145,6 @@ def commands(printed):
 def test_from_a_fresh_repository_to_the_verdict_on_a_planted_slowdown_by_the_commands_that_are_printed(repository):
     repository.write("src/ops/__init__.py", "")
     repository.write("src/ops/norm.py", NORM.replace("FACTOR", "1"))
-    repository.shell("git add --all && git commit --quiet --message first")
 
     done = repository.shell("ci-perf init --yes")
     assert done.returncode == 0, done.stderr

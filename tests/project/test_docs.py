@@ -17,6 +17,8 @@ from tests.project.test_project import ROOT
 pytestmark = pytest.mark.slow
 
 OTHER_FLAGS = {
+    *("yes", "print", "no-baseline", "no-confirm"),
+    *("add", "global", "gpus", "cap-add", "cuda-graph-trace", "benchmark-compare-fail"),
     *("csv", "html", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards", "timings"),
     *("check", "ephemeral", "axis", "benchmark", "jsonbin", "repo"),
     *("resume", "runs", "picture", "export", "store", "good", "bad", "pull-request"),
@@ -24,6 +26,11 @@ OTHER_FLAGS = {
 """Flags that are not settings, and flags of other programs."""
 SHORT = {"CI_PERF_SAMPLES": "5", "CI_PERF_PROCESSES": "5", "CI_PERF_CASE_BUDGET": "1", "CI_PERF_DEVICE": "cpu"}
 """Settings that make a run short: these tests look at no verdict. A baseline needs five processes."""
+DEVELOPER = {
+    f"GIT_{role}_{key}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for key, value in (("NAME", "a developer"), ("EMAIL", "developer@users.noreply.github.com"))
+}
 PAGES = {
     page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *sorted(ROOT.glob(".github/docs/*.md")))
 }
@@ -46,9 +53,9 @@ def repository(tmp_path_factory):
         copy = root / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    for block in (block for block in blocks("toml") + blocks("python") if block.startswith("# kernels/")):
+    for block in (block for block in blocks("toml") + blocks("python") if re.match("# (kernels|src)/", block)):
         path = root / block.splitlines()[0].removeprefix("# ")
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(block, encoding="utf-8")
     commit = "-c user.name=me -c user.email=me@localhost commit --allow-empty -qm"
     for command in ("init -q", "add -A", f"{commit} first", f"{commit} second"):
@@ -58,7 +65,7 @@ def repository(tmp_path_factory):
 
 def shell(command, cwd):
     """Run a command line as a user does after activating the virtual environment."""
-    environ = {**os.environ, **SHORT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environ = {**os.environ, **SHORT, **DEVELOPER, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     argv = ["bash", "-c", command]
     return subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
 
@@ -81,14 +88,35 @@ def test_the_commands_of_the_docs_run_in_their_order(repository):
 
 
 def test_scripts_run_runs_the_main_job(tmp_path):
-    first, second = (line.split("#")[0].strip() for line in blocks("sh")[0].splitlines())
+    assert all(f"`{script}`" in README and (ROOT / script).is_file() for script in ("scripts/run", "scripts/test"))
 
-    ran = shell(f"{first} --processes 1 --output {tmp_path}", ROOT)
+    ran = shell(f"scripts/run --processes 1 --output {tmp_path}", ROOT)
 
     assert ran.returncode == 0, ran.stderr
     assert "trajectory_resample/b8-s250" in ran.stdout
     assert (tmp_path / "run.json").is_file()
-    assert (ROOT / second).is_file()
+
+
+def test_the_command_that_installs_makes_a_program_that_starts(tmp_path):
+    [line] = blocks("sh")[0].splitlines()
+    line = line.split("#")[0].strip()
+    folders = {"UV_TOOL_DIR": tmp_path / "tools", "UV_TOOL_BIN_DIR": tmp_path, "UV_PYTHON": sys.executable}
+    given = " ".join(f"{name}={value}" for name, value in folders.items())
+
+    ran = shell(f"{given} {line.replace('https://github.com/org/ci-perf', f'file://{ROOT}')}", tmp_path)
+
+    assert ran.returncode == 0, ran.stderr
+    assert shell(f"{tmp_path}/ci-perf --version", tmp_path).stdout.startswith("ci-perf, version")
+
+
+def test_the_symptoms_in_the_page_on_troubleshooting_are_texts_that_ci_perf_prints():
+    page = PAGES[ROOT / ".github/docs/troubleshooting.md"]
+    sources = [*(ROOT / "ci_perf").rglob("*.py"), ROOT / "action.yml", ROOT / "scripts/action"]
+    printed = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    shown = [word for row in re.findall(r"^\| (.+?) \|", page, re.MULTILINE) for word in re.findall("`(.+?)`", row)]
+
+    assert len(shown) > 40
+    assert [text for text in shown if text not in printed and text != "comment-key"] == []
 
 
 def test_the_completion_line_of_the_docs_completes():
