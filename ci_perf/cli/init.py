@@ -17,7 +17,9 @@ from ci_perf.init.drafting import SETTINGS_FILE, Drafted, Drafter
 from ci_perf.init.files import Files, read_files
 from ci_perf.init.unfinished import find_unfinished
 from ci_perf.judge.baseline import make_baselines
+from ci_perf.judge.report import Report
 from ci_perf.measure import git
+from ci_perf.measure.session import Session
 from ci_perf.values.errors import EXIT_OK, CiPerfError, ConfigError
 
 MOST_SHOWN = 9
@@ -112,11 +114,15 @@ def _first_baseline(root: Path, name: str, flags: Mapping[str, object]) -> tuple
     click.echo("measuring the first baseline", err=True)
     settings = resolve_settings(root, {**flags, "profile": "none"})
     specs = store.read_kernels(root / settings["kernels-dir"], root, (name,))
-    report, _ = measure_run(root, specs, (name,), settings, show)
-    show(report)
+    report, session = measure_run(root, specs, (name,), settings, _show)
+    _show(report, session=session)
     if report.exit_status != EXIT_OK:
         return [], report.exit_status
     return _accepted(root, root / settings["baselines"], settings["output"]), EXIT_OK
+
+
+def _show(report: Report, *, session: Session) -> None:
+    show(report, session.folder)
 
 
 def _accepted(root: Path, folder: Path, output: str) -> list[str]:

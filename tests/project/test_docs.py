@@ -129,6 +129,7 @@ def test_the_completion_line_of_the_docs_completes():
 def test_every_flag_that_the_docs_name_exists():
     flags = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", DOCS))
     known = {setting.name for setting in SETTINGS} | OTHER_FLAGS
+    known |= {f"no-{setting.name}" for setting in SETTINGS if isinstance(setting.default, bool)}
     known |= {parameter.opts[0].removeprefix("--") for parameter in audit.params}
 
     assert flags - known == set()
