@@ -2,13 +2,15 @@
 
 On a busy machine a thread that could run waits while other programs have the core. Linux counts this time for each
 thread: the second number of `schedstat`, Documentation/scheduler/sched-stats.rst. The time in which a thread sleeps, or
-waits for a lock, a file or another thread, does not count.
+waits for a lock, a file or another thread, does not count. Nor does a wait that other threads of the process may have
+caused, which is at most as long as they ran: a kernel that starts too many threads is slower.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 
 _FILES: dict[tuple[int, int], int | None] = {}
 """The open file of each thread; None where Linux does not count. A fork has threads of its own."""
@@ -21,6 +23,24 @@ def waited() -> float:
         _FILES[key] = _opened()
     file = _FILES[key]
     return 0.0 if file is None else int(os.pread(file, 100, 0).split()[1]) / 1e9
+
+
+def others_ran() -> float:
+    """Return for how many seconds the other threads of this process ran so far, ended ones included."""
+    return time.process_time() - time.thread_time()
+
+
+class Wait:
+    """The time since it was made in which this thread waited for a core because of other processes."""
+
+    def __init__(self) -> None:
+        self._others = others_ran()
+        self._waited = waited()
+
+    def seconds(self) -> float:
+        """Return that time so far."""
+        waits = waited() - self._waited
+        return max(0.0, waits - (others_ran() - self._others)) if waits else 0.0
 
 
 def _opened() -> int | None:

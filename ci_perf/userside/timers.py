@@ -75,10 +75,10 @@ class CpuTimer(Timer):
     def seconds(self, launches: int) -> float:
         launch = self.case.launch
         started = time.perf_counter()
-        before = core_clock.waited()
+        wait = core_clock.Wait()
         for _ in range(launches):
             launch()
-        waited = core_clock.waited() - before
+        waited = wait.seconds()
         spent = time.perf_counter() - started
         self.waited += waited
         return (spent - waited) / launches
@@ -99,11 +99,11 @@ class RestoredCpuTimer(CpuTimer):
         launch, pairs, spent, done, spare = self.case.launch, self.case.saved, 0.0, 0, launches
         while done < launches:
             restore(pairs)
-            before = core_clock.waited()
+            wait = core_clock.Wait()
             started = time.perf_counter()
             launch()
             seconds = time.perf_counter() - started
-            waited = core_clock.waited() - before
+            waited = wait.seconds()
             self.waited += waited
             if waited and spare:
                 spare -= 1

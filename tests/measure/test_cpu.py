@@ -49,13 +49,28 @@ def test_a_thread_that_shares_a_core_waits():
     with subprocess.Popen([sys.executable, "-c", spin]) as other:
         try:
             os.sched_setaffinity(0, {core})
-            before, started = core_clock.waited(), time.monotonic()
-            while core_clock.waited() - before < 0.02:
+            wait, started = core_clock.Wait(), time.monotonic()
+            while wait.seconds() < 0.02:
                 pass
             assert time.monotonic() - started >= 0.02
         finally:
             os.sched_setaffinity(0, allowed)
             other.kill()
+
+
+@pytest.mark.parametrize(
+    ("waited", "others", "counts"),
+    [(0.5, 0.0, 0.5), (0.5, 0.2, 0.3), (0.5, 0.5, 0.0), (0.5, 0.9, 0.0), (0.0, 0.9, 0.0)],
+)
+def test_a_wait_that_other_threads_of_the_process_may_have_caused_does_not_count(monkeypatch, waited, others, counts):
+    """Else a kernel that starts too many threads would seem as fast as before."""
+    monkeypatch.setattr(core_clock, "waited", lambda: 7.0)
+    monkeypatch.setattr(core_clock, "others_ran", lambda: 3.0)
+    wait = core_clock.Wait()
+    monkeypatch.setattr(core_clock, "waited", lambda: 7.0 + waited)
+    monkeypatch.setattr(core_clock, "others_ran", lambda: 3.0 + others)
+
+    assert wait.seconds() == pytest.approx(counts)
 
 
 def test_a_counter_of_perf_event_open_counts_what_this_process_does():
