@@ -1,6 +1,7 @@
 """Runs recorded on real GPUs, judged again: the same report byte for byte, anywhere."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,45 @@ CAUSES = {
     "uncoalesced": "uncoalesced",
 }
 """The fault that was put into each kernel between the two commits of a run on an H200; `neutral` looks different."""
+
+
+WORDS = {
+    "allocation": "allocat",
+    "bank-conflicts": "bank conflict",
+    "extra-traffic": "extra pass",
+    "fp64": "fp64",
+    "pageable-copies": "pageable",
+    "register-pressure": "registers .*occupancy",
+    "shared-memory-occupancy": "shared memory .*occupancy",
+    "split-kernels": "split into several",
+    "synchronisation": "synchronisation",
+    "tail": "tail effect.*waves",
+    "tensor-cores": "tensor cores",
+    "uncoalesced": "uncoalesced",
+}
+"""What names each mechanism in a sentence."""
+
+
+def test_the_sentence_of_each_row_of_the_json_names_its_first_cause():
+    replayed = ci_perf("replay", Path(__file__).parents[1] / "data/runs/h200-explained", "--json")
+    document = json.loads(replayed.stdout)
+
+    assert {"cases", "notes"} <= document.keys()
+    for row in document["cases"]:
+        assert {
+            "sentence",
+            "warnings",
+            "gates",
+            "causes",
+            "counters_changed",
+            "kernels_changed",
+            "change",
+        } <= row.keys()
+        if mechanism := CAUSES[row["kernel"]]:
+            assert re.search(WORDS[mechanism], row["sentence"]), row["sentence"]
+            assert row["causes"][0]["sentence"].removesuffix(".") in row["sentence"]
+        else:
+            assert (row["causes"], row["explanation"], row["compared"]) == ([], None, [])
 
 
 def test_the_first_cause_of_each_kernel_is_the_fault_that_was_put_into_it():
