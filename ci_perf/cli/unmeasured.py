@@ -6,17 +6,20 @@ from pathlib import Path
 
 import click
 
+from ci_perf import store
 from ci_perf.github import actions
 from ci_perf.github.event import Event
-from ci_perf.github.publish import Annotation, Level
+from ci_perf.github.publish import Annotation, Level, Place, within_limits
 from ci_perf.github.target import find_target
 from ci_perf.github.workflow_commands import render_annotation
 from ci_perf.measure import git
 from ci_perf.values.comment import CommentStatus, State, marker
+from ci_perf.values.errors import ConfigError
 from ci_perf.values.settings import Settings
 
 NOT_MEASURED = "NOT_MEASURED"
 """The output `verdict` of a job that left no run."""
+_TITLE = "ci-perf: nothing was measured"
 _WHY = {
     2: "a setting or a file is wrong",
     3: "the machine could not measure",
@@ -36,11 +39,35 @@ def publish_unmeasured(status: int, event: Event, settings: Settings, token: str
     outputs |= dict.fromkeys(("report-path", "run-path", "comment-id", "comment-url", "baseline-patch-path"), "")
     text = f"### ci-perf: nothing was measured\n\n{sentence}\n"
     actions.append_summary(os.environ, text)
-    click.echo(render_annotation(Annotation(Level.ERROR, "ci-perf: nothing was measured", sentence)))
+    for annotation in within_limits(_annotations(sentence, event, settings, root)):
+        click.echo(render_annotation(annotation))
     try:
         outputs |= _write_comment(text, event, settings, token, root)
     finally:
         actions.append_outputs(os.environ, outputs)
+
+
+def _annotations(sentence: str, event: Event, settings: Settings, root: Path) -> list[Annotation]:
+    """Return an annotation at each kernel.toml that is wrong, else at that of each kernel, which was not measured.
+
+    Without a checkout of the measured commit there is one that names no file.
+    """
+    folder, prefix = root / settings["kernels-dir"], git.query_prefix(root)
+    files = sorted(folder.glob("*/kernel.toml")) if event.name != "workflow_run" else []
+    wrong: dict[Path, str] = {}
+    for file in files:
+        try:
+            store.read_kernel(file, root)
+        except ConfigError as error:
+            wrong[file] = f"Nothing was measured: {error}"
+    return [
+        Annotation(Level.ERROR, _TITLE, wrong.get(file, sentence), Place(f"{prefix}{_relative(file, root)}", 1))
+        for file in wrong or files
+    ] or [Annotation(Level.ERROR, _TITLE, sentence)]
+
+
+def _relative(file: Path, root: Path) -> str:
+    return (file.relative_to(root) if file.is_relative_to(root) else file).as_posix()
 
 
 def _write_comment(text: str, event: Event, settings: Settings, token: str, root: Path) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """Decides what a report sends to GitHub, without sending anything: (report, event, current comment) -> effects."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -115,7 +115,12 @@ def _comment(state: State, event: Event, policy: str, thread: Thread) -> tuple[A
 
 def annotations(report: Report, places: Mapping[str, Place]) -> tuple[Annotation, ...]:
     """Return a message for each flagged row at the line where its kernel is launched, within GitHub's limits."""
-    found = [_annotation(row, places.get(row.finding.kernel)) for row in report.rows if row.flagged]
+    return within_limits(_annotation(row, places.get(row.finding.kernel)) for row in report.rows if row.flagged)
+
+
+def within_limits(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
+    """Return as many annotations of each level as GitHub shows; the last one counts those that are left out."""
+    found = list(annotations)
     kept: list[Annotation] = []
     for level in Level:
         mine = [annotation for annotation in found if annotation.level is level]

@@ -8,7 +8,7 @@ text_files  text files: read with an error that names the file, written atomical
 """
 
 from ci_perf.store.baselines import read_baseline, read_baselines, write_baseline
-from ci_perf.store.kernels import read_kernels, read_settings_file
+from ci_perf.store.kernels import read_kernel, read_kernels, read_settings_file
 from ci_perf.store.run_folder import LARGEST_LOG, cap_logs, claim_run_folder, clear_run_folder, held_run_folder
 from ci_perf.store.runs import (
     JOURNAL,
@@ -36,6 +36,7 @@ __all__ = [
     "held_run_folder",
     "read_baseline",
     "read_baselines",
+    "read_kernel",
     "read_kernels",
     "read_plan",
     "read_run",

@@ -27,14 +27,15 @@ def read_kernels(folder: Path, root: Path, patterns: Sequence[str] = ()) -> tupl
     specs = []
     for file in files:
         try:
-            specs.append(_read_kernel(file, root))
+            specs.append(read_kernel(file, root))
         except ConfigError:
             if may_select(file.parent.name, patterns):
                 raise
     return tuple(specs)
 
 
-def _read_kernel(file: Path, root: Path) -> KernelSpec:
+def read_kernel(file: Path, root: Path) -> KernelSpec:
+    """Read a kernel.toml; ConfigError for one that is wrong."""
     home = file.parent
     folder = (home.relative_to(root) if home.is_relative_to(root) else home).as_posix()
     spec = parse_kernel(read_text(file, f"{folder}/kernel.toml", ConfigError), name=home.name, folder=folder)

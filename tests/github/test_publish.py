@@ -738,6 +738,32 @@ def test_a_job_that_could_not_measure_says_so_and_its_comment_turns_pending(job,
     assert "nothing was measured" in (tmp_path / "summary.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [
+        ({}, [("a", "a setting or a file is wrong"), ("b", "a setting or a file is wrong")]),
+        ({"b": "entry = 3"}, [("b", "kernels/b/kernel.toml: ")]),
+    ],
+    ids=["each kernel", "the wrong file"],
+)
+@pytest.mark.usefixtures("job", "github")
+def test_the_annotation_of_a_job_that_could_not_measure_is_at_kernel_toml(tmp_path, broken, expected):
+    for name in "ab":
+        folder = tmp_path / "kernels" / name
+        folder.mkdir(parents=True)
+        (folder / "kernel.py").touch()
+        (folder / "kernel.toml").write_text(broken.get(name, 'entry = "kernel.py"\n[cases.s]\n'))
+    done = ci_perf("publish", "nowhere", "--measure-status", "2")
+    found = [line for line in done.output.splitlines() if line.startswith("::error")]
+
+    assert len(found) == len(expected)
+    for line, (name, why) in zip(found, expected, strict=True):
+        assert line.startswith(
+            f"::error file=kernels/{name}/kernel.toml,line=1,title=ci-perf%3A nothing was measured::"
+        )
+        assert f"::Nothing was measured: {why}" in line
+
+
 @pytest.mark.usefixtures("job")
 def test_a_job_that_could_not_measure_makes_no_comment(github, tmp_path):
     done = ci_perf("publish", "nowhere", "--measure-status", "3")
