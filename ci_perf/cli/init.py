@@ -21,6 +21,7 @@ from ci_perf.judge.report import Report
 from ci_perf.measure import git
 from ci_perf.measure.session import Session
 from ci_perf.values.errors import EXIT_OK, CiPerfError, ConfigError
+from ci_perf.values.quantity import amount
 
 MOST_SHOWN = 9
 """Candidates in the question."""
@@ -115,8 +116,8 @@ def _first_baseline(root: Path, name: str, flags: Mapping[str, object]) -> tuple
     settings = resolve_settings(root, {**flags, "profile": "none"})
     specs = store.read_kernels(root / settings["kernels-dir"], root, (name,))
     report, session = measure_run(root, specs, (name,), settings, _show)
-    _show(report, session=session)
     if report.exit_status != EXIT_OK:
+        _show(report, session=session)
         return [], report.exit_status
     return _accepted(root, root / settings["baselines"], settings["output"]), EXIT_OK
 
@@ -140,6 +141,10 @@ def _accepted(root: Path, folder: Path, output: str) -> list[str]:
     for baseline in made:
         path = store.write_baseline(baseline, folder)
         written.append(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
+        for case, agreed in baseline.cases.items():
+            click.echo(
+                f"{baseline.kernel}/{case}: {amount(agreed.time.median, agreed.time.unit)} on {baseline.device.name}"
+            )
         click.echo(f"wrote {written[-1]}", err=True)
     return written
 
