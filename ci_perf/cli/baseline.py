@@ -55,7 +55,7 @@ def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty
         _refuse_dirty(run, run_file)
     proposed = make_baselines(run, kernels, by or git.query_user(root), str(run_file))
     click.echo(_table([row for new in proposed for row in diff_baselines(_current(new, folder), new)]), err=True)
-    _warn(run, proposed, folder)
+    warn(run, proposed, folder)
     for new in proposed:
         path = store.write_baseline(add_session(_current(new, folder), new, run.policy.confidence), folder)
         click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
@@ -128,10 +128,10 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
         return
     click.echo(_table(rows))
     click.echo(f"{len(rows)} differences", err=True)
-    _warn(run, proposed, folder)
+    warn(run, proposed, folder)
 
 
-def _warn(run: Run, proposed: Sequence[Baseline], folder: Path) -> None:
+def warn(run: Run, proposed: Sequence[Baseline], folder: Path) -> None:
     """Say on stderr what speaks against a run as a baseline."""
     cases = [sentence for new in proposed for sentence in doubts(run, new, _current(new, folder))]
     for sentence in (*doubts_of_machine(run), *shown(cases, MOST_WARNINGS)):

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ci_perf import store
+from ci_perf.cli.baseline import warn
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import show
 from ci_perf.cli.run import measure_run
@@ -137,6 +138,7 @@ def _accepted(root: Path, folder: Path, output: str) -> list[str]:
     except CiPerfError as error:
         click.echo(f"no baseline was written: {error}", err=True)
         return []
+    warn(run, made, folder)
     written = []
     for baseline in made:
         path = store.write_baseline(baseline, folder)
