@@ -3,8 +3,10 @@
 import pytest
 
 from ci_perf.judge.causes import Side, explain, explain_host
-from ci_perf.judge.causes.explanation import ON_HOST
+from ci_perf.judge.causes.explanation import ON_GPU, ON_HOST
 from ci_perf.judge.causes.of_readings import sides_of
+from tests.judge.test_causes import ON_BOTH_SIDES_OF_ITS_BOUNDARY
+from tests.judge.test_planted_faults import FAULTS
 
 LAUNCHES = {
     "range_ns": 1e6, "sync_calls": 1, "sync_pct": 8, "idle_pct": 5, "cuda_time_pct": 80, "alloc_calls": 0,
@@ -59,3 +61,17 @@ def test_a_fault_of_the_host_is_the_first_cause_in_proportion_to_its_time(
 
     assert [cause.mechanism for cause in causes] == mechanisms
     assert not causes or (words in found.sentence and found.causes[0] == causes[0])
+
+
+def test_every_mechanism_has_a_fault_that_shows_it():
+    of_kernels = {
+        "split-kernels",
+        "other-kernel",
+        "tensor-cores",
+        "tensor-work",
+        "idle",
+    }  # they have tests of their own
+    shown = {row[0] for row in ON_BOTH_SIDES_OF_ITS_BOUNDARY} | {row[6] for row in FAULTS}
+    shown |= {mechanism for row in HOST_FAULTS for mechanism in row[4]} | of_kernels
+
+    assert {rule.mechanism for rule in (*ON_GPU, *ON_HOST)} == shown

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ci_perf.judge.causes import access, compute, host, launch, reuse, traffic, waiting
 from ci_perf.judge.causes.lines import LineChange
-from ci_perf.judge.causes.rule import Cause, Rule
+from ci_perf.judge.causes.rule import LAST, Cause, Rule
 from ci_perf.judge.causes.sides import Sides, arrow
 from ci_perf.judge.gates import CounterChange
 from ci_perf.values.metrics import BY_NAME, Trust
@@ -133,6 +133,8 @@ def explain_sides(sides: Sides) -> Explanation | None:
 def _ranked(sides: Sides, rules: Iterable[Rule]) -> tuple[Cause, ...]:
     found = [(rule, rule.share(sides)) for rule in rules]
     named = [(rule, share) for rule, share in found if share >= LEAST]
+    if any(not rule.symptom for rule, _ in named):  # which says more than the symptom of all of them
+        named = [(rule, share) for rule, share in named if rule.weight > LAST]
     named.sort(key=lambda pair: -round(pair[1] * pair[0].weight, 2))
     return tuple(
         Cause(
