@@ -63,15 +63,17 @@ def test_a_fault_of_the_host_is_the_first_cause_in_proportion_to_its_time(
     assert not causes or (words in found.sentence and found.causes[0] == causes[0])
 
 
+def test_a_gpu_that_waits_for_the_host_without_another_call_is_idle():
+    new = LAUNCHES | {"range_ns": 2e6, "idle_pct": 50}
+    found = explain(sides_of(Side(LAUNCHES), Side(new), 2.0), rules=ON_HOST)
+
+    assert [cause.mechanism for cause in found.causes] == ["idle"]
+    assert "the GPU is idle for 5 -> 50 % of the time" in found.sentence
+
+
 def test_every_mechanism_has_a_fault_that_shows_it():
-    of_kernels = {
-        "split-kernels",
-        "other-kernel",
-        "tensor-cores",
-        "tensor-work",
-        "idle",
-    }  # they have tests of their own
+    tested_alone = {"split-kernels", "other-kernel", "tensor-cores", "tensor-work", "idle"}
     shown = {row[0] for row in ON_BOTH_SIDES_OF_ITS_BOUNDARY} | {row[6] for row in FAULTS}
-    shown |= {mechanism for row in HOST_FAULTS for mechanism in row[4]} | of_kernels
+    shown |= {mechanism for row in HOST_FAULTS for mechanism in row[4]} | tested_alone
 
     assert {rule.mechanism for rule in (*ON_GPU, *ON_HOST)} == shown
