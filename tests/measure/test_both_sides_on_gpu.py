@@ -22,6 +22,8 @@ extern "C" __global__ void transpose(const float* __restrict__ x, float* __restr
 }
 """
 """A matrix transposed through shared memory; the 33rd column keeps the reads of a column from one bank."""
+MOVED = 7
+"""Lines that the last commit inserts above."""
 KERNEL = """
 from pathlib import Path
 
@@ -55,12 +57,13 @@ n = 4096
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository whose last commit removes the padding of the tile."""
+    """A repository whose last commit removes the padding of the tile, and moves all lines."""
     folder = tmp_path / "kernels/transpose"
     folder.mkdir(parents=True)
     (folder / "kernel.toml").write_text(TOML)
     (folder / "kernel.py").write_text(KERNEL)
-    for number, content in enumerate((SOURCE, SOURCE.replace("[32][33]", "[32][32]"))):
+    moved = "\n" * MOVED + SOURCE.replace("[32][33]", "[32][32]")
+    for number, content in enumerate((SOURCE, moved)):
         (folder / "transpose.cu").write_text(content)
         for command in ("init -q", "add -A", f"-c user.name=me -c user.email=me@localhost commit -qm {number}"):
             subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
@@ -82,3 +85,6 @@ def test_a_planted_bank_conflict_is_named_with_the_counters_of_both_sides(reposi
     assert {change["metric"] for change in case["counters_changed"]} >= {"shared_static_bytes"}
     assert {"explain.ncu-rep", "explain-base.ncu-rep", "timeline-base.sqlite", "sass/transpose.n4096.diff"} <= written
     assert case["line"]["file"].endswith("transpose.cu")
+    assert case["line"]["base_line"] == case["line"]["line"] - MOVED
+    assert case["line"]["base_bytes"] == case["line"]["head_bytes"] > 0
+    assert case["occupancy_limiter"]["head"]

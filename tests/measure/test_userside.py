@@ -727,6 +727,20 @@ def test_a_kernel_that_works_in_place_has_one_hash_after_any_number_of_launches(
     assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
 
 
+@pytest.mark.gpu
+def test_cupti_and_a_cuda_graph_tell_the_same_of_a_launch(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "kernel.py").write_text(IN_PLACE)
+    (tmp_path / "kernel.cu").write_text(SCALE)
+    case = Case({"device": "cuda", "entry": str(tmp_path / "kernel.py"), "target": "launch", "params": {}})
+    case.launch()
+    case.synchronize()
+    of_graph = launches.launch_facts(case)
+
+    assert [kernel["static_shared_bytes"] for kernel in of_graph] == [1024]
+    assert cupti_timers.CuptiTimer(case).kernels() == of_graph
+
+
 # --- strides ---
 
 KINDS = (*strides.VIEWS, "mixed")
