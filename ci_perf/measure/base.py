@@ -39,12 +39,16 @@ class Base:
     """Whether a setup command ran in its tree."""
     notes: tuple[Note, ...] = ()
     """What may make its numbers those of the head."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The base's name of each file that the head calls otherwise."""
 
     @property
     def profiled(self) -> ProfiledBase:
         """The base as profilers see it."""
         side = self.side
-        return ProfiledBase(side.root, side.worker.python, self.env, side.worker, side.kernels, self.touched)
+        return ProfiledBase(
+            side.root, side.worker.python, self.env, side.worker, side.kernels, self.touched, self.renamed
+        )
 
 
 def find_base(root: Path, ref: str, setup: Setup, environ: Mapping[str, str], *, shared: bool) -> str:
@@ -111,7 +115,9 @@ def prepared(
             notes = note_one_install(root, head, python, env) if shared else ()
             touched = _touched(root, tree, head, kernels)
             cases = {name: frozenset(_own(tree, spec).cases) for name, spec in kernels.items()}
-            yield Base(against, side, replace(side, worker=control), cases, own, touched, bool(setup.command), notes)
+            yield Base(
+                against, side, replace(side, worker=control), cases, own, touched, bool(setup.command), notes, renamed
+            )
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ci_perf.measure.backend import Profiled
@@ -39,6 +39,8 @@ class ProfiledBase:
     """As its own files describe them, by the head's names."""
     touched: Collection[str] = ()
     """Kernels whose own files differ, by the head's names."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The base's name of each file that the head calls otherwise."""
 
     def jobs(self, jobs: Sequence[Job]) -> list[Job]:
         """Return the same cases with the base's own code, without those that it does not have."""
@@ -58,11 +60,18 @@ class Tree:
     root: Path
     folder: str
     """Of its kernel, relative to `root`."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Of the base: its name of each file that the head calls otherwise."""
 
 
-def trees_of(base: Path, theirs: Iterable[Job], head: Path, mine: Iterable[Job]) -> dict[str, tuple[Tree, Tree]]:
-    """Return where the source of each case of the head lies in base and head; a case that only the head has, twice."""
-    old = {job.label: Tree(base, job.spec.folder) for job in theirs}
+def trees_of(
+    base: Path, theirs: Iterable[Job], head: Path, mine: Iterable[Job], renamed: Mapping[str, str]
+) -> dict[str, tuple[Tree, Tree]]:
+    """Return where the source of each case of the head lies in base and head; a case that only the head has, twice.
+
+    `renamed` is the base's name of each file that the head calls otherwise.
+    """
+    old = {job.label: Tree(base, job.spec.folder, renamed) for job in theirs}
     new = {job.label: Tree(head, job.spec.folder) for job in mine}
     return {label: (old.get(label, tree), tree) for label, tree in new.items()}
 
@@ -137,6 +146,7 @@ def _in_base(profile: SideProfile, base: Tree, head: Tree) -> SideProfile:
     for file in {line.file for line in profile.lines}:
         own = Path(file)
         before = Path(base.folder) / own.relative_to(head.folder) if own.is_relative_to(head.folder) else own
+        before = Path(base.renamed.get(file, before))
         texts = _text(base.root / before), _text(head.root / own)
         if texts[0] is not None and texts[1] is not None:
             sources[file] = (before.as_posix(), texts[0], texts[1])

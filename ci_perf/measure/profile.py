@@ -254,7 +254,7 @@ class NcuProfiler(NvidiaProfiler):
             both = replace(self, full=False, explain=True, report="explain")
             old, new = both.of_base(base).run(theirs), both.run(known)
             write_differences(self.guard.folder, known, old, new)
-            yield as_sides(old, new, trees_of(base.root, theirs, self.conditions.root, known))
+            yield as_sides(old, new, trees_of(base.root, theirs, self.conditions.root, known, base.renamed))
         elif known and not self.full:
             explained = replace(self, full=True, report="explain").run(known)
             yield replace(explained, counters=_with_more(found.counters, explained.counters))

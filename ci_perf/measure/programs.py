@@ -9,7 +9,7 @@ import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -50,10 +50,12 @@ class Programs:
         base_root: Path | None = None,
         base_is_built: bool = True,
         trace_benchmarks: bool = False,
+        renamed: Mapping[str, str] | None = None,
     ) -> None:
         """`nsys_path` times commands on a GPU, `counters` profiles them, `traces` keeps what nsys recorded.
 
-        `trace_benchmarks`: benchmarks that changed are traced too, on both sides.
+        `trace_benchmarks`: benchmarks that changed are traced too, on both sides. `renamed` is the base's name of each
+        file that the head calls otherwise.
         """
         self._conditions = launcher.conditions
         self._launcher = launcher
@@ -63,6 +65,7 @@ class Programs:
         self._has_base = base_root is not None
         self._base_is_built = base_is_built
         self._trace_benchmarks = trace_benchmarks
+        self._renamed = renamed or {}
         self._head = _Side(launcher, nsys_path, traces)
         self._base = _Side(replace(launcher, conditions=of_base, side="-base"), nsys_path, traces)
 
@@ -178,7 +181,7 @@ class Programs:
         old = base.count(job, self._counters, "explain-base", once=once)
         new = head.count(job, self._counters, "explain", once=once)
         write_differences(self._counters.guard.folder, [job], old, new)
-        return as_sides(old, new, trees_of(base.root, [job], head.root, [job]))
+        return as_sides(old, new, trees_of(base.root, [job], head.root, [job], self._renamed))
 
 
 class _Side:

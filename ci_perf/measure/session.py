@@ -101,6 +101,7 @@ class Session:
             base_root=base.side.root if base else None,
             base_is_built=base is None or base.is_built,
             trace_benchmarks=benchmarks,
+            renamed=base.renamed if base else None,
         )
 
     def memory_errors(self) -> tuple[Note, ...]:

@@ -95,6 +95,27 @@ def test_a_kernel_whose_folder_was_renamed_has_the_same_lines(tmp_path):
     assert (found.place, found.base_pct) == (f"kernels/k/k.cu:{READS + 1}", 40.0)
 
 
+def test_a_file_that_was_renamed_has_the_same_lines(tmp_path):
+    tree = Tree(tmp_path / "head", "kernels/k")
+    trees = Tree(tmp_path / "base", "kernels/k", {"kernels/k/new.cu": "kernels/k/old.cu"}), tree
+    found = []
+    for side, name, source, line in (
+        (trees[0], "old.cu", SOURCE, READS),
+        (trees[1], "new.cu", f"\n{SOURCE}", READS + 1),
+    ):
+        (side.root / "kernels/k").mkdir(parents=True)
+        (side.root / "kernels/k" / name).write_text(source)
+        code = Code("f", (LABEL,), instructions([(3, 60, 0), (line, 40, 0)], f"kernels/k/{name}"))
+        found.append(Profiled(counters={LABEL: ({},)}, codes={LABEL: (code,)}))
+    sides = as_sides(*found, {LABEL: trees})
+    lines = sides.head_profiles[LABEL].lines
+
+    assert {(line.line, line.base_file, line.base_line) for line in lines} == {
+        (3, "kernels/k/old.cu", 2),
+        (READS + 1, "kernels/k/old.cu", READS),
+    }
+
+
 def test_without_the_file_of_a_side_lines_are_compared_by_their_place(tmp_path):
     code = Code("f", (LABEL,), instructions([(7, 90, 0)], "header.cuh"))
     found = Profiled(counters={LABEL: ({},)}, codes={LABEL: (code,)})
