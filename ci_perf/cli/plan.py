@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from ci_perf import store
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.fleet.shards import matrix, seconds_of_baselines, seconds_of_run, share_out
+from ci_perf.fleet.shards import fewest_shards, matrix, seconds_of_baselines, seconds_of_run, share_out
 from ci_perf.values.codec import dump_plan
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Plan, select_jobs
@@ -18,7 +18,14 @@ from ci_perf.values.quantity import duration
 @click.command("plan")
 @click.argument("patterns", metavar="[KERNEL[/CASE]]...", nargs=-1, shell_complete=complete_case)
 @click.option(
-    "--shards", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of jobs on each runner."
+    "--shards", type=click.IntRange(1, 256), default=None, help="Number of jobs on each runner.  [default: 1]"
+)
+@click.option(
+    "--within",
+    metavar="MINUTES",
+    type=click.FloatRange(0, min_open=True),
+    default=None,
+    help="Use as many jobs as are needed so that the cases of each take so many minutes, start and builds not counted.",
 )
 @click.option(
     "--runner",
@@ -47,7 +54,8 @@ from ci_perf.values.quantity import duration
 @setting_options("kernels-dir", "baselines", "device", "all-cases")
 def plan(
     patterns: tuple[str, ...],
-    shards: int,
+    shards: int | None,
+    within: float | None,
     runners: tuple[str, ...],
     durations: Path | None,
     form: str,
@@ -56,9 +64,11 @@ def plan(
 ) -> None:
     """Divide the cases among jobs of about the same duration; nothing is imported or run.
 
-    Each runner gets all cases, divided into --shards jobs; the cases of a kernel may be in several jobs. A case without
-    a known duration counts as the mean of the others.
+    Each runner gets all cases, divided into --shards jobs, or into as many as --within needs; the cases of a kernel may
+    be in several jobs. A case without a known duration counts as the mean of the others.
     """
+    if shards is not None and within is not None:
+        raise ConfigError("--shards and --within both say how many jobs there are", hint="give one of them")
     root = Path.cwd()
     settings = resolve_settings(root, flags)
     kinds = ["cuda" if kind == "auto" else kind for kind in settings["device"]]
@@ -70,7 +80,9 @@ def plan(
         seconds = seconds_of_run(store.read_run(durations))
     else:
         seconds = seconds_of_baselines(store.read_baselines(root / settings["baselines"]))
-    made = share_out(jobs, patterns, shards, [_runner(labels) for labels in runners], seconds)
+    if within is not None:
+        shards = fewest_shards(jobs, seconds, 60 * within)
+    made = share_out(jobs, patterns, shards or 1, [_runner(labels) for labels in runners], seconds)
     if file:
         store.write_text(file, dump_plan(made))
     click.echo({"json": dump_plan, "github": _line, "text": _table}[form](made), nl=False)

@@ -1,5 +1,6 @@
 """Shares cases out over jobs that run at the same time, so that all of them end at about the same time."""
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +9,7 @@ from ci_perf.values.baseline import Baseline
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Job, Plan, Shard
 from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.quantity import duration
 from ci_perf.values.run import Run
 
 START_S = 1.5
@@ -43,8 +45,7 @@ def share_out(
             f"{count} shards on {len(runners)} runners are {count * len(runners)} jobs, GitHub takes {MOST_JOBS}",
             hint="fewer --shards",
         )
-    unknown = statistics.fmean(seconds.values()) if seconds else PROCESSES * START_S
-    cost = {case: seconds.get(case, unknown) for case in ids}
+    cost = _costs(ids, seconds)
     piles = _piles(cost, count)
     devices = tuple(dict.fromkeys(job.device for job in jobs))
     planned = [
@@ -59,6 +60,29 @@ def share_out(
         for i, pile in enumerate(piles, start=1)
     ]
     return Plan(tuple(selection), devices, tuple(specs.values()), tuple(planned))
+
+
+def fewest_shards(jobs: Sequence[Job], seconds: Mapping[str, float], most_s: float) -> int:
+    """Return how many shards are needed so that none probably takes more than `most_s` seconds.
+
+    `seconds` is as in `share_out`. ConfigError where one case alone takes longer.
+    """
+    cost = _costs(list(dict.fromkeys(job.id for job in jobs)), seconds)
+    longest = max(cost, key=lambda case: cost[case])
+    if cost[longest] > most_s:
+        raise ConfigError(
+            f"flag --within: `{longest}` alone takes about {duration(cost[longest])}", hint="allow a job more minutes"
+        )
+    count = max(1, math.ceil(sum(cost.values()) / most_s))
+    while max(sum(cost[case] for case in pile) for pile in _piles(cost, count)) > most_s:
+        count += 1
+    return count
+
+
+def _costs(ids: Sequence[str], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return how long each case uses the GPU; an unknown one counts as the mean of the known ones."""
+    unknown = statistics.fmean(seconds.values()) if seconds else PROCESSES * START_S
+    return {case: seconds.get(case, unknown) for case in ids}
 
 
 def _piles(cost: Mapping[str, float], count: int) -> list[list[str]]:

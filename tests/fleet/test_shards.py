@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ci_perf.cli import program
 from ci_perf.fleet.merge import merge_planned, merge_runs
-from ci_perf.fleet.shards import START_S, matrix, seconds_of_baselines, seconds_of_run, share_out
+from ci_perf.fleet.shards import START_S, fewest_shards, matrix, seconds_of_baselines, seconds_of_run, share_out
 from ci_perf.judge.report import build_report
 from ci_perf.render.markdown import render_comment
 from ci_perf.values.codec import dump_plan, dump_run, load_plan, load_run
@@ -79,6 +79,25 @@ def test_a_long_case_has_a_shard_to_itself():
 
 def test_a_kernel_that_stays_whole_goes_by_its_name():
     assert planned(1).shards[0].patterns == ("sdpa", "gemm")
+
+
+@pytest.mark.parametrize(
+    ("costs", "most_s", "shards"),
+    [((3.0,) * 1000, 3600.0, 1), ((3.7,) * 1000, 3600.0, 2), ((2.0, 2.0, 2.0), 3.0, 3), ((3.0, 2.0, 1.0), 3.0, 2)],
+    ids=["1,000 cases in an hour", "hardly more", "two together are too long", "exactly"],
+)
+def test_a_plan_has_as_many_shards_as_the_time_of_a_job_needs(costs, most_s, shards):
+    seconds = {f"k/c{i}": cost for i, cost in enumerate(costs)}
+    jobs = select_jobs((a_spec("k", cases={name[2:]: {} for name in seconds}),), (), ["cuda"])
+
+    assert fewest_shards(jobs, seconds, most_s) == shards
+    assert max(shard.seconds for shard in share_out(jobs, (), shards, (GPU,), seconds).shards) <= most_s
+
+
+def test_a_case_that_is_longer_than_a_job_is_named():
+    jobs = select_jobs((SDPA,), (), ["cuda"])
+    with pytest.raises(ConfigError, match=r"flag --within: `sdpa/s3` alone takes about 120 s"):
+        fewest_shards(jobs, {job.id: 120.0 if job.case == "s3" else 1.0 for job in jobs}, 60.0)
 
 
 @pytest.mark.parametrize(
