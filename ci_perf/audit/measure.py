@@ -129,6 +129,7 @@ def _case(measurement: Measurement) -> AuditCase:
         planted=_short(pairs[0].planted),
         ratios=tuple(_short(log_ratio(pair)) for pair in pairs),
         clocks=tuple(pair.clocks for pair in pairs),
+        starts=tuple(pair.start for pair in pairs),
         base=tuple(_short(value) for value in pairs[0].base),
         head=tuple(_short(value) for value in pairs[0].head),
     )

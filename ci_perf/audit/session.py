@@ -16,7 +16,17 @@ from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.outcome import Outcome
 from ci_perf.judge.pairs import decide_pairs
 from ci_perf.values.device import Device, Provenance, Toolchain
-from ci_perf.values.extensible import Extensible, Keyword, Name, NonNegative, Positive, Text, Whole, pattern
+from ci_perf.values.extensible import (
+    OMIT_DEFAULT,
+    Extensible,
+    Keyword,
+    Name,
+    NonNegative,
+    Positive,
+    Text,
+    Whole,
+    pattern,
+)
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Policy
 
@@ -42,6 +52,8 @@ class AuditCase(Extensible):
     """log(head / base) of each pair, in order."""
     clocks: tuple[Positive | None, ...] = ()
     """The SM clock of head over that of base, for each pair."""
+    starts: Annotated[tuple[Whole | None, ...], OMIT_DEFAULT] = ()
+    """From which start of the workers each pair is; empty: not recorded, each counts as one of its own."""
     base: tuple[NonNegative, ...] = ()
     """The samples of the base in the first pair in seconds per launch, in the order in which they were taken."""
     head: tuple[NonNegative, ...] = ()
@@ -127,7 +139,7 @@ def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
     trouble = base_doubt(session.control, session.control_case)
     judged = []
     for case in cases:
-        outcome, _, cut_short = replay(case.ratios, case.clocks, policy, comparisons=len(cases))
+        outcome, _, cut_short = replay(case.ratios, case.clocks, policy, comparisons=len(cases), starts=case.starts)
         judged.append(Judged(session, case, believe(outcome, trouble), cut_short))
     return tuple(judged)
 
@@ -145,13 +157,18 @@ def judge_controls(sessions: Iterable[AuditSession], policy: Policy) -> tuple[Ou
 
 
 def replay(
-    ratios: Sequence[float], clocks: Sequence[float | None], policy: Policy, *, comparisons: int
+    ratios: Sequence[float],
+    clocks: Sequence[float | None],
+    policy: Policy,
+    *,
+    comparisons: int,
+    starts: Sequence[int | None] = (),
 ) -> tuple[Outcome, int, bool]:
     """Judge the pairs after each batch as a run does; return the outcome, the number used, whether it was cut short.
 
     Where the record ends before the rule has decided, the end of the record is the last look.
     """
-    decide = partial(decide_pairs, policy=policy, comparisons=comparisons)
+    decide = partial(decide_pairs, policy=policy, comparisons=comparisons, starts=starts)
     for look in (look for look in LOOKS if look <= len(ratios)):
         outcome = decide(ratios[:look], clocks=clocks[:look], last=look == LOOKS[-1])
         if outcome.code != Reason.NEEDS_MORE_PAIRS:

@@ -6,9 +6,12 @@ kept for the runs that continue an undecided one (`run --resume`): a case keeps 
 however often it is continued, its looks together spend no more than the error of one run.
 
 Statistics alone do not exclude that processes come in two kinds. A case whose base happened to run in the fast kind in
-each pair and whose head in the slow one shows a change without any scatter. How often that happens follows from the
-number of pairs alone: `faked` computes it exactly, and `least_pairs` allows it in half of 1 % of runs. What is left is
-for the statistics. `tests/judge/test_promise.py` simulates whole runs.
+each pair and whose head in the slow one shows a change without any scatter. The kind may also last: all processes that
+descend from one start of the workers may be of one kind (a template imports the kernel, and its forks share what that
+left in memory). So the workers start anew for each further pair of a case that seems changed, and pairs of the same
+start count as one draw. How often two kinds fake a change follows from the numbers of pairs of each start: `faked`
+computes it exactly, and it is allowed in half of 1 % of runs. What is left is for the statistics.
+`tests/judge/test_promise.py` simulates whole runs.
 """
 
 import math
@@ -75,11 +78,12 @@ def level(confidence: float, pairs: int, comparisons: int = 1, looked: Sequence[
 def least_pairs(comparisons: int, *, far: bool) -> int:
     """Return from how many pairs on a change counts, in a run of so many cases; `far`: a change beyond FAR.
 
+    That is if each pair is of another start.
+
     >>> [least_pairs(cases, far=False) for cases in (1, 12, 1000)], [least_pairs(c, far=True) for c in (1, 12, 1000)]
     ([5, 8, 12], [3, 3, 5])
     """
-    chance = odd if far else faked
-    return next((look for look in LOOKS if comparisons * chance(look) <= FAKED), LOOKS[-1])
+    return next((look for look in LOOKS if comparisons * (odd(look) if far else faked([1] * look)) <= FAKED), LOOKS[-1])
 
 
 def odd(pairs: int) -> float:
@@ -87,18 +91,46 @@ def odd(pairs: int) -> float:
     return (ODD * (1 - ODD)) ** pairs
 
 
-@cache
-def faked(pairs: int) -> float:
-    """Return how probably two kinds of processes, as frequent as each other, fake a slower head in so many pairs.
+def faked(starts: Sequence[int], most: int | None = None) -> float:
+    """Return how probably two kinds of processes, as frequent as each other, fake a slower head.
 
-    In each pair, but for the excused, the base is of the fast kind and the head of the slow one: by chance in one pair
-    of four. Other frequencies fake less.
+    `starts` has the number of pairs of each start of the workers, whose processes are all of one kind. Of one start in
+    four the base is by chance of the fast kind and the head of the slow one. `most`: so many pairs, by default those
+    that are excused, need not show the change. Other frequencies fake less.
 
-    >>> f"{faked(5):.5f} {faked(8):.2e} {faked(12):.2e}"
-    '0.00098 1.53e-05 2.21e-06'
+    >>> f"{faked([1] * 5):.5f} {faked([1] * 8):.2e} {faked([1] * 12):.2e} {faked([3, 1, 1]):.5f} {faked([12])}"
+    '0.00098 1.53e-05 2.21e-06 0.01562 0.25'
     """
-    most = excused(pairs)
-    return math.fsum(math.comb(pairs, k) * 0.75**k * 0.25 ** (pairs - k) for k in range(most + 1))
+    most = excused(sum(starts)) if most is None else most
+    chances = [1.0, *[0.0] * most]  # by the number of pairs that do not show the change
+    for pairs in starts:
+        chances = [c / 4 + (chances[n - pairs] * 3 / 4 if n >= pairs else 0.0) for n, c in enumerate(chances)]
+    return math.fsum(chances)
+
+
+def starts_of(starts: Sequence[int | None], pairs: int) -> list[int]:
+    """Return the number of pairs of each start, from which start each of so many pairs is; None or none: of its own.
+
+    >>> starts_of([0, 0, 0, 1, 2], 5), starts_of([], 3), starts_of([None, None], 2)
+    ([3, 1, 1], [1, 1, 1], [1, 1])
+    """
+    known = list(starts)[:pairs] or [None] * pairs
+    sizes: list[int] = []
+    for place, start in enumerate(known):
+        if place and start is not None and start == known[place - 1]:
+            sizes[-1] += 1
+        else:
+            sizes.append(1)
+    return sizes
+
+
+def has_few_starts(starts: Sequence[int], comparisons: int) -> bool:
+    """Return whether a case that seems changed needs further starts, so that the last look can decide.
+
+    >>> has_few_starts([3], 1), has_few_starts([3, *[1] * 6], 1), has_few_starts([3, *[1] * 7], 1)
+    (True, True, False)
+    """
+    return comparisons * faked(starts, excused(LOOKS[-1])) > FAKED
 
 
 def excused(pairs: int) -> int:

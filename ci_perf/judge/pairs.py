@@ -18,7 +18,18 @@ from dataclasses import dataclass, replace
 from ci_perf.judge.clocks import clock_ratio, doubt_of_clock, knows_clocks
 from ci_perf.judge.control import Doubt, believe, disturbances, is_identical
 from ci_perf.judge.finding import Finding
-from ci_perf.judge.looks import FAR, LOOKS, excused, goal, least_pairs, level
+from ci_perf.judge.looks import (
+    FAKED,
+    FAR,
+    LOOKS,
+    excused,
+    faked,
+    goal,
+    has_few_starts,
+    least_pairs,
+    level,
+    starts_of,
+)
 from ci_perf.judge.outcome import Outcome, allows, policy_of, size, thresholds, unchanged
 from ci_perf.judge.ratios import (
     USUAL,
@@ -103,6 +114,7 @@ def _decide(run: Run, against: Against, measurement: Measurement, spec: KernelSp
         clocks=clocks,
         scatter=expected_scatter(against, measurement),
         looked=measurement.looked,
+        starts=[pair.start for pair in pairs],
     )
     outcome = with_witness(outcome, pairs)
     has_clocks = measurement.device == "cuda" and spec.program is None
@@ -164,6 +176,7 @@ class _Look:
     pairs: int
     comparisons: int
     looked: Sequence[int]
+    starts: Sequence[int]
     last: bool
 
     def confidence(self, *, shared: bool = False) -> float:
@@ -185,13 +198,14 @@ def decide_pairs(
     clocks: Sequence[float | None] = (),
     scatter: Scatter = USUAL,
     looked: Sequence[int] = (),
+    starts: Sequence[int | None] = (),
 ) -> Outcome:
     """Judge the log ratios of the pairs measured so far.
 
     `clocks` is for each pair the SM clock of head over that of base; where fewer than half know it, it explains
     nothing. `scatter` is what is known of that of the case. `looked`: with how many pairs earlier runs, which this one
-    continues, ended undecided. Before the `last` look whatever is not clear of the thresholds is INCONCLUSIVE and asks
-    for more pairs.
+    continues, ended undecided. `starts` says for each pair from which start of the workers it is. Before the `last`
+    look whatever is not clear of the thresholds is INCONCLUSIVE and asks for more pairs.
 
     >>> print(decide_pairs([0.049, 0.050, 0.051, 0.0505, 0.0495, 0.05, 0.05, 0.05], Policy()).code)
     slower
@@ -202,7 +216,7 @@ def decide_pairs(
         return Outcome(
             Verdict.INCONCLUSIVE, Reason.BAD_VALUES if values else Reason.NO_VALUES, "a pair holds no usable time"
         )
-    look = _Look(policy, len(values), comparisons, looked, last)
+    look = _Look(policy, len(values), comparisons, looked, starts_of(starts, len(values)), last)
     confidence = look.confidence()
     few = len(values) < LOOKS[0]
     seen = pair_interval(values, confidence) if few else expected_interval(values, confidence, scatter)
@@ -258,4 +272,17 @@ def _weakness(values: Sequence[float], sure: Interval, look: _Look, scatter: Sca
     least = least_pairs(look.comparisons, far=far)
     if len(values) < least:
         return f"fewer than {least} pairs do not exclude that processes of two kinds look {size(sure.point)}"
+    if not far and look.comparisons * faked(look.starts) > FAKED:
+        few = f"pairs of {len(look.starts)} starts of the workers" if len(look.starts) > 1 else "pairs of one start"
+        return f"{few} do not exclude that processes of two kinds look {size(sure.point)}"
     return ""
+
+
+def needs_new_starts(change: Interval, policy: Policy, starts: Sequence[int | None], pairs: int, cases: int) -> bool:
+    """Return whether the next pair of an undecided case, one of so many, should be one of a new start of the workers.
+
+    That is, if it seems changed by at least a threshold, and further pairs of the same start could not establish it.
+    """
+    slow, fast = thresholds(policy)
+    seems = (change.low > 1 and change.point >= slow) or (change.high < 1 and 1 / change.point >= fast)
+    return seems and has_few_starts(starts_of(starts, pairs), max(1, cases))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ class Machine:
         self._programs = programs
         self._base = base
         self._gpu_seconds = 0.0
+        self._start = 0
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
         """Return notes, before anything runs, on how these jobs will be timed."""
@@ -47,7 +49,16 @@ class Machine:
         in_base = self._base.side.kernels
         yield from ((job, Reason.NOT_IN_BASE) for job in jobs if job.spec.name not in in_base)
         for backend, group in self._by_backend([job for job in jobs if job.spec.name in in_base]):
-            yield from self._counted(backend.pairs(group, number))
+            for job, found in self._counted(backend.pairs(group, number)):
+                if isinstance(found, Pair) and backend is self._kernels:
+                    yield job, replace(found, start=self._start)
+                else:
+                    yield job, found
+
+    def start_anew(self) -> None:
+        """End the workers: the next pair is of new ones, which share nothing with the last but the files."""
+        self._kernels.close()
+        self._start += 1
 
     def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""

@@ -7,7 +7,10 @@ from dataclasses import replace
 from ci_perf.judge.control import ENOUGH_IDENTICAL, LEAST_CONTROL, identical_pairs
 from ci_perf.judge.looks import LOOKS, goal
 from ci_perf.judge.next_pairs import expected_pairs
+from ci_perf.judge.outcome import policy_of
+from ci_perf.judge.pairs import needs_new_starts
 from ci_perf.judge.ratios import usable_ratios
+from ci_perf.judge.stats import Interval
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Progress
 from ci_perf.measure.budget import Budget, BudgetLeft
@@ -39,18 +42,22 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
     compared = len(jobs)
     before = min(max(journal.of(job).looked, default=0) for job in jobs)
     known = len(usable_ratios(journal.run.against.control)) if journal.run.against and before else 0
+    changes = _changes(journal) if before else {}
     for index, look in enumerate(_looks(journal, jobs, before)):
         progress.begin(f"pairs to {look}", sum(max(0, look - len(journal.of(job).sound_pairs)) for job in jobs))
         for number in range(before, look + SPARE_PAIRS):
             lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
             lacking = left.nearest(lacking, lambda job: expected_pairs(journal.run, journal.of(job), compared))
-            for job, found in left.spend(machine.pairs, lacking, number):
+            changed = [job for job in lacking if _needs_new_starts(journal, job, changes.get(job.id))]
+            if changed:
+                machine.start_anew()
+            for job, found in left.spend(machine.pairs, [*changed, *(j for j in lacking if j not in changed)], number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
         _control(journal, machine, journal.paired(jobs), before, known + CONTROL_PAIRS + index)
         before = look
-        undecided = {f.id for f in judge(journal.run) if f.code == Reason.NEEDS_MORE_PAIRS}
-        jobs = [job for job in journal.paired(jobs) if job.id in undecided and left.allows(job)]
+        changes = _changes(journal)
+        jobs = [job for job in journal.paired(jobs) if job.id in changes and left.allows(job)]
         if not jobs:
             break
 
@@ -59,6 +66,19 @@ def _looks(journal: Journal, jobs: Sequence[Job], before: int) -> list[int]:
     """Return after how many pairs this run looks at its cases, which had so many before it at least."""
     goals = {goal(journal.of(job).looked) for job in jobs}
     return sorted(look for look in {*LOOKS, *goals} if look > before)
+
+
+def _changes(journal: Journal) -> dict[str, Interval | None]:
+    """Return the changes of the cases that are not decided yet."""
+    return {f.id: f.change for f in judge(journal.run) if f.code == Reason.NEEDS_MORE_PAIRS}
+
+
+def _needs_new_starts(journal: Journal, job: Job, change: Interval | None) -> bool:
+    if change is None:
+        return False
+    pairs, cases = journal.of(job).sound_pairs, max(journal.run.among, len(journal.run.measurements))
+    policy = policy_of(journal.run.policy, job.spec)
+    return needs_new_starts(change, policy, [pair.start for pair in pairs], len(pairs), cases)
 
 
 def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int, wanted: int) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ci_perf.judge.clocks import knows_clocks
 from ci_perf.judge.looks import CONTINUED, FAKED, FAR, LOOKS, SPENT, faked, least_pairs, odd
-from ci_perf.judge.pairs import decide_pairs
+from ci_perf.judge.pairs import decide_pairs, needs_new_starts
 from ci_perf.judge.ratios import (
     LEAST_SD,
     POWER,
@@ -337,8 +337,48 @@ def test_an_inconclusive_verdict_says_what_is_not_clear(values, clocks, sentence
 def test_how_many_pairs_a_change_takes_among_so_many_cases(comparisons, near, far):
     assert least_pairs(comparisons, far=False) == near
     assert least_pairs(comparisons, far=True) == far
-    assert comparisons * faked(near) <= FAKED
+    assert comparisons * faked([1] * near) <= FAKED
     assert comparisons * odd(far) <= FAKED
+
+
+@pytest.mark.parametrize(
+    ("starts", "comparisons", "code"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7], 1, "slower"),
+        ([0, 0, 0, 1, 2, 3, 4, 5], 20, "slower"),
+        ([0, 0, 0, 1, 2, 3, 4, 5], 21, "needs-more-pairs"),
+        ([0, 0, 0, 1, 1, 2, 2, 3], 1, "slower"),
+        ([0, 0, 0, 1, 1, 2, 2, 3], 2, "needs-more-pairs"),
+        ([0] * 8, 1, "needs-more-pairs"),
+        ([None] * 8, 327, "slower"),
+        ([], 327, "slower"),
+    ],
+)
+def test_pairs_of_one_start_of_the_workers_count_as_one_draw_of_two_kinds(starts, comparisons, code):
+    assert decide_pairs([0.05] * 8, POLICY, comparisons=comparisons, starts=starts).code == code
+
+
+def test_a_change_that_is_far_needs_no_new_starts_of_the_workers():
+    assert decide_pairs([0.25] * 3, POLICY, starts=[0, 0, 0]).code == "slower"
+
+
+@pytest.mark.parametrize(
+    ("change", "starts", "cases", "needed"),
+    [
+        (Interval(1.001, 1.0301, 1.05, 0.99), [0] * 3, 1, True),
+        (Interval(1.001, 1.0299, 1.05, 0.99), [0] * 3, 1, False),
+        (Interval(0.999, 1.0301, 1.05, 0.99), [0] * 3, 1, False),
+        (Interval(0.8, 1 / 1.1001, 0.999, 0.99), [0] * 3, 1, True),
+        (Interval(0.8, 1 / 1.0999, 0.999, 0.99), [0] * 3, 1, False),
+        (Interval(1.001, 1.05, 1.07, 0.99), [0, 0, *range(7)], 1, True),
+        (Interval(1.001, 1.05, 1.07, 0.99), [0, 0, *range(8)], 1, False),
+        (Interval(1.001, 1.05, 1.07, 0.99), [0, 0, *range(8)], 2, True),
+        (Interval(1.001, 1.05, 1.07, 0.99), [None] * 3, 1, True),
+        (Interval(1.001, 1.05, 1.07, 0.99), [None] * 12, 1, False),
+    ],
+)
+def test_a_case_that_seems_changed_gets_new_starts_until_they_suffice(change, starts, cases, needed):
+    assert needs_new_starts(change, POLICY, starts, len(starts), cases) is needed
 
 
 @pytest.mark.parametrize(("number", "code"), [(2, "budget-spent"), (3, "within-noise")])

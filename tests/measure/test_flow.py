@@ -297,7 +297,12 @@ class TurnsMachine(ScriptedMachine):
         self.disturbed = {name: itertools.cycle(found) for name, found in (disturbed or {}).items()}
         self.control_ratios = itertools.cycle(control)
         self.seconds = 100.0
+        self.start = 0
         self.numbers, self.control_numbers = [], []
+
+    def start_anew(self):
+        self.log.append("start anew")
+        self.start += 1
 
     def pairs(self, jobs, number):
         self.numbers.append(number)
@@ -319,7 +324,7 @@ class TurnsMachine(ScriptedMachine):
 
     def pair(self, job, ratio):
         base = self.base.get(job.id, 50e-6)
-        return Pair((base,) * 4, (base * ratio,) * 4, 100, "cuda-graph")
+        return Pair((base,) * 4, (base * ratio,) * 4, 100, "cuda-graph", start=self.start)
 
     def now(self):
         return self.seconds
@@ -374,7 +379,7 @@ def test_a_case_that_spent_its_budget_does_not_reduce_the_budget_of_the_others()
 
 
 def test_a_case_that_is_decided_within_its_budget_has_a_verdict():
-    _, _, found = take_turns(TurnsMachine(ratios={"gemm/s128": (1.1, 1.101)}), budget=Budget(case_s=5.5))
+    _, _, found = take_turns(TurnsMachine(ratios={"gemm/s128": (1.1, 1.101)}), budget=Budget(case_s=8.5))
 
     assert {name: f.code for name, f in found.items()} == {"gemm": "slower", "sdpa": "within-noise"}
 
@@ -496,6 +501,16 @@ def test_of_a_run_that_is_decided_or_cannot_be_believed_nothing_is_undecided():
     doubted, _, _ = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}, control=(1.05, 1.051)))
 
     assert undecided(decided) == undecided(doubted) == undecided(replace(decided, against=None)) == ()
+
+
+def test_a_case_that_seems_changed_is_measured_by_workers_that_start_anew_for_each_pair():
+    machine = TurnsMachine(ratios={"gemm/s128": (1.05, 1.051), "sdpa/s128": OPEN})
+    run, _, found = take_turns(machine)
+
+    assert [pair.start for pair in of(run, "gemm").pairs] == [0, 0, 0, 1, 2, 3, 4, 5]
+    assert found["gemm"].code == "slower"
+    assert machine.log.count("start anew") == 5
+    assert of(run, "sdpa").pairs[-1].start == 5
 
 
 class Twins(TurnsMachine):
