@@ -52,13 +52,13 @@ class AuditCase(Extensible):
     """log(head / base) of each pair, in order."""
     clocks: tuple[Positive | None, ...] = ()
     """The SM clock of head over that of base, for each pair."""
-    starts: Annotated[tuple[Whole | None, ...], OMIT_DEFAULT] = ()
-    """From which start of the workers each pair is; empty: not recorded, each counts as one of its own."""
     base: tuple[NonNegative, ...] = ()
     """The samples of the base in the first pair in seconds per launch, in the order in which they were taken."""
     head: tuple[NonNegative, ...] = ()
     failure: str = ""
     """Why there are no pairs."""
+    starts: Annotated[tuple[Whole | None, ...], OMIT_DEFAULT] = ()
+    """From which start of the workers each pair is; empty: not recorded, each counts as one of its own."""
 
     @property
     def id(self) -> str:

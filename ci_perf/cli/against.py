@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ci_perf import store
+from ci_perf.judge.creep import accepted, creep, creep_notes
 from ci_perf.judge.scatter import known_scatter
 from ci_perf.measure import git_base
 from ci_perf.measure.base import Base, find_base, prepared
@@ -99,8 +100,8 @@ def with_against(blank: Run, base: Base | None, baselines: str) -> Run:
     """Return the run with its base, and a note where a commit is compared with itself."""
     if base is None:
         return blank
-    scatter, unread = _scatter(base, blank, baselines)
-    notes = (*blank.notes, *base.notes, *unread)
+    scatter, found = _known(base, blank, baselines)
+    notes = (*blank.notes, *base.notes, *found)
     if base.against.commit == blank.provenance.commit:
         message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
         hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"
@@ -108,17 +109,21 @@ def with_against(blank: Run, base: Base | None, baselines: str) -> Run:
     return replace(blank, against=replace(base.against, scatter=scatter), notes=notes)
 
 
-def _scatter(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownScatter], tuple[Note, ...]]:
-    """Return what is known of the scatter of cases, and a note where the baselines of the base cannot be read.
+def _known(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownScatter], tuple[Note, ...]]:
+    """Return what the base knows of the scatter of cases, and notes: on creep, or that its files cannot be read.
 
-    Only baselines in the base's own tree count: a change must not loosen its own verdict.
+    Only baselines and merges in the base's own tree count: a change must not loosen its own verdict.
     """
     tree = base.side.root.resolve()
     folder = (tree / baselines).resolve()
     if not folder.is_relative_to(tree):
         return {}, ()
     try:
-        return known_scatter(store.read_baselines(folder, blank.devices)), ()
+        known = store.read_baselines(folder, blank.devices)
+        merges = store.read_merged(folder, [device.slug for device in blank.devices])
     except FormatError as error:
         message = f"the baselines of the base cannot be read, so its scatter is not used: {error}"
         return {}, (Note(Reason.BASE_BASELINES, message, Reason.BASE_BASELINES.hint),)
+    cases = {f"{spec.name}/{case}" for spec in blank.kernels for case in spec.cases}
+    found = [one for one in creep(merges, blank.policy.regression, accepted(known)) if one.case in cases]
+    return known_scatter(known), creep_notes(found, blank.policy.regression)

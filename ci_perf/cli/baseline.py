@@ -10,13 +10,14 @@ from tabulate import tabulate
 from ci_perf import store
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.judge.baseline import Difference, add_session, check_baseline, diff_baselines, make_baselines
+from ci_perf.judge.creep import changes_of
 from ci_perf.judge.noisy import doubts, doubts_of_machine, shown
 from ci_perf.measure import git
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.codec import dump_baseline
 from ci_perf.values.errors import EXIT_USAGE, CiPerfError, ConfigError
 from ci_perf.values.metrics import BY_NAME
-from ci_perf.values.quantity import amount, number, percent
+from ci_perf.values.quantity import amount, counted, number, percent
 from ci_perf.values.run import Run
 
 MOST_WARNINGS = 10
@@ -75,6 +76,46 @@ def _refuse_dirty(run: Run, run_file: Path) -> None:
             f"{run_file}: whether the measured files are those of a commit is not known: {note.message}",
             hint=f"{note.hint}; then measure again, or accept the run with --allow-dirty",
         )
+
+
+@baseline.command()
+@_RUN
+@setting_options("baselines")
+def record(run_file: Path, **flags: object) -> None:
+    """Record what RUN, of a merged commit against the commit before it, says of each case: a line of a ledger.
+
+    The ledger is baselines/<device>/merged.jsonl. Small changes that add up to the threshold over several merges are
+    creep, which `run --against` and `ci-perf history` report. A baseline that is accepted later ends what was before.
+    """
+    root = Path.cwd()
+    folder = root / resolve_settings(root, flags)["baselines"]
+    run = store.read_run(run_file)
+    why = _why_not_recorded(run)
+    if why:
+        raise ConfigError(f"{run_file}: {why}", hint="measure the merged commit: ci-perf run --against HEAD~1")
+    known = {(merged.device, merged.base, merged.head) for merged in store.read_merged(folder)}
+    for merged in changes_of(run):
+        if (merged.device, merged.base, merged.head) in known:
+            click.echo(f"commit {merged.head[:8]} is recorded already for {merged.device}")
+            continue
+        path = store.append_merged(merged, folder)
+        cases = counted(len(merged.cases), "case")
+        click.echo(f"recorded {cases} in {path.relative_to(root) if path.is_relative_to(root) else path}")
+
+
+def _why_not_recorded(run: Run) -> str:
+    commit = run.provenance.commit or ""
+    if run.against is None:
+        return "the run has no base that took turns with it"
+    if not run.finished:
+        return "the run was cut short"
+    if run.planted is not None:
+        return "a slowdown was planted on purpose"
+    if not commit or commit.endswith("-dirty"):
+        return "the run measured files that are no commit"
+    if commit == run.against.commit:
+        return "base and head are the same commit"
+    return "" if changes_of(run) else "no case was compared"
 
 
 @baseline.command()

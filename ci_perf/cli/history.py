@@ -15,8 +15,9 @@ from ci_perf.history.parquet import add_points, read_points
 from ci_perf.history.picture import render_svg
 from ci_perf.history.points import points_of_run, series_of
 from ci_perf.history.table import render_table
-from ci_perf.history.trend import change_points
-from ci_perf.values.errors import ConfigError
+from ci_perf.history.trend import CREEP, change_points
+from ci_perf.judge.creep import accepted, creep
+from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.series import Point, Series
 
 _RUNS = click.option(
@@ -52,7 +53,10 @@ def history(
     if picture:
         store.write_text(Path(picture), render_svg(series, change_points))
         click.echo(f"wrote {picture}", err=True)
-    click.echo(FORMATS[export](series) if export else render_table(series, change_points) + "\n", nl=False)
+    if export:
+        click.echo(FORMATS[export](series), nl=False)
+    else:
+        click.echo("\n".join([render_table(series, change_points), *_merged(kernel, flags)]))
 
 
 @click.command()
@@ -70,6 +74,18 @@ def site(runs: tuple[str, ...], place: str | None, folder: str, **flags: object)
     for name, text in render_site(kernels, change_points).items():
         store.write_text(Path(folder) / name, text)
     click.echo(f"wrote {len(kernels)} pages and index.html to {folder}")
+
+
+def _merged(kernel: str, flags: dict[str, object]) -> list[str]:
+    """Return a line for each case of a kernel that crept over the merges that are recorded."""
+    folder = Path.cwd() / resolve_settings(Path.cwd(), flags)["baselines"]
+    try:
+        merges = store.read_merged(folder)
+        known = accepted(store.read_baselines(folder, kernels=[kernel])) if merges else {}
+    except FormatError as error:
+        return [f"creep of merges is not known: {error}"]
+    found = creep(merges, CREEP, known)
+    return [f"creep of merges: {one.sentence}" for one in found if one.case.partition("/")[0] == kernel]
 
 
 def _points(kernels: list[str], flags: dict[str, object], runs: Sequence[str], place: str | None) -> list[Point]:

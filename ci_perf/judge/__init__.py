@@ -7,6 +7,7 @@ clocks         whether a change is one of the SM clock
 comment        what a comment says of a report
 continued      a finished run that left cases undecided, and goes on
 control        whether a session can be believed: the base against itself
+creep          small changes of several merges that add up
 explained      why one case of a run changed
 finding        the verdict on one case, with its reason and numbers
 gates          limits on counters and timelines, and differences

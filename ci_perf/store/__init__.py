@@ -2,6 +2,7 @@
 
 baselines   the files of `baselines/`
 kernels     kernel.toml files and settings files
+merged      the ledger of merges in `baselines/`
 run_folder  the folder of a run: held by one ci-perf, cleared of an earlier run
 runs        run.json, its journal while the run grows, plans
 text_files  text files: read with an error that names the file, written atomically
@@ -9,6 +10,7 @@ text_files  text files: read with an error that names the file, written atomical
 
 from ci_perf.store.baselines import read_baseline, read_baselines, write_baseline
 from ci_perf.store.kernels import read_kernel, read_kernels, read_settings_file
+from ci_perf.store.merged import append_merged, read_merged
 from ci_perf.store.run_folder import LARGEST_LOG, cap_logs, claim_run_folder, clear_run_folder, held_run_folder
 from ci_perf.store.runs import (
     JOURNAL,
@@ -27,6 +29,7 @@ __all__ = [
     "LARGEST_LOG",
     "LARGEST_RUN",
     "append_line",
+    "append_merged",
     "append_step",
     "begin_journal",
     "cap_logs",
@@ -38,6 +41,7 @@ __all__ = [
     "read_baselines",
     "read_kernel",
     "read_kernels",
+    "read_merged",
     "read_plan",
     "read_run",
     "read_settings_file",

@@ -34,6 +34,7 @@ kernel            kernels as kernel.toml describes them; the command line of a p
 kernel_names      names of GPU kernels, whatever tool wrote them
 kernel_toml       kernel.toml
 measurement       what a run measured of one case
+merged            what merges changed, in `baselines/`
 metrics           the counters by name
 occupancy         how many warps of a kernel fit on a multiprocessor
 pull_request      which pull request a run belongs to

@@ -264,6 +264,10 @@ class Reason(StrEnum):
         "the baselines of the base commit cannot be read",
         "`ci-perf baseline check` in the base commit names all errors.",
     )
+    CREEP = (
+        *("creep", "small changes of several merges add up to the threshold"),
+        "Find what made the case slower (`ci-perf history KERNEL`), or agree to it with `ci-perf baseline accept`.",
+    )
     MEASURED_AGAIN = "measured-again", "disturbed processes were measured again", "Keep other programs off the GPU."
     KERNELS_DIFFER = "kernels-differ", "a program ran different GPU kernels each time", "Fix its autotuning and seeds."
     KERNEL_NAMES_COLLIDE = "kernel-names-collide", "different GPU kernels have names that cannot be told apart"

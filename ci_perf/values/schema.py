@@ -1,4 +1,4 @@
-"""The JSON Schemas of kernel.toml, runs, baselines, plans and audits, their versions, and errors that name the key.
+"""The JSON Schemas of kernel.toml, runs, baselines, plans, audits, merges; their versions; errors that name the key.
 
 Each kind of file has its own version MAJOR.MINOR. A new key makes a new minor version: an older ci-perf ignores the
 key and writes it again, except in kernel.toml, where it refuses each unknown key. What an older ci-perf would misread
@@ -23,6 +23,7 @@ VERSIONS: Mapping[str, tuple[int, int]] = {
     "baseline": (1, 0),
     "plan": (1, 0),
     "audit": (1, 0),
+    "merged": (1, 0),
     "kernel": (1, 0),
 }
 """The version of each kind of file that this ci-perf writes, as (major, minor)."""

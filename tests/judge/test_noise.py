@@ -136,6 +136,9 @@ class SimulatedGpu:
     def time(self, jobs, *, batch, turn):
         raise AssertionError("a run against a base takes turns")
 
+    def start_anew(self):
+        """Do nothing: each pair has new processes."""
+
     def pairs(self, jobs, number):
         for job in jobs:
             yield job, self.pair(job)

@@ -1,0 +1,98 @@
+"""Creep: changes of several merges, each too small to be flagged, that add up."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ci_perf.judge.verdict import judge
+from ci_perf.values.baseline import Baseline
+from ci_perf.values.merged import Merged, MergedChange
+from ci_perf.values.quantity import counted, percent
+from ci_perf.values.reasons import Reason
+from ci_perf.values.run import Note, Run
+
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Creep:
+    """The creep of one case on one device."""
+
+    case: str
+    """`kernel/case`."""
+    device: str
+    change: float
+    """The sum of the changes, as a fraction of the time."""
+    merges: int
+    first: str
+    """The commit whose merge began it."""
+
+    @property
+    def sentence(self) -> str:
+        """The creep in words."""
+        since = counted(self.merges, "merge")
+        return f"{self.case} on {self.device}: {percent(self.change, sign=True)} in {since} since {self.first[:8]}"
+
+
+def changes_of(run: Run) -> tuple[Merged, ...]:
+    """Return what a finished run of a merged commit against the one before says, for each device that was measured.
+
+    A case that was not compared has no change; one that was not timed, because its code is the same, has none either.
+    A session that cannot be believed changes nothing.
+    """
+    if run.against is None or run.provenance.commit is None:
+        return ()
+    cases: dict[str, dict[str, MergedChange]] = {}
+    doubted = (Reason.CONTROL_MOVED, Reason.NO_CONTROL, Reason.MEMORY_ERRORS)
+    for found in judge(run):
+        interval = found.change
+        compared = interval is not None and found.code not in doubted and found.code is not Reason.REFERENCE_TIMED
+        if interval is None or not compared or not (interval.low > 0 and interval.high < math.inf):
+            continue
+        change, error = math.log(interval.point), math.log(interval.high / interval.low) / 2
+        cases.setdefault(found.device, {})[found.id] = MergedChange(round(change, 6), round(error, 6))
+    commits = run.against.commit, run.provenance.commit
+    return tuple(Merged(device, *commits, run.provenance.date, known) for device, known in cases.items())
+
+
+def creep(merges: Iterable[Merged], limit: float, since: Mapping[tuple[str, str], str]) -> tuple[Creep, ...]:
+    """Return the cases whose small changes add up to `limit` (0.03 is 3 %) or more, from the oldest merge on.
+
+    The sum begins again where it is not above zero, and after a change of at least `limit`, which was flagged by
+    itself. It counts if it exceeds its own error, that of a sum of independent changes. `since` says by device and
+    kernel when a baseline was accepted: what was merged until then is agreed.
+    """
+    series: dict[tuple[str, str], list[tuple[str, MergedChange]]] = {}
+    for merged in merges:
+        for case, change in merged.cases.items():
+            if merged.date > since.get((merged.device, case.partition("/")[0]), ""):
+                series.setdefault((case, merged.device), []).append((merged.head, change))
+    found = (_of_case(*key, changes, math.log1p(limit)) for key, changes in series.items())
+    return tuple(one for one in found if one)
+
+
+def accepted(baselines: Iterable[Baseline]) -> dict[tuple[str, str], str]:
+    """Return by device and kernel when the newest session of a baseline was measured."""
+    return {(baseline.device.slug, baseline.kernel): baseline.provenance.date for baseline in baselines}
+
+
+def creep_notes(found: Sequence[Creep], limit: float) -> tuple[Note, ...]:
+    """Return a note that names the cases that creep, at most MOST_NAMED of them."""
+    if not found:
+        return ()
+    named = [one.sentence for one in sorted(found, key=lambda one: -one.change)[:MOST_NAMED]]
+    more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+    message = f"merges before this change made cases slower by less than {percent(limit)} each, and together by more"
+    return (Note(Reason.CREEP, f"{message}: {'; '.join([*named, *more])}", Reason.CREEP.hint),)
+
+
+def _of_case(case: str, device: str, changes: Sequence[tuple[str, MergedChange]], limit: float) -> Creep | None:
+    total, variance, heads = 0.0, 0.0, list[str]()
+    for head, change in changes:
+        total, variance = total + change.change, variance + change.error**2
+        heads.append(head)
+        if abs(change.change) >= limit or total <= 0:
+            total, variance, heads = 0.0, 0.0, []
+    if len(heads) < 2 or total < limit or total <= math.sqrt(variance):
+        return None
+    return Creep(case, device, math.expm1(total), len(heads), heads[0])

@@ -1,0 +1,46 @@
+"""The ledger of merges, `baselines/<device>/merged.jsonl`: a line of JSON for each merge.
+
+The lines are independent of each other and of their order, so two branches that add lines can be merged by taking all
+of them (`merge=union` in .gitattributes).
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from ci_perf.store.text_files import append_line, read_text
+from ci_perf.values.codec import from_document, parse_json, to_document
+from ci_perf.values.errors import FormatError
+from ci_perf.values.merged import FILE, Merged
+from ci_perf.values.schema import check
+
+
+def read_merged(baselines: Path, slugs: Iterable[str] | None = None) -> tuple[Merged, ...]:
+    """Read the ledgers of these devices, or of all, from the oldest merge to the newest, each once.
+
+    FormatError names the line that is none. No ledger means none.
+    """
+    folders = [baselines / slug for slug in slugs] if slugs is not None else sorted(baselines.glob("*/"))
+    found = {(m.device, m.base, m.head): m for folder in folders for m in _lines(folder / FILE)}
+    return tuple(sorted(found.values(), key=lambda merged: (merged.date, merged.head)))
+
+
+def _lines(file: Path) -> list[Merged]:
+    if not file.is_file():
+        return []
+    merged = []
+    for number, line in enumerate(read_text(file, str(file), FormatError).split("\n"), start=1):
+        if line.strip():
+            where = f"{file}:{number}"
+            merged.append(from_document(parse_json(line, where), where, "merged", Merged))
+    return merged
+
+
+def append_merged(merged: Merged, baselines: Path) -> Path:
+    """Add a merge to the ledger of its device, and return the path of the ledger."""
+    document = to_document(merged, "merged")
+    text = json.dumps(document, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    check(json.loads(text), "merged", f"merge {merged.head}", FormatError)
+    path = baselines / merged.device / FILE
+    append_line(path, text + "\n", make_folder=True)
+    return path

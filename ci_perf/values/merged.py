@@ -1,0 +1,36 @@
+"""What merges changed: a line for each commit of main that was measured in turns with the commit before it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from ci_perf.values.extensible import Extensible, Keyword, Name, NonNegative, Text
+
+FILE = "merged.jsonl"
+"""The name of the ledger in the folder of a device below `baselines/`."""
+LogRatio = Annotated[float, Keyword("minimum", -700), Keyword("maximum", 700)]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedChange(Extensible):
+    """The change of one case in one merge."""
+
+    change: LogRatio
+    """log(head / base) of the time, of rates the other way round: above 0 is slower."""
+    error: NonNegative
+    """Half of its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged(Extensible):
+    """One merge on one model of device."""
+
+    device: Name
+    """The slug of the device."""
+    base: Text
+    """The full hash of the commit before."""
+    head: Text
+    date: Text
+    """When it was measured: ISO 8601 in UTC."""
+    cases: Annotated[Mapping[str, MergedChange], Keyword("minProperties", 1)]
+    """By `kernel/case`, those that were compared."""
