@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ci_perf import store
 from ci_perf.guard.guard import rules_of
 from ci_perf.init.candidates import Candidate, Draft
 from ci_perf.init.cuda_draft import draft_cuda
@@ -66,7 +67,9 @@ class Drafter:
             setup = build_command(self.candidate, top=(self.root / "CMakeLists.txt").is_file())
             draft = self._program(setup)
         texts = {f"{self.folder}/{name}": text for name, text in draft.files.items()}
-        if setup and not self.settings["setup"]:
+        if setup and store.read_settings_file(self.root)[0] == "pyproject.toml":
+            self.say(f"add to [tool.ci-perf] of pyproject.toml: setup = '''{setup}'''")
+        elif setup:
             about = "# Builds what is measured; with --against in the trees of both commits.\n"
             texts[SETTINGS_FILE] = f"{about}setup = '''\n{setup}\n'''\n"
         branch = (git.ask(self.root, "symbolic-ref", "--short", "HEAD") or "main").strip()
@@ -122,5 +125,6 @@ class Drafter:
         cases = listed(kind, done.output) if done.status == 0 else {}
         if not cases:
             hint = f"run `{program} {listing_flag(kind)}`: it must print the names of the benchmarks"
+            hint += "; with nvbench this needs a GPU" if kind == "nvbench" else ""
             raise ConfigError(f"{program} {done.end} and listed no benchmark{done.said}", hint=hint)
         return draft_program(self.candidate, kind, cases)
