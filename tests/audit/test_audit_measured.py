@@ -9,7 +9,7 @@ from ci_perf.audit.file import read_sessions
 from ci_perf.cli import program
 from ci_perf.judge.control import LEAST_CONTROL
 from ci_perf.measure import turns
-from tests.measure.test_against import NAP, TOML
+from tests.measure.nap_repository import NAP, TOML
 
 pytestmark = pytest.mark.slow
 

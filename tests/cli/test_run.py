@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from ci_perf import store
 from ci_perf.cli import program
 from ci_perf.values.settings import SETTINGS, variable
-from tests.measure.test_against import NAP
+from tests.measure.nap_repository import NAP
 from tests.measure.test_worker import is_alive, wait_for
 
 pytestmark = pytest.mark.slow

@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
-from tests.measure.test_against import commit, git, repository, template, write  # noqa: F401 # two are fixtures
+from tests.measure.nap_repository import commit, git, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("repository")]
 
 
 def history_of(commits, slow_from, broken=(), without=()):
@@ -28,7 +28,7 @@ def bisect(*arguments):
     return CliRunner().invoke(program, ["bisect", *arguments])
 
 
-def test_a_planted_commit_among_64_is_named_and_the_users_tree_stays(repository):  # noqa: F811
+def test_a_planted_commit_among_64_is_named_and_the_users_tree_stays(repository):
     commits = history_of(64, slow_from=41, broken=[47], without=[31, 32])
     (repository / "notes.txt").write_text("mine")
     before = git("status", "--porcelain"), git("branch", "--show-current")
@@ -45,7 +45,6 @@ def test_a_planted_commit_among_64_is_named_and_the_users_tree_stays(repository)
     assert len(git("worktree", "list").splitlines()) == 1
 
 
-@pytest.mark.usefixtures("repository")
 def test_commits_that_cannot_be_measured_leave_it_open_which_one_it_was():
     commits = history_of(4, slow_from=2, broken=[1])
 
@@ -57,7 +56,6 @@ def test_commits_that_cannot_be_measured_leave_it_open_which_one_it_was():
     assert commits[3][:12] not in ran.stdout
 
 
-@pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

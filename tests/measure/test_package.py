@@ -13,11 +13,9 @@ from click.testing import CliRunner
 
 from ci_perf.cli import program
 from ci_perf.measure.tools import find_python
-from tests.measure.test_against import commit, git, run, write
-from tests.measure.test_against import repository as repository  # noqa: PLC0414 # a fixture
-from tests.measure.test_against import template as template  # noqa: PLC0414
+from tests.measure.nap_repository import commit, git, run, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("repository")]
 
 PACKAGE = "factor = {factor}\n"
 PATH = '[package]\npath = ["../../src"]\n'

@@ -32,7 +32,7 @@ from tests.builders import a_baseline
 from tests.fake_github import FakeGitHub
 from tests.github.test_foreign import HEAD, foreign, workflow_run
 from tests.github.test_publish import slower
-from tests.measure.test_against import NAP, TOML
+from tests.measure.nap_repository import NAP, TOML
 from tests.project.test_project import ROOT
 
 pytestmark = pytest.mark.slow
