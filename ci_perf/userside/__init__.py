@@ -5,6 +5,7 @@ blame         the line of a kernel that raised an error
 case          a kernel.py with its inputs
 compilers     NVRTC or nvcc, and what their output depends on
 core_clock    how long a thread waited for a core
+cpu_timers    timers of kernels on a CPU
 cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
 device_queries  answers questions about the GPU during an import without initialising CUDA

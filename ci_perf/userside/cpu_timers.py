@@ -1,0 +1,55 @@
+"""Timers of kernels on a CPU, whose time does not include that in which their thread waited for a core."""
+
+from __future__ import annotations
+
+import time
+
+from ci_perf.userside import core_clock
+from ci_perf.userside.restore import restore
+from ci_perf.userside.timers import Timer
+
+
+class CpuTimer(Timer):
+    """perf_counter around a loop of launches, without the time in which this thread waited for a core."""
+
+    method = "perf-counter"
+
+    def seconds(self, launches: int) -> float:
+        launch = self.case.launch
+        started = time.perf_counter()
+        wait = core_clock.Wait()
+        for _ in range(launches):
+            launch()
+        waited = wait.seconds()
+        spent = time.perf_counter() - started
+        self.waited += waited
+        return (spent - waited) / launches
+
+    def samples(self, number: int) -> list[float]:
+        return [self.seconds(self.count) * self.count for _ in range(number)]
+
+
+class RestoredCpuTimer(CpuTimer):
+    """perf_counter around each launch, whose inputs are restored before.
+
+    A launch during which this thread waited for a core is repeated; half of the launches may be.
+    """
+
+    method = "perf-counter-restored"
+
+    def seconds(self, launches: int) -> float:
+        launch, pairs, spent, done, spare = self.case.launch, self.case.saved, 0.0, 0, launches
+        while done < launches:
+            restore(pairs)
+            wait = core_clock.Wait()
+            started = time.perf_counter()
+            launch()
+            seconds = time.perf_counter() - started
+            waited = wait.seconds()
+            self.waited += waited
+            if waited and spare:
+                spare -= 1
+                continue
+            spent += seconds
+            done += 1
+        return spent / launches
