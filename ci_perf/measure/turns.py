@@ -102,6 +102,7 @@ class TurnTaking:
     def _resident_pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode:
         """Make both sides alike and let them take turns; SideFailure."""
         ready = self._make_ready(job, number, fresh=fresh)
+        launched = [launched_kernels(answer) for answer in ready]
         if self._lost_capture(job, ready):
             fresh = True
             ready = self._make_ready(job, number, fresh=fresh)
@@ -128,7 +129,9 @@ class TurnTaking:
         pair = pair_of(rounds, facts, shape, watch, self._not_captured.get(job.id, ()))
         if number:
             return pair
-        base, head = (launched_kernels(answer) for answer in ready)
+        base, head = (
+            launched_kernels(answer) or before for answer, before in zip(ready, launched, strict=True)
+        )  # what the clock times may not be captured
         return replace(pair, base_kernels=base, head_kernels=head)
 
     def _lost_capture(self, job: Job, answers: Sequence[Mapping[str, Any]]) -> bool:

@@ -173,6 +173,7 @@ class WorkerOnGpu:
         }
         if request["time"] == "wall":
             return {**facts, "method": "wall-two-launches", "not_captured": ""}
+        facts["kernels"] = [LAUNCHED]
         method = "cuda-graph" if self.captured else "cupti"
         return {**facts, "method": method, "not_captured": "" if self.captured else self.error}
 
@@ -184,6 +185,15 @@ class WorkerOnGpu:
         pass
 
 
+LAUNCHED = {
+    "grid": [132, 1, 1],
+    "block": [256, 1, 1],
+    "registers_per_thread": 32,
+    "static_shared_bytes": 0,
+    "dynamic_shared_bytes": 0,
+    "local_bytes": 0,
+}
+"""What a worker tells of a GPU kernel."""
 REASON = "RuntimeError: not permitted, raised by `x.item()` at kernels/sdpa/kernel.py:7"
 
 
@@ -215,6 +225,8 @@ def test_if_only_one_side_can_be_captured_the_wall_clock_times_both(
         assert pair.not_captured == not_captured
     prepared = [r["time"] for r in sides[0].worker.asked if r["op"] == ("ready" if at_once else "time")]
     assert prepared == asked
+    known = [kernel.registers_per_thread for kernel in (*first.base_kernels, *first.head_kernels)]
+    assert known == [32, 32] * at_once, "of what the clock times too"
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ class RecordedGpu:
     def __init__(self, kernels=(2,), losses=()):
         self.kernels, self.losses = itertools.cycle(kernels), list(losses)
         self.now, self.spans, self.launched = 0, [], 0
-        self.describes, self.facts = False, None
+        self.describes, self.facts, self.device = False, None, "cuda"
 
     def launch(self):
         self.launched += 1
