@@ -21,12 +21,13 @@ __global__ void head_unroll(const float* __restrict__ in, float* __restrict__ ou
 
 // integer division by a variable, of 32 and of 64 bits
 __global__ void base_intdiv(const float* __restrict__ in, float* __restrict__ out, int w, int h) {
-  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
-  if (x < w) out[x * h + y] = in[y * w + x];
+  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y, z = blockIdx.z;
+  out[(z * h + y) * w + x] = in[(z * h + y) * w + x] * y + z;
 }
 __global__ void head_intdiv(const float* __restrict__ in, float* __restrict__ out, int w, int h) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x; int y = i / w, x = i % w;
-  if (i < w * h) out[x * h + y] = in[i];
+  int i = ((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
+  int x = i % w, y = i / w % h, z = i / w / h;
+  out[(z * h + y) * w + x] = in[(z * h + y) * w + x] * y + z;
 }
 __global__ void base_intdiv64(const float* __restrict__ in, float* __restrict__ out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) out[i] = in[i >> 3];
@@ -37,22 +38,28 @@ __global__ void head_intdiv64(const float* __restrict__ in, float* __restrict__ 
 
 // a literal without f
 __global__ void base_fp64(const float* __restrict__ in, float* __restrict__ out, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { float v = in[i]; out[i] = v * 0.5f + expf(v); }
+  int i = blockIdx.x * blockDim.x + threadIdx.x; float v = in[i];
+  for (int k = 0; k < n; ++k) v = v * 0.5f + __expf(v);
+  out[i] = v;
 }
 __global__ void head_fp64(const float* __restrict__ in, float* __restrict__ out, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { float v = in[i]; out[i] = v * 0.5 + expf(v); }
+  int i = blockIdx.x * blockDim.x + threadIdx.x; float v = in[i];
+  for (int k = 0; k < n; ++k) v = v * 0.5 + __expf(v);
+  out[i] = v;
 }
 
 // fp16 through float
 __global__ void base_half(const half2* __restrict__ a, const half2* __restrict__ b, half2* __restrict__ c, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { half2 v = a[i];
-  #pragma unroll
-  for (int k = 0; k < 8; ++k) v = __hfma2(v, b[i], a[i]); c[i] = v; }
+  int i = blockIdx.x * blockDim.x + threadIdx.x; half2 v = a[i], x = b[i], y = v;
+  #pragma unroll 8
+  for (int k = 0; k < n; ++k) v = __hfma2(v, x, y);
+  c[i] = v;
 }
 __global__ void head_half(const half2* __restrict__ a, const half2* __restrict__ b, half2* __restrict__ c, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) { float2 v = __half22float2(a[i]), x = __half22float2(b[i]), y = v;
-  #pragma unroll
-  for (int k = 0; k < 8; ++k) { v.x = v.x * x.x + y.x; v.y = v.y * x.y + y.y; } c[i] = __float22half2_rn(v); }
+  int i = blockIdx.x * blockDim.x + threadIdx.x; float2 v = __half22float2(a[i]), x = __half22float2(b[i]), y = v;
+  #pragma unroll 8
+  for (int k = 0; k < n; ++k) { v.x = v.x * x.x + y.x; v.y = v.y * x.y + y.y; }
+  c[i] = __float22half2_rn(v);
 }
 
 // no __restrict__
