@@ -10,22 +10,13 @@ from ci_perf.pages.document import document
 from ci_perf.pages.parts import bullets, table, text
 from ci_perf.render import cells
 from ci_perf.render.charts import charts
+from ci_perf.render.fitting import SIGNS
 from ci_perf.render.html_case import case
 from ci_perf.values.quantity import percent
-from ci_perf.values.reasons import Verdict
 from ci_perf.values.series import Trend
 
 MOST_DRAWN = 300
 """The number of cases with charts, so that a page of many cases stays small. The most urgent come first."""
-_SIGNS = {
-    Verdict.FAILED: "\u2716",
-    Verdict.REGRESSION: "\u25b2",
-    Verdict.MISSING: "?",
-    Verdict.SPEEDUP: "\u25bc",
-    Verdict.NEW: "+",
-    Verdict.UNCHANGED: "=",
-}
-"""A sign beside the word of a verdict; of every other verdict it is a tilde."""
 
 
 def render_html(report: Report, trends: Sequence[Trend] = ()) -> str:
@@ -93,7 +84,7 @@ def _line(index: int, row: Row, report: Report) -> str:
     finding = row.finding
     name, *device = cells.names(row, report)
     verdict, base, head, change, why = cells.verdict(row)
-    sign = f'<span aria-hidden="true">{_SIGNS.get(finding.verdict, "~")}</span>'
+    sign = f'<span aria-hidden="true">{SIGNS[finding.verdict][0]}</span>'
     point = finding.change.point if finding.change else None
     titles = iter((*cells.name_titles(report)[1:], *cells.VERDICT))
 
