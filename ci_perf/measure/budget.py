@@ -1,6 +1,7 @@
 """The budget of turns: for how many seconds cases may take turns, and which cases get what is left of it."""
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ class Budget:
 
 
 UNBOUNDED = Budget()
+PROBED = 16
+"""So many cases get their first pair before it is known what one takes."""
 
 
 class BudgetLeft:
@@ -41,14 +44,18 @@ class BudgetLeft:
     def nearest(self, jobs: Sequence[Job], expected: Callable[[Job], int]) -> list[Job]:
         """Return the jobs, in their order, that the total budget is expected to decide; without a limit, all.
 
-        `expected` is how many more pairs will probably decide a job. A job that has no pair yet gets one.
+        `expected` is how many more pairs will probably decide a job. A job without a pair counts as the mean of the
+        others; the first PROBED ones show what a pair takes.
         """
         if math.isinf(self._budget.total_s):
             return list(jobs)
-        started = [job for job in jobs if (job.id, job.device) in self._last]
-        seconds = {(job.id, job.device): expected(job) * self._last[job.id, job.device] for job in started}
+        if not self._last:
+            return list(jobs[:PROBED])
+        usual = statistics.fmean(self._last.values())
+        names = [(job.id, job.device) for job in jobs]
+        seconds = {name: expected(job) * self._last.get(name, usual) for name, job in zip(names, jobs, strict=True)}
         chosen = set(affordable(seconds, self._budget.total_s - (self._now() - self._started)))
-        return [job for job in jobs if (job.id, job.device) in chosen or job not in started]
+        return [job for name, job in zip(names, jobs, strict=True) if name in chosen]
 
     def spend(
         self,

@@ -69,8 +69,9 @@ def _looks(journal: Journal, jobs: Sequence[Job], before: int) -> list[int]:
 
 
 def _changes(journal: Journal) -> dict[str, Interval | None]:
-    """Return the changes of the cases that are not decided yet."""
-    return {f.id: f.change for f in judge(journal.run) if f.code == Reason.NEEDS_MORE_PAIRS}
+    """Return the changes of the cases that are not decided yet; None of those that have no pair, for want of budget."""
+    undecided = (Reason.NEEDS_MORE_PAIRS, Reason.NOT_MEASURED)
+    return {f.id: f.change for f in judge(journal.run) if f.code in undecided}
 
 
 def _needs_new_starts(journal: Journal, job: Job, change: Interval | None) -> bool:

@@ -367,6 +367,15 @@ def test_a_budget_that_is_too_short_for_all_goes_to_the_cases_that_it_can_decide
     assert max(machine.paired(f"gemm/{name}") for name in names[50:]) == 3
 
 
+def test_a_budget_that_does_not_suffice_for_a_pair_of_each_case_still_decides_some():
+    names = [f"n{number:03}" for number in range(200)]
+    spec = a_spec("gemm", cases={name: {"n": name} for name in names})
+    run, _, _ = take_turns(TurnsMachine(), specs=(spec,), budget=Budget(total_s=100.0))
+
+    codes = [finding.code for finding in judge(run)]
+    assert (codes.count("within-noise"), codes.count("budget-spent")) == (33, 167)
+
+
 def test_a_case_that_spent_its_budget_does_not_reduce_the_budget_of_the_others():
     machine = TurnsMachine(ratios={"gemm/s128": (1.5,), "sdpa/s128": OPEN}, lasts={"gemm/s128": 3.0})
     _, exit_status, found = take_turns(machine, budget=Budget(case_s=5.5))
