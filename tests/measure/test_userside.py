@@ -35,10 +35,11 @@ def test_the_offsets_in_a_record_are_those_of_the_header_of_cupti(tmp_path):
     if header is None:
         pytest.skip("no CUDA toolkit with the header of CUPTI")
     text = header.read_text(encoding="utf-8")
-    printed = []
+    printed, structs = [], {}
     for name, (kind, _) in RECORDS.items():
         newest = max((int(n or 0) for n in re.findall(rf"}} *CUpti_Activity{name}(\d*);", text)), default=0) or ""
         offsets = (f"offsetof(CUpti_Activity{name}{newest}, {field})" for field in ("kind", "start", "end", "streamId"))
+        structs[name] = f"CUpti_Activity{name}{newest}"
         printed.append(f"CUPTI_ACTIVITY_KIND_{kind}, {', '.join(f'(int){offset}' for offset in offsets)}")
     lines = "".join(f'printf("%d %d %d %d %d\\n", {values});\n' for values in printed)
     fields = (
@@ -49,7 +50,7 @@ def test_the_offsets_in_a_record_are_those_of_the_header_of_cupti(tmp_path):
         "dynamicSharedMemory",
         "localMemoryPerThread",
     )
-    of_kernel = ", ".join(f"(int)offsetof(CUpti_ActivityKernel4, {field})" for field in fields)
+    of_kernel = ", ".join(f"(int)offsetof({structs['Kernel']}, {field})" for field in fields)
     lines += f'printf("%d %d %d %d %d %d\\n", {of_kernel});\n'
     source = tmp_path / "offsets.c"
     source.write_text(
