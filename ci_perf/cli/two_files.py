@@ -10,6 +10,7 @@ from ci_perf.cli import inspection
 from ci_perf.judge.causes import Side, Sides
 from ci_perf.judge.causes.machine_code import values_of_code
 from ci_perf.judge.causes.of_readings import side_of, side_of_launches, sides_of
+from ci_perf.judge.launches import traced_values
 from ci_perf.measure.both_sides import codes_of
 from ci_perf.traces import chrome, filetype
 from ci_perf.traces.attribution import longest_of_each, program_timeline
@@ -19,7 +20,7 @@ from ci_perf.traces.ncu.counters import Counters, Launch
 from ci_perf.traces.ncu.lines import source_lines
 from ci_perf.traces.nsys import activity as nsys_activity
 from ci_perf.traces.selection import listed
-from ci_perf.traces.timeline import Timeline
+from ci_perf.traces.timeline import KernelStats, Timeline
 from ci_perf.values.errors import ProfileError
 from ci_perf.values.job import LABEL
 from ci_perf.values.kernel_names import matches
@@ -181,10 +182,16 @@ def _parts_of_trace(timeline: Timeline, found: tuple[_Metrics, Mapping[str, Read
     of_ranges, whole = found
     parts = {name: (timeline.inside([name]), of_ranges[name]) for name in of_ranges if name.startswith(LABEL)}
     parts[WHOLE] = (timeline.kernels, whole)
-    return {
-        name: side_of((), program_timeline(kernels, timeline.devices, metrics))
-        for name, (kernels, metrics) in parts.items()
-    }
+    return {name: _side_of_kernels(timeline, *part) for name, part in parts.items()}
+
+
+def _side_of_kernels(timeline: Timeline, kernels: Sequence[KernelStats], metrics: Mapping[str, Reading]) -> Side:
+    """Return a side of the kernels of a trace, with how they were launched if they ran on GPUs of one kind."""
+    capabilities = {gpu.compute_capability for gpu in timeline.devices}
+    found = program_timeline(kernels, timeline.devices, metrics)
+    side = side_of((), found)
+    launches = traced_values(found, capabilities.pop() if len(capabilities) == 1 else None)
+    return replace(side, values={**launches, **side.values})
 
 
 def _of_traces(base: Side, head: Side) -> Sides:

@@ -32,7 +32,7 @@ def launch_values(measurement: Measurement, capability: str | None) -> tuple[dic
         return _values(base, capability), _values(head, capability)
     profile = measurement.base_profile
     old, new = comparable(profile.timeline if profile else None, measurement.timeline)
-    return (_traced(old, capability), _traced(new, capability)) if old and new else ({}, {})
+    return (traced_values(old, capability), traced_values(new, capability)) if old and new else ({}, {})
 
 
 def comparable(
@@ -66,8 +66,8 @@ def _values(kernels: Sequence[LaunchedKernel], capability: str | None) -> dict[s
     return values | _occupancy(capability, [_launch(kernel) for kernel in kernels])
 
 
-def _traced(timeline: CaseTimeline, capability: str | None) -> dict[str, float]:
-    """Do the same for the GPU kernels of a timeline; what it does not have of each of them is left out.
+def traced_values(timeline: CaseTimeline, capability: str | None) -> dict[str, float]:
+    """Return the facts of the launches in a timeline; what it does not have of each GPU kernel is left out.
 
     A program may launch as often as time allows: how many blocks and kernels there are is compared of launches alone.
     """

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
+from ci_perf.cli.two_files import compare
 from ci_perf.store import read_run, write_run
 from ci_perf.values.measurement import Replicate
 from ci_perf.values.trace import SideProfile
@@ -85,6 +86,19 @@ def test_two_traces_are_explained_by_what_the_host_did(tmp_path):
 
     assert part["name"] == "the whole file"
     assert part["causes"][0]["mechanism"] == "synchronisation", part
+
+
+def test_two_traces_tell_how_the_kernels_are_launched(tmp_path):
+    head = shutil.copy(TRACE, tmp_path / "head.sqlite")
+    with closing(sqlite3.connect(head)) as database, database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET registersPerThread = 224, dynamicSharedMemory = 230000")
+    sides = compare(TRACE, head, {})["the whole file"].sides
+    names = ("registers_per_thread", "shared_bytes", "block_size")
+
+    assert [[side.values[name] for name in names] for side in (sides.base, sides.head)] == [
+        [168, 213_188, 384],
+        [224, 230_000, 384],
+    ]
 
 
 @pytest.mark.parametrize(
