@@ -73,16 +73,17 @@ _MOST_ROWS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
 
 
 def _ever_shorter(report: Report, frame: Frame) -> Iterator[str]:
-    sections = [*report_sections(report), *_closing_sections(report, frame)]
-    yield _assemble(report, frame, (section.text() for section in sections))
-    yield _assemble(report, frame, (_without_padding(section.text()) for section in sections))
+    whole = [(s, s.text()) for s in (*report_sections(report), *_closing_sections(report, frame))]
+    yield _assemble(report, frame, (text for _, text in whole))
+    kept = [(section, _without_padding(text)) for section, text in whole]
+    yield _assemble(report, frame, (text for _, text in kept))
     gone: list[str] = []
     for titles in _LEFT_OUT:
-        gone += [section.title for section in sections if section.title in titles and section.lines]
-        sections = [section for section in sections if section.title not in titles]
-        yield _assemble(report, frame, (_without_padding(section.text()) for section in sections), ", ".join(gone))
+        gone += [section.title for section, _ in kept if section.title in titles and section.lines]
+        kept = [(section, text) for section, text in kept if section.title not in titles]
+        yield _assemble(report, frame, (text for _, text in kept), ", ".join(gone))
     for most in _MOST_ROWS:
-        parts = (_without_padding(section.text(most)) for section in sections)
+        parts = (_without_padding(section.text(most)) for section, _ in kept)
         yield _assemble(report, frame, parts, ", ".join((*gone, f"rows beyond the first {most} of each table")))
 
 
