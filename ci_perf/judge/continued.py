@@ -11,6 +11,7 @@ from ci_perf.values.run import Run
 UNDECIDED = frozenset(
     {
         Reason.INTERVAL_TOO_WIDE,
+        Reason.PAIRS_DISAGREE,
         Reason.BUDGET_SPENT,
         Reason.NOT_SURE,
         Reason.DISTURBED,

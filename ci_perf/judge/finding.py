@@ -24,8 +24,9 @@ class Finding:
     code: Reason
     sentence: str
     base: float | None = None
-    """Median of the baseline, in `unit`."""
+    """Median of the processes of the baseline or the base, in `unit`."""
     head: float | None = None
+    """The base by the change, in `unit`; the median of the head's processes where there is no change."""
     unit: str = "s"
     change: Interval | None = None
     """head / base as a ratio of times, which is that of rates the other way round: above 1 is slower."""

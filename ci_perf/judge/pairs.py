@@ -120,7 +120,8 @@ def _decide(run: Run, against: Against, measurement: Measurement, spec: KernelSp
     has_clocks = measurement.device == "cuda" and spec.program is None
     if outcome.verdict.is_change and has_clocks and not knows_clocks(clocks, len(pairs)):
         return replace(outcome, sentence=f"{outcome.sentence}; the SM clocks are not known")
-    if outcome.code is Reason.INTERVAL_TOO_WIDE and len(measurement.pairs) < goal(measurement.looked):
+    undecided = outcome.code in (Reason.INTERVAL_TOO_WIDE, Reason.PAIRS_DISAGREE)
+    if undecided and len(measurement.pairs) < goal(measurement.looked):
         number = f"{len(pairs)} pairs" if len(pairs) > 1 else "one pair"
         sentence = f"{outcome.sentence} after {number}, and the budget is spent"
         return replace(outcome, code=Reason.BUDGET_SPENT, sentence=sentence)
@@ -183,9 +184,11 @@ class _Look:
         """Return the confidence of an interval at this look; `shared`: the cases of the run share its error."""
         return level(self.policy.confidence, self.pairs, self.comparisons if shared else 1, self.looked)
 
-    def undecided(self, sentence: str, change: Interval, detectable: float) -> Outcome:
-        """Return the outcome of a case that asks for more pairs, or for which there are no more."""
-        code = Reason.INTERVAL_TOO_WIDE if self.last else Reason.NEEDS_MORE_PAIRS
+    def undecided(
+        self, sentence: str, change: Interval, detectable: float, code: Reason = Reason.INTERVAL_TOO_WIDE
+    ) -> Outcome:
+        """Return the outcome of a case that asks for more pairs, or, with this code, for which there are no more."""
+        code = code if self.last else Reason.NEEDS_MORE_PAIRS
         return Outcome(Verdict.INCONCLUSIVE, code, sentence, change, detectable)
 
 
@@ -245,7 +248,9 @@ def _decide_change(
         if look.last and look.comparisons > 1 and not _weakness(values, alone, replace(look, comparisons=1), scatter):
             sentence = f"{size(sure.point)}, sure for one case, but not among {look.comparisons}: {weakness}"
             return Outcome(Verdict.INCONCLUSIVE, Reason.NOT_SURE, sentence, sure, detectable)
-        return look.undecided(weakness, sure, detectable)
+        wide = weakness == allows(sure)
+        code = Reason.INTERVAL_TOO_WIDE if wide else Reason.PAIRS_DISAGREE
+        return look.undecided(weakness, sure, detectable, code)
     threshold = slow if sure.point > 1 else 1 / fast
     if doubt := doubt_of_clock(values, clocks, look.confidence(), threshold, last=look.last):
         differed = percent((clock_ratio(clocks, len(values)) or 1.0) - 1, sign=True)

@@ -22,7 +22,7 @@ from ci_perf.judge.finding import Finding
 from ci_perf.judge.gates import counter_changes, release, uncompared
 from ci_perf.judge.outcome import Outcome, allows, policy_of, size, thresholds, unchanged
 from ci_perf.judge.sessions import Sessions, sessions_of
-from ci_perf.judge.stats import clock_of, process_medians, ratio_interval
+from ci_perf.judge.stats import Interval, clock_of, process_medians, ratio_interval
 from ci_perf.values.baseline import Baseline, BaselineCase
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.kernel import KernelSpec
@@ -35,6 +35,7 @@ from ci_perf.values.run import Policy, Run
 STORED = 0.01
 """A stored time is off by so much a few minutes later: no smaller change is established or called detectable. Where the
 sessions of the baseline are known, what these allow is larger."""
+_NOT_SIGNIFICANT = "not-significant"
 CAPTURED = "cuda-graph"
 """The method id of a time from a CUDA graph."""
 FAR = 2
@@ -207,23 +208,27 @@ def _decide_lower(
     slow, fast = thresholds(policy)
     spread = max(plain.high / plain.point, plain.point / plain.low) - 1 if plain.low > 0 else math.inf
     detectable = max((1 + spread) ** times_half(policy.confidence) - 1, sessions.detectable if sessions else STORED)
-    shown = sessions.widened(plain) if sessions else plain
+    adjusted = ratio_interval(base, head, 1 - (1 - policy.confidence) / max(1, comparisons))
+    shown, shared = (sessions.widened(i) if sessions else i for i in (plain, adjusted))
+    sure, beside = (adjusted, floor) if _includes(adjusted, floor) else (shared, 0.0)
     if plain.point >= slow or 1 / plain.point >= fast:
         slower = plain.point >= slow
         verdict, word = (Verdict.REGRESSION, Reason.SLOWER) if slower else (Verdict.SPEEDUP, Reason.FASTER)
         beyond = [p >= slow if slower else 1 / p >= fast for p in points]
         doubt = (
             _doubt_of_estimate(plain.point, beyond, sessions)
-            or _doubt_of_overlap(base, head, 1 - (1 - policy.confidence) / max(1, comparisons), floor, (slow, fast))
+            or _doubt_of_interval(sure, (len(base), len(head)), comparisons, beside)
+            or _doubt_of_overlap(base, head, adjusted, (slow, fast))
             or _doubt_of_clock(plain.point, clocks, slow if slower else fast)
         )
         if doubt:
             code, sentence = doubt
             text = f"{size(plain.point)}, but {sentence}"
+            shown = sure if code == _NOT_SIGNIFICANT else shown
             return Outcome(Verdict.INCONCLUSIVE, Reason(f"{word}-{code}"), text, shown, detectable)
-        return Outcome(verdict, word, f"{size(plain.point)} in each batch of fresh processes", shown, detectable)
+        return Outcome(verdict, word, f"{size(plain.point)} in each batch of fresh processes", sure, detectable)
     if plain.high >= slow or 1 / max(plain.low, 1e-300) >= fast:
-        sentence = "too few processes for an interval" if plain.low <= 0 else allows(plain)
+        sentence = "too few processes for an interval" if plain.low <= 0 else allows(shown)
         return Outcome(Verdict.INCONCLUSIVE, Reason.INTERVAL_TOO_WIDE, sentence, shown, detectable)
     found = unchanged(shown, detectable)
     held = f"; the baseline holds {counted(sessions.number, 'session')}" if sessions else ""
@@ -253,14 +258,27 @@ def _doubt_of_estimate(point: float, beyond: Sequence[bool], sessions: Sessions 
     return None
 
 
-def _doubt_of_overlap(
-    base: Sequence[float], head: Sequence[float], confidence: float, floor: float, beyond: tuple[float, float]
+def _doubt_of_interval(
+    interval: Interval, processes: tuple[int, int], comparisons: int, floor: float
 ) -> tuple[str, str] | None:
-    adjusted = ratio_interval(base, head, confidence)
-    if adjusted.low <= 0:
-        return "too-few-processes", f"{len(base)} and {len(head)} processes are too few to be sure"
-    if adjusted.low <= 1 + floor and adjusted.high >= 1 / (1 + floor):
-        return "not-significant", "the interval and the baseline's own scatter do not exclude no change"
+    """Return why an interval, the error shared by the cases, does not exclude the scatter of the baseline."""
+    among = f" among {comparisons} cases" if comparisons > 1 else ""
+    if interval.low <= 0:
+        return "too-few-processes", f"{processes[0]} and {processes[1]} processes are too few to be sure{among}"
+    if _includes(interval, floor):
+        scatter = f", and processes of the baseline scatter by {percent(floor)}" if floor else ""
+        return _NOT_SIGNIFICANT, f"{allows(interval)}{among}{scatter}"
+    return None
+
+
+def _includes(interval: Interval, change: float) -> bool:
+    """Return whether an interval reaches into the changes up to this one, a fraction; 0: whether it holds no change."""
+    return interval.low <= 1 + change and interval.high >= 1 / (1 + change)
+
+
+def _doubt_of_overlap(
+    base: Sequence[float], head: Sequence[float], adjusted: Interval, beyond: tuple[float, float]
+) -> tuple[str, str] | None:
     separate = max(base) < min(head) or max(head) < min(base)
     far_slower, far_faster = (ratio**FAR for ratio in beyond)
     if not separate and adjusted.low < far_slower and adjusted.high > 1 / far_faster:

@@ -122,7 +122,7 @@ def _judge_case(
         found = judge_stored(run, measurement, spec, device, baseline, blank, comparisons)
         base_parts = agreed.parts if agreed else ()
     if len(measurement.methods) == 1:
-        found = replace(found, head=statistics.median(process_medians(measurement.timed)))
+        found = replace(found, head=_head(found, measurement))
     found = _confirmed(found, turns)
     if broken:
         blank = replace(blank, base=found.base, head=found.head)
@@ -134,6 +134,17 @@ def _judge_case(
     found = _with_parts(with_explanation(found, measurement, device), base_parts, measurement.parts)
     found = judge_memory(found, memory_peaks(measurement, agreed), spec, finished=run.finished)
     return _passed(found, expected) if expected else _of_target(found, measurement.target)
+
+
+def _head(found: Finding, measurement: Measurement) -> float:
+    """Return the time of the head: that of the base by the change, so that a row holds one estimate of it.
+
+    Where nothing is compared it is the median of the head's processes, which the statistics of a row have in any case.
+    """
+    if found.base is None or found.change is None:
+        return statistics.median(process_medians(measurement.timed))
+    ratio = found.change.point
+    return found.base / ratio if measurement.better == "higher" else found.base * ratio
 
 
 def _of_target(found: Finding, target: str) -> Finding:

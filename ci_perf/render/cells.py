@@ -85,8 +85,10 @@ def verdict(row: Row) -> tuple[str, ...]:
 
 
 def value(number: float | None, unit: str) -> str:
-    """Write a measured value; a dash for None."""
-    return "-" if number is None else amount(number, unit)
+    """Write a measured value with four digits; a dash for None."""
+    if number is None:
+        return "-"
+    return amount(number, unit) if unit == "s" else amounts(number, number, number, unit)[1]
 
 
 def change(interval: Interval | None) -> str:

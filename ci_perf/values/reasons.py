@@ -106,6 +106,7 @@ class Reason(StrEnum):
     MORE_MEMORY = "more-memory", "peak device memory grew by at least its threshold", _REGRESSION
     SAME_MACHINE_CODE = "same-machine-code", "machine code, launch parameters and inputs are the same on both sides"
     INTERVAL_TOO_WIDE = "interval-too-wide", "the interval reaches a threshold after the last look", _NOISY
+    PAIRS_DISAGREE = "pairs-disagree", "a change on average, but not in enough of the pairs", _NOISY
     NOT_SURE = (
         *("not-sure-among-K-cases", "the change is sure for one case, but not among all cases of the run"),
         "Some changes are not sure among so many cases: run these cases alone.",
@@ -126,8 +127,16 @@ class Reason(StrEnum):
     FASTER_TOO_SMALL = "faster-too-small", "faster by less than stored times are repeatable", _FEW_SESSIONS
     SLOWER_TOO_FEW = "slower-too-few-processes", "slower, but too few processes for the confidence", _NOISY
     FASTER_TOO_FEW = "faster-too-few-processes", "faster, but too few processes for the confidence", _NOISY
-    SLOWER_NOT_SIGNIFICANT = "slower-not-significant", "slower, but the interval includes no change", _NOISY
-    FASTER_NOT_SIGNIFICANT = "faster-not-significant", "faster, but the interval includes no change", _NOISY
+    SLOWER_NOT_SIGNIFICANT = (
+        "slower-not-significant",
+        "slower, but the interval includes no change or the baseline's scatter",
+        _NOISY,
+    )
+    FASTER_NOT_SIGNIFICANT = (
+        "faster-not-significant",
+        "faster, but the interval includes no change or the baseline's scatter",
+        _NOISY,
+    )
     SLOWER_OVERLAPPING = "slower-overlapping", "slower, but processes of both sides overlap", _NOISY
     FASTER_OVERLAPPING = "faster-overlapping", "faster, but processes of both sides overlap", _NOISY
     SLOWER_CLOCK = "slower-clock", "slower in time, but not in SM cycles", _CLOCK

@@ -55,7 +55,7 @@ def test_the_scatter_and_the_clock_of_the_baseline_count(case, measured, code):
 def test_a_finding_keeps_the_numbers_of_both_sides():
     finding = found()
 
-    assert (finding.base, finding.head) == (50.3e-6, pytest.approx(1.10 * 50.25e-6))
+    assert (finding.base, finding.head) == (50.3e-6, pytest.approx(finding.change.point * 50.3e-6))
     assert finding.detectable == pytest.approx(0.080, abs=0.001)  # of a baseline of one session
     assert finding.parts == ()
 

@@ -276,7 +276,7 @@ def test_a_case_is_judged_against_its_baseline():
 
     assert (finding.id, finding.device, finding.verdict) == ("sdpa/s128", "h100-80gb-hbm3", Verdict.REGRESSION)
     assert finding.change.point == pytest.approx(1.10, rel=0.005)
-    assert finding.head == pytest.approx(1.10 * 50.25e-6)
+    assert finding.head == pytest.approx(finding.change.point * finding.base)
     assert finding.sentence == "10.0 % slower in each batch of fresh processes"
 
 
