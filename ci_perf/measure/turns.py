@@ -131,7 +131,7 @@ class TurnTaking:
             return pair
         base, head = (
             launched_kernels(answer) or before for answer, before in zip(ready, launched, strict=True)
-        )  # what the clock times may not be captured
+        )  # the clock tells none
         return replace(pair, base_kernels=base, head_kernels=head)
 
     def _lost_capture(self, job: Job, answers: Sequence[Mapping[str, Any]]) -> bool:
