@@ -132,6 +132,7 @@ def _accepted(root: Path, folder: Path, output: str) -> list[str]:
     run = store.read_run(root / output)
     if not any(device.kind in spec.devices for device in run.devices for spec in run.kernels):
         click.echo("no baseline was written: the kernel runs on a GPU only, and none was found here", err=True)
+        click.echo(f"hint: on a machine with a GPU: ci-perf run && ci-perf baseline accept {output}", err=True)
         return []
     try:
         made = make_baselines(run, (), git.query_user(root), output)

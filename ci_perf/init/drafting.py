@@ -13,8 +13,8 @@ from ci_perf.init.cuda_draft import draft_cuda
 from ci_perf.init.files import Files
 from ci_perf.init.program_draft import build_command, draft_program, program_path
 from ci_perf.init.programs import listed, listing_flag
-from ci_perf.init.python_draft import Source, attempts, unfinished
-from ci_perf.init.try_out import try_out
+from ci_perf.init.python_draft import Source, attempts, unfinished, with_late_import
+from ci_perf.init.try_out import Trial
 from ci_perf.init.workflow import PATH, workflow
 from ci_perf.measure import git, proc, tools
 from ci_perf.measure.setup import Setup
@@ -91,13 +91,16 @@ class Drafter:
             with Worker(python, self._env, scratch / "logs") as worker:
                 has_gpu = self._sees_gpu(worker)
                 self.say(f"trying inputs and references with {python} on the {'GPU' if has_gpu else 'CPU'}")
-                tried = try_out(source, worker, self.root, scratch, device="cuda" if has_gpu else "cpu")
+                trial = Trial(source, worker, self.root, scratch, "cuda" if has_gpu else "cpu")
+                tried = trial.find_right()
+                chosen = tried.attempt or next(attempts(source))
+                late = self.candidate.kind == "triton" and not has_gpu and not trial.imports(chosen)
+        draft = with_late_import(source, chosen.draft) if late else chosen.draft
         if tried.attempt:
-            return tried.attempt.draft
-        first = next(attempts(source))
-        if self.candidate.kind == "triton" and not has_gpu and not first.draft.open_work:
+            return draft
+        if self.candidate.kind == "triton" and not has_gpu and not draft.open_work:
             self.say(f"the reference was chosen by the name and not tried: {tried.failure}")
-            return first.draft
+            return draft
         self.say(f"no guess of inputs and reference was right; the first one: {tried.failure}")
         return unfinished(source)
 

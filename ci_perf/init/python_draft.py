@@ -8,7 +8,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ci_perf.init.candidates import Candidate, Draft
 from ci_perf.init.equivalents import Equivalent, Shape, equivalents_of, written
@@ -97,6 +97,18 @@ def attempts(source: Source) -> Iterator[Attempt]:
 def unfinished(source: Source) -> Draft:
     """Return the draft of a function whose reference a person has to write."""
     return next(_attempts(source, next(guesses(source.arguments)), "", OF_SUMS)).draft
+
+
+def with_late_import(source: Source, draft: Draft) -> Draft:
+    """Return the draft of a function whose file cannot be imported without a GPU: its launch imports it.
+
+    `imports` of kernel.toml would import it, too, to see where it lies.
+    """
+    line = f"from {source.import_from[1]} import {source.candidate.name}\n"
+    entry = draft.files["kernel.py"].replace(line, "")
+    entry = entry.replace("def launch(inputs):\n", f"def launch(inputs):\n    {line}\n")
+    toml = re.sub(r"^imports = .*\n", "", draft.files["kernel.toml"], flags=re.MULTILINE)
+    return replace(draft, files={"kernel.toml": toml, "kernel.py": entry})
 
 
 def _same_rank(known: Equivalent, likely: Sequence[tuple[Shape, ...]]) -> list[tuple[Shape, ...]]:

@@ -22,34 +22,49 @@ class Tried:
     failure: str = ""
 
 
-def try_out(source: Source, worker: Worker, root: Path, scratch: Path, *, device: str) -> Tried:
-    """Verify the drafts of a function in their order, with small inputs; `scratch` is an empty folder.
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Verifies drafts of a function under the user's interpreter."""
 
-    On a CPU, a Triton kernel runs in Triton's interpreter, with tiny inputs.
-    """
-    interpreted = device == "cpu" and source.candidate.kind == "triton"
-    path = [str(root / source.import_from[0])]
-    uses = {"path": path, "env": {"TRITON_INTERPRET": "1"} if interpreted else {}, "imports": [], "root": str(root)}
-    first = ""
-    for number, attempt in enumerate(islice(attempts(source), MOST_ATTEMPTS)):
-        entry = scratch / f"attempt{number}.py"
+    source: Source
+    worker: Worker
+    root: Path
+    """Of the repository."""
+    scratch: Path
+    """An empty folder."""
+    device: str
+
+    def find_right(self) -> Tried:
+        """Verify the drafts in their order, with small inputs.
+
+        On a CPU, a Triton kernel runs in Triton's interpreter, with tiny inputs.
+        """
+        interpreted = self.device == "cpu" and self.source.candidate.kind == "triton"
+        first = ""
+        for number, attempt in enumerate(islice(attempts(self.source), MOST_ATTEMPTS)):
+            failure = self._failure(attempt, f"attempt{number}", "launch", interpreted=interpreted)
+            if failure is None:
+                return Tried(attempt)
+            first = first or failure.message
+            if failure.code in ("timeout", "not-started"):
+                break
+        return Tried(None, first)
+
+    def imports(self, attempt: Attempt) -> bool:
+        """Return whether its kernel.py can be imported here, and its reference runs."""
+        return self._failure(attempt, "imported", "reference", interpreted=False) is None
+
+    def _failure(self, attempt: Attempt, name: str, target: str, *, interpreted: bool) -> Failure | None:
+        entry = self.scratch / f"{name}.py"
         entry.write_text(attempt.entry, encoding="utf-8")
         params: dict[str, object] = {
             **sizes(attempt.shapes, "trial" if interpreted else "small"),
             "dtype": attempt.dtype,
         }
-        request: dict[str, object] = {
-            "op": "verify",
-            "entry": str(entry),
-            "uses": uses,
-            "params": params,
-            "device": device,
-        }
-        request |= {"target": "launch", "seed": 0, "rng": "device", "tolerance": {attempt.dtype: attempt.tolerance}}
-        answer = worker.ask(request, TIMEOUT_S)
-        if not isinstance(answer, Failure):
-            return Tried(attempt)
-        first = first or answer.message
-        if answer.code in ("timeout", "not-started"):
-            break
-    return Tried(None, first)
+        env = {"TRITON_INTERPRET": "1"} if interpreted else {}
+        path = [str(self.root / self.source.import_from[0])]
+        request: dict[str, object] = {"op": "verify", "entry": str(entry), "params": params, "device": self.device}
+        request["uses"] = {"path": path, "env": env, "imports": [], "root": str(self.root)}
+        request |= {"target": target, "seed": 0, "rng": "device", "tolerance": {attempt.dtype: attempt.tolerance}}
+        answer = self.worker.ask(request, TIMEOUT_S)
+        return answer if isinstance(answer, Failure) else None

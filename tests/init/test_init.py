@@ -176,6 +176,21 @@ def test_the_reference_of_a_triton_kernel_is_tried_in_the_interpreter_and_a_wron
     assert "NotImplementedError" in (repository.root / "kernels/relu/kernel.py").read_text()
 
 
+def test_a_file_that_cannot_be_imported_without_a_gpu_is_imported_by_launch(repository):
+    device = "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
+    repository.write(
+        "tutorial.py", SOFTMAX.replace("import triton.language as tl\n", f"import triton.language as tl\n{device}")
+    )
+
+    done = repository.shell("ci-perf init tutorial.py:triton_softmax --device cpu")
+
+    assert done.returncode == 0, done.stderr
+    assert (
+        "def launch(inputs):\n    from tutorial import"
+        in (repository.root / "kernels/triton_softmax/kernel.py").read_text()
+    )
+
+
 def test_what_cannot_be_guessed_is_refused_by_run_with_file_and_line_until_it_is_written(repository):
     repository.write("softmax.py", SOFTMAX)
     repository.write("norm.py", NORM.replace("FACTOR", "1"))
