@@ -110,15 +110,16 @@ def compared(explanation: Explanation) -> list[tuple[str, str, str, str]]:
     rows = [
         (c.metric, *both_sides(c.base, c.head, c.unit), counter_change(c)) for c in explanation.compared if moved(c)
     ]
-    if rows and explanation.limiters:
-        base, head = explanation.limiters
-        rows.append(("occupancy_limiter", base, head, "-" if base == head else "changed"))
+    if rows and explanation.limiters and len(set(explanation.limiters)) > 1:
+        rows.append(("occupancy_limiter", *explanation.limiters, "changed"))
     return rows
 
 
 def as_before(explanation: Explanation) -> str:
     """Return a sentence that names the counters that matter for a case and did not move; empty without one."""
     names = [change.metric for change in explanation.compared if not moved(change)]
+    limiters = set(explanation.limiters or ())
+    names += [f"occupancy_limiter ({limiter})" for limiter in limiters if len(limiters) == 1]
     return f"As before: {', '.join(names)}." if names else ""
 
 
