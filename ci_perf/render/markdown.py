@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ci_perf.judge.comment import next_status
 from ci_perf.judge.report import Report
@@ -54,6 +54,7 @@ def render_comment(report: Report, frame: Frame = Frame()) -> str:
     The order: padding of tables, unchanged rows, tables of numbers, undecided and new cases, flagged rows beyond a
     count. The comment says what was omitted and where the full report is.
     """
+    frame = replace(frame, status=frame.status or next_status(report, None))
     for text in _ever_shorter(report, frame):
         if frame.limit is None or len(text.encode()) <= frame.limit:
             return text
