@@ -125,8 +125,9 @@ def case_codes(codes: Sequence[Code], jobs: Iterable[Job], root: Path) -> dict[s
 def located(code: Code, root: Path, folder: str) -> Code:
     """Return machine code whose source files are named relative to `root`.
 
-    NVRTC is told the name of a file alone, and a cache may hold what another checkout compiled: a file of that name in
-    the kernel's own `folder` is meant. Of any other file only the name is kept.
+    NVRTC is told the name of a file alone, and records it as one of the current folder; a cache may hold what another
+    checkout compiled. In both cases the file of that name in the kernel's own `folder` is meant. Of any other file only
+    the name is kept.
     """
     places = {file: _place_of(file, root, folder) for file in {i.file for i in code.instructions} if file}
     return replace(code, instructions=tuple(replace(i, file=places.get(i.file, "")) for i in code.instructions))
@@ -134,7 +135,7 @@ def located(code: Code, root: Path, folder: str) -> Code:
 
 def _place_of(file: str, root: Path, folder: str) -> str:
     path = Path(file)
-    if path.is_absolute() and path.is_relative_to(root):
+    if path.is_absolute() and path.is_relative_to(root) and path.is_file():
         return path.relative_to(root).as_posix()
     own = Path(folder) / path.name
     return own.as_posix() if (root / own).is_file() else path.name

@@ -279,11 +279,13 @@ def test_the_lines_of_a_case_have_the_place_of_their_file_in_the_tree_and_the_sp
     (tmp_path / "kernels/k").mkdir(parents=True)
     (tmp_path / "kernels/k/k.cu").touch()
     by_path = code("LDL R1, [R2]", "FADD R1, R2", file=f"{tmp_path}/kernels/k/k.cu", line=7, samples=20.0)
-    by_name = code("LDL R1, [R2]", file="k.cu", line=7, samples=20.0)
+    by_name = code("LDL R1, [R2]", file="k.cu", line=7, samples=10.0)
+    by_current_folder = code("LDL R1, [R2]", file=f"{tmp_path}/k.cu", line=7, samples=10.0)
     other = code("FADD R1, R2", file="/usr/include/cuda/x.h", line=9, samples=40.0)
 
-    assert source_lines(located(found, tmp_path, "kernels/k") for found in (by_path, by_name, other, code("EXIT"))) == (
-        SourceLine("kernels/k/k.cu", 7, samples_pct=60.0, spills=2),
+    of_kernel = (by_path, by_name, by_current_folder)
+    assert source_lines(located(found, tmp_path, "kernels/k") for found in (*of_kernel, other, code("EXIT"))) == (
+        SourceLine("kernels/k/k.cu", 7, samples_pct=60.0, spills=3),
         SourceLine("x.h", 9, samples_pct=40.0),
     )
 
