@@ -43,6 +43,7 @@ reasons           the verdicts; every reason code, with its meaning and the next
 run               a run, its sessions, and what random cases and compute-sanitizer found
 schema            JSON Schemas, versions of the files, errors that name the key
 series            the times of one case over commits and runs
+setting_values    parsers of the values of settings
 settings          every setting once
 timeline_metrics  the metrics of a timeline by name
 toml_text         TOML, and the remedies for its errors

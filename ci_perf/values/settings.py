@@ -4,7 +4,6 @@ The flags, the keys of `ci-perf.toml` and `[tool.ci-perf]`, the variables `CI_PE
 `--show-settings` are made from it. Precedence: flag, environment, kernel.toml (for its own kernel), file, default.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,19 @@ from typing import Any
 from ci_perf.values.errors import ConfigError, did_you_mean
 from ci_perf.values.kernel_toml import parse_fraction
 from ci_perf.values.run import CAUSES, Policy
+from ci_perf.values.setting_values import (
+    choice_of,
+    optional_of,
+    parse_count,
+    parse_flag,
+    parse_key,
+    parse_names,
+    parse_positive,
+    parse_samples,
+    parse_text,
+    parse_whole,
+    words_of,
+)
 
 COMMENT_POLICIES = ("on-change", "always", "never")
 DEVICES = ("auto", "cpu", "cuda")
@@ -48,121 +60,48 @@ class Settings:
         return self.origins[name].startswith(("flag", "environment"))
 
 
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f"{where}: {value!r} is not text")
-    return value
-
-
-def _positive(value: object, where: str) -> float:
-    try:
-        number = float(str(value))
-    except ValueError:
-        raise ConfigError(f"{where}: {value!r} is not a number") from None
-    if not 0 < number < 1e9:
-        raise ConfigError(f"{where}: {value!r} is not a positive number")
-    return number
-
-
-def _count(value: object, where: str) -> int:
-    number = _positive(value, where)
-    if not number.is_integer():
-        raise ConfigError(f"{where}: {value!r} is not a whole number")
-    return int(number)
-
-
-def _whole(value: object, where: str) -> int:
-    if not str(value).isdecimal() or len(str(value)) > 18:
-        raise ConfigError(f"{where}: {value!r} is not a whole number of at most 18 digits")
-    return int(str(value))
-
-
-def _optional(parse: Callable[[object, str], Any]) -> Callable[[object, str], Any]:
-    """Return the parser of a value that may be empty: then it is None."""
-    return lambda value, where: None if value in (None, "") else parse(value, where)
-
-
-def _samples(value: object, where: str) -> int:
-    number = _count(value, where)
-    if number < 5:
-        raise ConfigError(f"{where}: {number} samples are too few for a median", hint="write 5 or more")
-    return number
-
-
-def _flag(value: object, where: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if str(value).lower() not in words:
-        raise ConfigError(f"{where}: {value!r} is neither true nor false")
-    return words[str(value).lower()]
-
-
-def _listed(value: object) -> tuple[str, ...]:
-    parts = value if isinstance(value, list | tuple) else str(value).split(",")
-    return tuple(str(part).strip() for part in parts if str(part).strip())
-
-
-def _words(choices: Sequence[str]) -> Callable[[object, str], tuple[str, ...]]:
-    choose = _choice(choices)
-    return lambda value, where: tuple(choose(word, where) for word in _listed(value))
-
-
-def _choice(choices: Sequence[str]) -> Callable[[object, str], str]:
-    def parse(value: object, where: str) -> str:
-        if value not in choices:
-            hint = did_you_mean(str(value), choices, most=1)
-            raise ConfigError(f"{where}: `{value}` is not one of {', '.join(choices)}", hint=hint)
-        return str(value)
-
-    return parse
-
-
-def _names(value: object, where: str) -> tuple[str, ...]:
-    names = _listed(value)
-    for name in names:
-        if not re.fullmatch(r"[A-Za-z_*?][A-Za-z0-9_*?]*", name):
-            hint = "write NAME or a pattern like MY_*"
-            raise ConfigError(f"{where}: `{name}` is not the name of a variable", hint=hint)
-    return names
-
-
-def _key(value: object, where: str) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_. -]{0,99}", value):
-        raise ConfigError(f"{where}: {value!r} is not a name", hint="letters, digits, `_`, `.`, `-` and spaces")
-    return value
-
-
 _POLICY = Policy()
 SETTINGS: tuple[Setting, ...] = (
-    Setting("config", "", _text, "File of settings; default: ci-perf.toml, else [tool.ci-perf] of pyproject.", "FILE"),
-    Setting("kernels-dir", "kernels", _text, "Folder of the kernels, a folder for each.", "DIR"),
-    Setting("baselines", "baselines", _text, "Folder of the baselines.", "DIR"),
     Setting(
-        "output", "ci-perf-run", _text, "Folder for the files of the run: run.json, report, profiles, logs.", "DIR"
+        "config", "", parse_text, "File of settings; default: ci-perf.toml, else [tool.ci-perf] of pyproject.", "FILE"
+    ),
+    Setting("kernels-dir", "kernels", parse_text, "Folder of the kernels, a folder for each.", "DIR"),
+    Setting("baselines", "baselines", parse_text, "Folder of the baselines.", "DIR"),
+    Setting(
+        "output", "ci-perf-run", parse_text, "Folder for the files of the run: run.json, report, profiles, logs.", "DIR"
     ),
     Setting(
-        "device", ("auto",), _words(DEVICES), "Where to run the kernels: auto, cpu, cuda, or cpu,cuda for both.", "LIST"
+        "device",
+        ("auto",),
+        words_of(DEVICES),
+        "Where to run the kernels: auto, cpu, cuda, or cpu,cuda for both.",
+        "LIST",
     ),
     Setting(
-        "python", "", _text, "Python interpreter for the kernels; default: the first one found that has torch.", "PATH"
+        "python",
+        "",
+        parse_text,
+        "Python interpreter for the kernels; default: the first one found that has torch.",
+        "PATH",
     ),
     Setting(
         "profile",
         "auto",
-        _choice(("auto", "none", "nsys", "ncu", "full")),
+        choice_of(("auto", "none", "nsys", "ncu", "full")),
         "Profilers to use: auto (nsys and ncu, if they work), full (with ncu's full set of metrics), nsys, ncu, none.",
         "NAME",
     ),
     Setting(
         "pass-env",
         (),
-        _names,
+        parse_names,
         "Further environment variables for kernels and profilers, also secret ones. Wildcards are allowed.",
         "LIST",
     ),
     Setting(
         "withhold-env",
         (),
-        _names,
+        parse_names,
         "Further environment variables that are secret: kernels do not get them, and files with their values are "
         "withheld. Wildcards are allowed.",
         "LIST",
@@ -170,7 +109,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "against",
         "",
-        _text,
+        parse_text,
         "Measure this tree and a base commit in turns. REF is a commit, a branch, merge-base:BRANCH, base (of the pull "
         "request or merge group), or auto (base if the event has one, else none).",
         "REF",
@@ -178,56 +117,60 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "setup",
         "",
-        _text,
+        parse_text,
         "Command that builds what the kernels import. It runs first; with --against it runs in both trees.",
         "COMMAND",
     ),
     Setting(
         "setup-env",
         (),
-        _names,
+        parse_names,
         "Variables of this job or terminal that the setup command also gets: GITHUB_SHA, GITHUB_*.",
         "LIST",
     ),
     Setting(
         "keep-base",
         "auto",
-        _choice(("auto", "always", "never")),
+        choice_of(("auto", "always", "never")),
         "Whether later runs reuse the built tree of a base commit: always, never, or auto (not in a workflow, where "
         "one pull request could change the base of another).",
         "WHEN",
     ),
-    Setting("base-python", "", _text, "Python interpreter for the base; default: that of the head.", "PATH"),
+    Setting("base-python", "", parse_text, "Python interpreter for the base; default: that of the head.", "PATH"),
     Setting(
-        "processes", 6, _count, "Fresh processes that time each case before the first verdict; not with --against.", "N"
+        "processes",
+        6,
+        parse_count,
+        "Fresh processes that time each case before the first verdict; not with --against.",
+        "N",
     ),
-    Setting("samples", 30, _samples, "Samples in each process, 5 or more; not with --against.", "N"),
-    Setting("timeout", 120.0, _positive, "Seconds that one case may take in one process.", "S"),
+    Setting("samples", 30, parse_samples, "Samples in each process, 5 or more; not with --against.", "N"),
+    Setting("timeout", 120.0, parse_positive, "Seconds that one case may take in one process.", "S"),
     Setting(
         "budget",
         None,
-        _optional(_positive),
+        optional_of(parse_positive),
         "Seconds for measuring all cases in turns, without the control. Cases undecided by then are INCONCLUSIVE.",
         "S",
     ),
-    Setting("case-budget", None, _optional(_positive), "Seconds for measuring one case in turns.", "S"),
+    Setting("case-budget", None, optional_of(parse_positive), "Seconds for measuring one case in turns.", "S"),
     Setting(
         "confirm",
         True,
-        _flag,
+        parse_flag,
         "Measure cases that are slower or faster than their baseline again, in turns with the commit of the baseline; "
         "that result counts. Not with --against.",
     ),
     Setting(
         "time-identical",
         False,
-        _flag,
+        parse_flag,
         "Also time the cases whose machine code, launch parameters and inputs are the same on both sides.",
     ),
     Setting(
         "wait",
         3600.0,
-        _positive,
+        parse_positive,
         "Seconds to wait while another run or program uses the GPU.",
         "S",
     ),
@@ -248,49 +191,53 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "fail-on",
         _POLICY.fail_on,
-        _words(CAUSES),
+        words_of(CAUSES),
         "Outcomes for which the exit status is 1, out of: " + ", ".join(CAUSES) + ".",
         "LIST",
     ),
-    Setting("shard", "", _text, "Name of this shard of a plan, for `merge --plan`.", "NAME"),
+    Setting("shard", "", parse_text, "Name of this shard of a plan, for `merge --plan`.", "NAME"),
     Setting(
         "among",
         0,
-        _whole,
+        parse_whole,
         "Number of cases in the whole plan of this shard; the error rate is divided among them.",
         "N",
     ),
-    Setting("strict", False, _flag, "Exit with status 1 for every outcome that --fail-on can name.", "BOOL"),
+    Setting("strict", False, parse_flag, "Exit with status 1 for every outcome that --fail-on can name.", "BOOL"),
     Setting(
         "compile-cache",
         "run",
-        _choice(("run", "user")),
+        choice_of(("run", "user")),
         "Where Triton and inductor keep compiled code: run (a folder of this run, for base and head) or user (the "
         "user's own caches).",
         "WHERE",
     ),
     Setting(
-        "all-cases", False, _flag, "On a CPU, also run the cases that `cpu_cases` of kernel.toml leaves out.", "BOOL"
+        "all-cases",
+        False,
+        parse_flag,
+        "On a CPU, also run the cases that `cpu_cases` of kernel.toml leaves out.",
+        "BOOL",
     ),
     Setting(
         "plant-slowdown",
         None,
-        _optional(parse_fraction),
+        optional_of(parse_fraction),
         "Slow the kernels down by additional launches, to test that a slowdown is found: 5% makes 21 launches of 20.",
         "PERCENT",
     ),
     Setting(
         "fuzz",
         None,
-        _optional(_count),
+        optional_of(parse_count),
         "Verify N random cases of each kernel that has a [fuzz] table, instead of the usual run; nothing is timed.",
         "N",
     ),
-    Setting("seed", 0, _whole, "Seed of the random cases: the same seed gives the same cases.", "N"),
+    Setting("seed", 0, parse_whole, "Seed of the random cases: the same seed gives the same cases.", "N"),
     Setting(
         "sanitize",
         (),
-        _words(SANITIZERS),
+        words_of(SANITIZERS),
         "Run the small cases, or those named, under these tools of compute-sanitizer instead of the usual run: "
         + ", ".join(SANITIZERS)
         + ".",
@@ -299,7 +246,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "comment",
         "on-change",
-        _choice(COMMENT_POLICIES),
+        choice_of(COMMENT_POLICIES),
         "When to comment on a pull request: on-change (once a case changed), always, never.",
         "WHEN",
         "publish",
@@ -307,7 +254,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "comment-key",
         "default",
-        _key,
+        parse_key,
         "Name that distinguishes the comments of several runs on one pull request.",
         "KEY",
         "publish",
@@ -315,7 +262,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "artifact-name",
         "ci-perf-run",
-        _key,
+        parse_key,
         "Name of the artifact with the run; the comment contains the command that downloads it.",
         "NAME",
         "publish",
@@ -323,7 +270,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "cost-per-hour",
         None,
-        _optional(_positive),
+        optional_of(parse_positive),
         "Price of one GPU hour, in any currency; the comment then contains the cost of the run.",
         "PRICE",
         "publish",
