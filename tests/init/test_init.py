@@ -295,8 +295,9 @@ def test_the_workflow_is_that_of_the_docs_and_passes_the_checks_of_the_project(r
     policies = {"unpinned-uses": {"config": {"policies": {"org/ci-perf/*": "ref-pin", "*": "hash-pin"}}}}
     YAML().dump({"rules": policies}, repository.root / "zizmor.yml")
 
-    page = (ROOT / ".github/docs/on-github.md").read_text(encoding="utf-8")
-    assert written.read_text() == re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
+    for page in (".github/docs/on-github.md", "README.md"):
+        shown = re.findall(r"^```yaml\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        assert written.read_text() == shown[0]
     for check in (
         f"zizmor --offline --quiet --persona=pedantic --config zizmor.yml {written}",
         f"check-jsonschema --builtin-schema vendor.github-workflows {written}",

@@ -498,6 +498,18 @@ def test_perf_yml_distributes_a_pull_request_over_runners_and_shards_and_comment
     assert comment.count(", measured in turns;") == 1
 
 
+def test_perf_yml_publishes_that_nothing_was_measured_where_it_could_not_plan(repository):
+    repository.push(factor=1.3, workflow="two.yml")
+    (repository.tree / "kernels/nap/kernel.toml").write_text("entry =")
+
+    ran = repository.push(factor=1.0, workflow="many.yml")
+
+    assert ran.returncode == 1, ran.stdout
+    [comment] = repository.github.bodies(7)
+    assert said(comment) is State.PENDING
+    assert "Nothing was measured" in comment
+
+
 def test_a_workflow_run_comments_for_a_fork_from_the_downloaded_archive(repository):
     repository.github.open_pull(8, HEAD, head="mallory/kernels")
     repository.artifacts.mkdir()
