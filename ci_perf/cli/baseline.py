@@ -82,7 +82,7 @@ def _refuse_dirty(run: Run, run_file: Path) -> None:
 @_RUN
 @setting_options("baselines")
 def record(run_file: Path, **flags: object) -> None:
-    """Record what RUN, of a merged commit against the commit before it, says of each case: a line of a ledger.
+    """Add the changes of RUN, of a merged commit against the commit before it, to the ledger of merged changes.
 
     The ledger is baselines/<device>/merged.jsonl. Small changes that add up to the threshold over several merges are
     creep, which `run --against` and `ci-perf history` report. A baseline that is accepted later ends what was before.
@@ -173,7 +173,7 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
 
 
 def warn(run: Run, proposed: Sequence[Baseline], folder: Path) -> None:
-    """Say on stderr what speaks against a run as a baseline."""
+    """Print on stderr why a run may be a poor baseline."""
     cases = [sentence for new in proposed for sentence in doubts(run, new, _current(new, folder))]
     for sentence in (*doubts_of_machine(run), *shown(cases, MOST_WARNINGS)):
         click.echo(f"warning: {sentence}", err=True)

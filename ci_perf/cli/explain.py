@@ -1,4 +1,4 @@
-"""`ci-perf explain`: why two sides that are on disk take another time."""
+"""`ci-perf explain`: why the cases of recorded runs, reports or traces became slower or faster."""
 
 import json
 import os

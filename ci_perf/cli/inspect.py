@@ -12,7 +12,7 @@ from ci_perf.traces.document import table, written
 from ci_perf.values.escape import clean
 
 ROWS = 200
-"""Of the table that people see; `--json` has all."""
+"""Rows of the printed table; `--json` prints all."""
 
 
 @click.command("inspect")

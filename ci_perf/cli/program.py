@@ -44,7 +44,7 @@ COMMANDS = {
 
 
 _NOT_WRITTEN = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO})
-"""Errors of the system that are no bug: the reader of a pipe has ended, the disk is full."""
+"""Errors of the system that are not a bug: the reader of a pipe has ended, the disk is full."""
 
 
 def _say(error: CiPerfError) -> int:

@@ -1,4 +1,4 @@
-"""`git bisect` in a worktree of its own: the user's tree, index and bisection are not touched."""
+"""`git bisect` in a separate worktree: the user's tree, index and bisection are not touched."""
 
 import os
 import re
