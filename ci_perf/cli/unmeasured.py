@@ -30,8 +30,8 @@ _WHY = {
 def publish_unmeasured(status: int, event: Event, settings: Settings, token: str, root: Path) -> None:
     """Say that nothing was measured; `status` is the exit status of the step that should have measured.
 
-    A comment that exists turns pending and keeps its open cases; none is created. MachineError if GitHub fails, after
-    everything else is written.
+    A comment that exists says so and keeps its open cases; where nothing was ever flagged, it stays clean for the next
+    run. None is created. MachineError if GitHub fails, after everything else is written.
     """
     why = _WHY.get(status, f"ci-perf ended with status {status}")
     sentence = f"Nothing was measured: {why}. See the log of the step that measured."
@@ -82,8 +82,8 @@ def _write_comment(text: str, event: Event, settings: Settings, token: str, root
     if target.conversation is None or before is None or head != target.event.head_sha or target.event.read_only:
         click.echo("no comment: there is none to update at this commit")
         return {}
-    status = CommentStatus(State.PENDING, before.open)
+    status = before if before.state is State.CLEAN else CommentStatus(State.PENDING, before.open)
     link = f"\n[workflow run]({event.run_url})\n" if event.run_url else ""
     comment = target.conversation.write(f"{marker(key, status)}\n{text}{link}")
-    click.echo(f"comment on #{target.event.pull_request}: {comment.url} (pending)")
+    click.echo(f"comment on #{target.event.pull_request}: {comment.url} ({status.state})")
     return {"comment-id": str(comment.id), "comment-url": comment.url}

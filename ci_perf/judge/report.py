@@ -125,7 +125,7 @@ def build_report(run: Run) -> Report:
     found = [(m, device) for s in sessions_of(run) for device in s.devices for m in s.measurements]
     measured = {(m.kernel, m.case, device.slug): (m, device) for m, device in found if m.device == device.kind}
     rows = [_row(f, measured.get((f.kernel, f.case, f.device)), run) for f in judge(run)]
-    rows.sort(key=lambda row: ORDER.index(row.finding.verdict))
+    rows.sort(key=_urgency)
     compared = sum(row.finding.change is not None and row.finding.code is not Reason.REFERENCE_TIMED for row in rows)
     return Report(
         headline=_headline([row.finding for row in rows], summary_of_checks(run), lacks_gpu=_lacks_gpu(run)),
@@ -146,6 +146,13 @@ def build_report(run: Run) -> Report:
         base=run.against.commit if run.against else "",
         check_flags=check_flags(run),
     )
+
+
+def _urgency(row: Row) -> tuple[int, float]:
+    """Return the place of a row: the most urgent verdict first, of one verdict the largest change."""
+    change = row.finding.change
+    size = abs(math.log(change.point)) if change and row.finding.verdict.is_change and change.point > 0 else 0.0
+    return ORDER.index(row.finding.verdict), -size
 
 
 def _agreed(run: Run) -> tuple[str, ...]:

@@ -307,7 +307,8 @@ def comparison(report: Report) -> str:
         base = f"the base commit {report.base[:8]}" if report.base else "a baseline"
         return f"{devices}: no case was compared with {base}."
     cases = "1 case" if report.compared == 1 else f"{report.compared} cases"
-    return f"{devices}: {cases} compared with {' and '.join(report.agreed)}."
+    commit = f" of commit {report.provenance.commit[:8]}" if report.provenance.commit else ""
+    return f"{devices}: {cases}{commit} compared with {' and '.join(report.agreed)}."
 
 
 def reproduce(report: Report, *, foreign: bool = False) -> str:

@@ -10,9 +10,8 @@ from ci_perf.render import cells
 from ci_perf.render.sections import Section, report_sections
 from ci_perf.render.tables import table
 from ci_perf.values.comment import CommentStatus, State, marker
-from ci_perf.values.escape import code, prose
+from ci_perf.values.escape import prose
 from ci_perf.values.quantity import counted, percent
-from ci_perf.values.reasons import Verdict
 
 LARGEST_COMMENT = 65_000
 """Bytes: GitHub accepts 65,536 characters, and each character has at least one byte."""
@@ -69,7 +68,12 @@ _NUMBERS = (
     "Timeline",
     "All counters",
 )
-_LEFT_OUT = (("Unchanged",), _NUMBERS, ("Explanations",), ("Inconclusive and not comparable", "New cases"))
+_LEFT_OUT = (
+    ("Unchanged",),
+    _NUMBERS,
+    ("Explanations",),
+    ("Inconclusive and not comparable", "New cases"),
+)
 _MOST_ROWS = (500, 200, 100, 50, 20, 10, 5, 2, 1)
 
 
@@ -159,12 +163,7 @@ def _lead(report: Report) -> str:
     paragraphs = [prose(cells.comparison(report))]
     if report.planted is not None:
         paragraphs.append(f"**A slowdown of {percent(report.planted)} was planted in this run on purpose.**")
-    worst = sorted(
-        report.of(Verdict.REGRESSION), key=lambda row: -row.finding.change.point if row.finding.change else 0.0
-    )
-    if worst:
-        paragraphs.append(f"**Worst: {code(worst[0].finding.id)}, {prose(worst[0].finding.sentence)}.**")
-    paragraphs.append(report.next_step)
+    paragraphs.append(f"**Next:** {report.next_step}")
     return "\n\n".join(paragraphs)
 
 

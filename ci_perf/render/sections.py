@@ -10,13 +10,18 @@ from ci_perf.render.tables import FOLDED, table
 from ci_perf.values.escape import block, code, prose
 from ci_perf.values.metrics import BY_NAME as METRICS
 from ci_perf.values.metrics import typical
-from ci_perf.values.quantity import number
+from ci_perf.values.quantity import counted, number
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.timeline_metrics import BY_NAME, TIMELINE
 
+MOST_ROWS = 10
+"""The number of flagged rows that are not folded: what a reader takes in at a glance."""
+MOST_EXPLAINED = 3
+"""The number of explanations that are folded one by one; more are folded together."""
 MOST_TRACEBACKS = 5
 MOST_CASES = 5
 """The number of cases that are named for a gate that was not measured."""
+_COUNTED = ("Inconclusive and not comparable", "New cases", "Expected failures", "Unchanged")
 PLAIN = "{body}"
 TITLED = "#### {title}\n\n{body}"
 
@@ -34,6 +39,8 @@ class Section:
     above: Sequence[Sequence[str]] = ()
     """Rows that are always shown, such as units."""
     form: str = FOLDED
+    counted: bool = False
+    """Whether the title contains the number of lines."""
 
     def text(self, most: int | None = None) -> str:
         """Return the Markdown with at most `most` lines; empty if the section has no lines."""
@@ -46,7 +53,8 @@ class Section:
             body = "\n".join(line for (line,) in shown)
         if left := len(self.lines) - len(shown):
             body += f"\n\nand {left:,} more"
-        return self.form.format(title=self.title, body=body)
+        title = f"{self.title} ({len(self.lines):,})" if self.counted else self.title
+        return self.form.format(title=title, body=body)
 
 
 def report_sections(report: Report) -> list[Section]:
@@ -55,9 +63,10 @@ def report_sections(report: Report) -> list[Section]:
     unchanged = [row for row in report.of(Verdict.UNCHANGED) if not row.flagged]
     return [
         *_flagged(report),
-        Section("Explanations", [[text] for row in report.rows if (text := explained(row))], form=PLAIN),
+        _broken_gates(report),
+        _explanations(report),
         _failures(report),
-        _gates(report),
+        _unmeasured_gates(report),
         _counters(report),
         _kernel_changes(report),
         _warnings(report),
@@ -79,17 +88,29 @@ def _flagged(report: Report) -> list[Section]:
     """Return the flagged rows, in a section for each device if there are several GPU models."""
     rows = [row for row in report.rows if row.flagged]
     if sum(device.kind == "cuda" for device in report.devices) < 2 or not rows:
-        return [_verdicts("Flagged", rows, report, PLAIN)]
-    sections = []
+        return _shown_and_folded("Flagged", rows, report, PLAIN)
+    sections: list[Section] = []
     for device in report.devices:
         mine = [row for row in rows if row.finding.device == device.slug]
         title = prose(device.name)
-        sections.append(
-            _verdicts(title, mine, replace(report, devices=(device,)), TITLED)
-            if mine
-            else Section(title, [["Nothing is flagged."]], form=TITLED)
-        )
+        if mine:
+            sections += _shown_and_folded(title, mine, replace(report, devices=(device,)), TITLED)
+        else:
+            sections.append(Section(title, [["Nothing is flagged."]], form=TITLED))
     return sections
+
+
+def _shown_and_folded(title: str, rows: Sequence[Row], report: Report, form: str) -> list[Section]:
+    """Return the first flagged rows, which are the worst, and the others folded."""
+    more = "1 more flagged row" if len(rows) == MOST_ROWS + 1 else f"{len(rows) - MOST_ROWS:,} more flagged rows"
+    return [_verdicts(title, rows[:MOST_ROWS], report, form), _verdicts(more, rows[MOST_ROWS:], report)]
+
+
+def _explanations(report: Report) -> Section:
+    lines = [[text] for row in report.rows if (text := explained(row))]
+    if len(lines) <= MOST_EXPLAINED:
+        return Section("Explanations", lines, form=PLAIN)
+    return Section("Explanations", lines, counted=True)
 
 
 def _verdicts(title: str, rows: Sequence[Row], report: Report, form: str = FOLDED) -> Section:
@@ -98,7 +119,8 @@ def _verdicts(title: str, rows: Sequence[Row], report: Report, form: str = FOLDE
         verdict, base, head, change, why = cells.verdict(row)
         bold = f"**{verdict}**" if row.flagged else verdict
         lines.append([*map(code, cells.names(row, report)), bold, base, head, change, prose(why)])
-    return Section(title, lines, [*cells.name_titles(report), *cells.VERDICT], cells.VERDICT[1:4], form=form)
+    header = [*cells.name_titles(report), *cells.VERDICT]
+    return Section(title, lines, header, cells.VERDICT[1:4], form=form, counted=title in _COUNTED)
 
 
 def _failures(report: Report) -> Section:
@@ -111,17 +133,23 @@ def _failures(report: Report) -> Section:
     return Section("Output of the failed kernels", [["\n\n".join(parts)]] if parts else [])
 
 
-def _gates(report: Report) -> Section:
-    """Return the broken gates of each case, then the gates that were not measured, grouped by reason."""
+def _broken_gates(report: Report) -> Section:
     lines = [
         [code(row.finding.id), "**BROKEN**", prose(cells.gate(gate))]
         for row in report.rows
         for gate in row.finding.broken_gates
     ]
+    return Section("Broken gates", lines, ["case", "gate", "reading"], form=TITLED)
+
+
+def _unmeasured_gates(report: Report) -> Section:
+    """Return the gates that were not measured, grouped by reason, with their number in the title."""
+    lines = []
     for words, cases in cells.unmeasured_gates(report):
         more = f" and {len(cases) - MOST_CASES:,} more" if len(cases) > MOST_CASES else ""
         lines.append([", ".join(map(code, cases[:MOST_CASES])) + more, "NOT MEASURED", prose(words)])
-    return Section("Gates", lines, ["case", "gate", "reading"], form=TITLED)
+    number = sum(len(row.finding.unmeasured_gates) for row in report.rows)
+    return Section(f"{counted(number, 'gate')} not measured", lines, ["case", "gate", "reading"])
 
 
 def _counters(report: Report) -> Section:
@@ -131,7 +159,7 @@ def _counters(report: Report) -> Section:
         for change in row.finding.counters
     ]
     header = ["case", "counter", "base", "head", "unit"]
-    return Section("Counters that changed", lines, header, ("base", "head"), form=TITLED)
+    return Section("Counters that changed", lines, header, ("base", "head"), counted=True)
 
 
 def _kernel_changes(report: Report) -> Section:
@@ -144,17 +172,17 @@ def _kernel_changes(report: Report) -> Section:
     header = ["case", "what", "in the baseline", "now"]
     if all(row.finding.kernels.same_kernels for row in report.rows):
         return Section("GPU kernels that have another name in the baseline", lines, header)
-    return Section("GPU kernels that changed", lines, header, form=TITLED)
+    return Section("GPU kernels that changed", lines, header, counted=True)
 
 
 def _warnings(report: Report) -> Section:
     lines = [[f"- {code(row.finding.id)}: {prose(warning)}"] for row in report.rows for warning in row.warnings]
-    return Section("Warnings", lines, form=TITLED)
+    return Section("Warnings", lines, counted=True)
 
 
 def _notes(report: Report) -> Section:
     lines = [[f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "")] for note in report.notes]
-    return Section("Notes", lines, form=TITLED)
+    return Section("Notes", lines, counted=True)
 
 
 def _side_by_side(report: Report) -> Section:

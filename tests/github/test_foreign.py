@@ -19,7 +19,7 @@ from ci_perf.values.run import Note
 from tests.builders import STEADY, a_baseline, a_measurement, a_provenance, a_run, a_spec, times
 from tests.fake_github import FakeGitHub
 from tests.github.test_github import QUICK
-from tests.github.test_publish import ci_perf, outputs, settle, slower
+from tests.github.test_publish import ci_perf, outputs, settle, slower, steady
 from tests.render.test_render import NASTY, headings, tables, tags
 
 HEAD = "e" * 40
@@ -176,6 +176,19 @@ def test_a_run_that_left_no_numbers_turns_the_comment_pending(root, github):
     (body,) = github.bodies(8)
     assert read_marker(body, "default").state is State.PENDING
     assert "Nothing was measured: the job was stopped" in body
+
+
+def test_a_clean_comment_says_that_nothing_was_measured_and_the_next_run_makes_it_clean_again(root, github):
+    publish(root, foreign(steady()), "--comment", "always")
+    ci_perf("publish", "nowhere", "--from-workflow-run", "--measure-status", "3")
+    (unmeasured,) = github.bodies(8)
+    publish(root, foreign(steady()), "--comment", "always")
+    (measured,) = github.bodies(8)
+
+    assert "### ci-perf: nothing was measured" in unmeasured
+    assert read_marker(unmeasured, "default").state is State.CLEAN
+    assert read_marker(measured, "default").state is State.CLEAN
+    assert "nothing was measured" not in measured
 
 
 @pytest.mark.parametrize(

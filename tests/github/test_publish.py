@@ -362,9 +362,23 @@ def test_flagged_rows_beyond_a_count_are_counted():
     rows = comment.count("**FAILED**")
 
     assert 0 < rows < 300
-    assert f"and {300 - rows} more" in comment
+    shown, folded = map(len, tables(comment)[:2])
+    left = [int(number) for number in re.findall(r"^and (\d+) more$", comment, re.MULTILINE)]
+    assert 0 < shown - 1 <= 10
+    assert "290 more flagged rows" in comment
+    assert shown - 1 + folded - 1 == rows == 300 - sum(left[:2])
     assert all(set(shape) == {shape[0]} for shape in tables(comment))
-    assert tables(comment)[0] == [6] * (1 + rows)
+
+
+def test_at_most_ten_flagged_rows_are_not_folded_and_the_worst_come_first():
+    cases = {f"c{number}": PARAMS for number in range(12)}
+    found = [a_measurement(times(1.2 + 0.1 * n), times(1.2 + 0.1 * n), case=case) for n, case in enumerate(cases)]
+    base = a_baseline(cases=dict.fromkeys(cases, a_baseline_case()))
+    comment = render_comment(build_report(a_run(*found, kernels=(a_spec(cases=cases),), baselines=(base,))))
+    shown, folded = comment.split("<details><summary>2 more flagged rows</summary>")
+    named = [re.findall(r"^\| `sdpa/(c\d+)` +\| \*\*REG", part, re.MULTILINE) for part in (shown, folded)]
+
+    assert named == [[f"c{number}" for number in range(11, 1, -1)], ["c1", "c0"]]
 
 
 def test_a_base_that_took_turns_is_in_the_command_to_paste_unless_a_fork_names_it():

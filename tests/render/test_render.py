@@ -383,7 +383,7 @@ def test_a_planted_slowdown_is_stated_before_any_table():
     ("now", "heading", "row"),
     [
         ("f_0d1d2d", "<summary>GPU kernels that have another name in the baseline</summary>", "renamed"),
-        ("h", "#### GPU kernels that changed", "gone"),
+        ("h", "<summary>GPU kernels that changed (2)</summary>", "gone"),
     ],
 )
 def test_gpu_kernels_that_differ_from_the_baseline_are_listed_and_renamed_ones_are_folded(now, heading, row):
