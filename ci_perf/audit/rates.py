@@ -65,6 +65,8 @@ class Point:
     planted: tuple[float, float, float]
     """The least, mean and largest of the slowdowns that were really planted."""
     counts: Counts
+    cut_short: int = 0
+    """How many of the verdicts are on records that end before the rule decides."""
 
     @property
     def flagged(self) -> float:
@@ -267,5 +269,6 @@ def _curve(judged: Sequence[Judged]) -> tuple[Point, ...]:
             here = [found for found in of_class if found.session.planted == step]
             planted = [found.case.planted for found in here]
             span = min(planted), statistics.fmean(planted), max(planted)
-            points.append(Point(step, name, span, _count(found.outcome for found in here)))
+            cut_short = sum(found.cut_short for found in here)
+            points.append(Point(step, name, span, _count(found.outcome for found in here), cut_short))
     return tuple(points)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from ci_perf import store
 from ci_perf.cli import program
 from tests.measure.nap_repository import NAP, commit, git, run, write
 
@@ -32,6 +33,21 @@ def test_a_slower_commit_is_a_regression_and_its_parent_is_named(repository):
     assert (against["ref"], against["commit"], against["control_case"]) == ("HEAD~1", base, "nap/one")
     assert len(against["control"]) >= 5
     assert git("worktree", "list").count("\n") == 0
+
+
+def test_a_finished_run_whose_case_is_undecided_goes_on_with_its_pairs(repository):
+    write("nap", factor=1.1)
+    commit("slower")
+    _, cases = run("--against", "HEAD~1", "--case-budget", "0.001")
+    (first,) = store.read_run(repository / "out").measurements
+    assert (cases["nap"]["code"], len(first.pairs)) == ("budget-spent", 1)
+
+    ran, cases = run("--against", "HEAD~1", "--resume", "out")
+
+    assert (ran.exit_code, cases["nap"]["verdict"]) == (1, "REGRESSION"), ran.output
+    (second,) = store.read_run(repository / "out").measurements
+    assert (second.pairs[:1], second.looked) == (first.pairs, (1,))
+    assert [pair.start for pair in second.pairs] == [0, 0, 0, 1, 2, 3, 4, 5]
 
 
 def test_an_unchanged_commit_has_no_change():
