@@ -42,7 +42,7 @@ def held_run_folder(folder: Path) -> Iterator[None]:
 def claim_run_folder(folder: Path) -> None:
     """Make the folder of a run, which git ignores; refuse one with files but neither a run.json nor a journal."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if names - {"logs"} and not names & {"run.json", JOURNAL}:
+    if names - {"logs", ".gitignore"} and not names & {"run.json", JOURNAL}:
         raise ConfigError(f"{folder}: has files, but no run", hint="name a new folder with --output")
     try:
         (folder / "logs").mkdir(parents=True, exist_ok=True)

@@ -79,7 +79,7 @@ MODELS: Mapping[str, Noise] = {
     "two kinds 50:50, 4 % apart": kinds(0.04, 0.5),
     "two kinds 50:50, 13 % apart": kinds(0.13, 0.5),
     "two kinds 20:80, 8 % apart": kinds(0.08, 0.2),
-    "two kinds 50:50, 13 % apart, that stay for 2 pairs": kinds(0.13, 0.5, stay=0.2),
+    "two kinds 50:50, 13 % apart, that stay for 2.5 pairs": kinds(0.13, 0.5, stay=0.2),
     "two kinds 50:50, 4 % apart, for as long as the workers": lasting(0.04),
     "two kinds 50:50, 13 % apart, for as long as the workers": lasting(0.13),
     "1 process in 25 odd by 30 %": kinds(0.3, 1 / 25),
