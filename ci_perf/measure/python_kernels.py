@@ -85,6 +85,7 @@ class PythonKernels:
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Compared]]:
         """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
         self._heads.update({job.spec.name: job.spec for job in jobs})
+        self._preload(jobs, control=False)  # where the workers start anew, both sides import at the same time
         for job, found in self._with_head.pairs(jobs, number):
             if not isinstance(found, SideFailure):
                 yield job, found
@@ -112,15 +113,16 @@ class PythonKernels:
             self._base.side.worker.close()
             self._base.control.worker.close()
 
-    def _preload(self, jobs: Sequence[Job]) -> None:
-        """Let all workers import the first kernels at the same time: it can take seconds for each."""
+    def _preload(self, jobs: Sequence[Job], *, control: bool = True) -> None:
+        """Let all workers import the first kernels at the same time, if they have not: it can take seconds for each."""
         specs = list({job.spec.name: job.spec for job in jobs}.values())[:MOST_PRELOADED]
         self._worker.preload(entry_request(spec, self._conditions.root) for spec in specs)
         if self._base is not None:
             side, known = self._base.side, self._base.side.kernels
             entries = [entry_request(known[spec.name], side.root) for spec in specs if spec.name in known]
             side.worker.preload(entries)
-            self._base.control.worker.preload(entries)
+            if control:
+                self._base.control.worker.preload(entries)
 
     def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
         whole = {**job_request(job, self._conditions.root), **request}

@@ -384,7 +384,7 @@ class OneAnswer:
         self.wait()
         window = [started, time.monotonic()]
         answer = {"seconds": [1e-5], "launches": 100, "method": "cuda-graph", "window": window, "pid": 10}
-        return {**answer, "memory_bytes": None, "not_captured": ""}
+        return {**answer, "memory_bytes": None, "not_captured": "", "waited": 0.0}
 
 
 @pytest.mark.parametrize(
