@@ -118,7 +118,10 @@ class TurnTaking:
             "launches": -(-max(answer["launches"] for answer in ready) // step) * step,
             "placements": min(answer["placements"] for answer in ready),
         }
-        alike = self._both(job, [{"op": "alike", "same": True, **shape}] * 2, number)
+        # The wait of a kernel's own threads is not known: without that of the other side, these would seem slower.
+        keeps_waits = any(answer.get("has_threads") for answer in ready)
+        request = {"op": "alike", "same": True, **shape, "keeps_waits": keeps_waits}
+        alike = self._both(job, [request] * 2, number)
         warm_up_s = (WARM_UP_S if fresh else STILL_WARM_S)[job.device]
         with self._conditions.watch(job) as watch:
             rounds = self._take_turns(job, number, warm_up_s, method=str(ready[0]["method"]))

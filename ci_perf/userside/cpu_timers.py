@@ -1,4 +1,8 @@
-"""Timers of kernels on a CPU, whose time does not include that in which their thread waited for a core."""
+"""Timers of kernels on a CPU, whose time does not include that in which their thread waited for a core.
+
+How long the other threads of a kernel waited is not known. If one side of a comparison has such threads, the times of
+both sides include the waits.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class CpuTimer(Timer):
         waited = wait.seconds()
         spent = time.perf_counter() - started
         self.waited += waited
-        return (spent - waited) / launches
+        return (spent if self.keeps_waits else spent - waited) / launches
 
     def samples(self, number: int) -> list[float]:
         return [self.seconds(self.count) * self.count for _ in range(number)]
@@ -47,7 +51,7 @@ class RestoredCpuTimer(CpuTimer):
             seconds = time.perf_counter() - started
             waited = wait.seconds()
             self.waited += waited
-            if waited and spare:
+            if waited and spare and not self.keeps_waits:
                 spare -= 1
                 continue
             spent += seconds

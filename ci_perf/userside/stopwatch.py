@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
+from ci_perf.userside.core_clock import others_ran
 from ci_perf.userside.cupti_timers import CuptiRestoredTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.imported import installed_packages, own_files
@@ -43,6 +44,8 @@ PLACEMENTS_SHARE = 0.05
 """The share of the GPU's memory that all placements of a case may take."""
 COPIED_SHARE = 0.2
 """Larger inputs, as a share of the GPU's memory, are not copied: both sides have them, and a copy each."""
+OTHERS_SHARE = 0.05
+"""A kernel on the CPU has threads of its own if they run for this share of the time of its launches."""
 TINY = 1e-300
 
 
@@ -80,7 +83,7 @@ class Stopwatch:
             self.code = launch_hash(self.case, self.inputs) if identify and captured else None
             self.kernels = launched_kernels(self.case, self.timers[0], captured=captured) if identify else []
         with stage("warm-up"):
-            warm_up(self.timers[0], ESTIMATE_S[self.device])
+            self.has_threads = self._warm_up_to_estimate()
             self.per_launch = self.timers[0].seconds(1)
         least = request.get("least_s") or SAMPLE_S[self.device]
         fitting = [c for c in LADDER if c >= self.timers[0].least]
@@ -89,6 +92,13 @@ class Stopwatch:
         self.count = math.ceil(count / step) * step
         if "placements" not in request:
             self.prepare(self.count)
+
+    def _warm_up_to_estimate(self) -> bool:
+        """Launch for ESTIMATE_S; return whether the launches run other threads of this process, on a CPU."""
+        others, started = others_ran(), time.monotonic()
+        warm_up(self.timers[0], ESTIMATE_S[self.device])
+        share = (others_ran() - others) / (time.monotonic() - started)
+        return self.device == "cpu" and share >= OTHERS_SHARE
 
     def _is_graph_like(self) -> bool:
         """Return whether a CUDA graph times the case, or would if it did not work in place."""
@@ -248,6 +258,7 @@ class Stopwatch:
             "planted": self.really / self.count - 1,
             "not_captured": self.timers[0].not_captured,
             "memory_bytes": self.memory_bytes,
+            "has_threads": self.has_threads,
         }
 
 
@@ -296,9 +307,11 @@ def ready(request: Request) -> Answer:
 
 
 def alike(request: Request) -> Answer:
-    """Set the launches of a sample and the number of placements, so that both sides are alike."""
+    """Set the launches of a sample, the number of placements and what is timed, so that both sides are alike."""
     watch = READY["case"]
     watch.prepare(request["launches"], request["placements"])
+    for timer in watch.timers:
+        timer.keeps_waits = request.get("keeps_waits", False)
     return watch.facts()
 
 

@@ -58,6 +58,8 @@ class Timer:
         """Why there is no CUDA graph of the launch; empty: there is one, or none was tried."""
         self.waited = 0.0
         """For how many seconds its thread waited for a core, of a kernel on the CPU."""
+        self.keeps_waits = False
+        """Whether the times include these seconds, of a kernel on the CPU."""
         self.output: Any = None
         """The output of the last timed launch, where it is kept."""
 

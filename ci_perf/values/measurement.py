@@ -165,7 +165,10 @@ class Pair(Extensible):
     head_kernels: Annotated[tuple[LaunchedKernel, ...], OMIT_DEFAULT] = ()
     memory: Annotated[MemoryPeaks | None, OMIT_DEFAULT] = None
     waited: Annotated[NonNegative, OMIT_DEFAULT] = 0.0
-    """On a CPU the share of the time in which base and head waited for a core. Their rounds do not include it."""
+    """On a CPU the share of the time in which base and head waited for a core.
+
+    Their rounds do not include it, unless one of them has threads of its own.
+    """
     instructions: Annotated[tuple[Positive, ...], Keyword("minItems", 2), Keyword("maxItems", 2), OMIT_DEFAULT] = ()
     """On a CPU the instructions of one launch of base and of head, in user mode; empty: they could not be counted."""
     not_captured: Annotated[tuple[str, ...], Keyword("minItems", 2), Keyword("maxItems", 2), OMIT_DEFAULT] = ()

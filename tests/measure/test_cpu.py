@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from ci_perf import store
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.cpu import cpu_device, note_busy, used_share
 from ci_perf.userside import core_clock
+from ci_perf.userside.cpu_timers import CpuTimer
 from ci_perf.userside.instructions import Counter
 from tests.builders import a_baseline, a_baseline_case, a_cpu, a_measurement, a_run
 
@@ -71,6 +73,24 @@ def test_a_wait_that_other_threads_of_the_process_may_have_caused_does_not_count
     monkeypatch.setattr(core_clock, "others_ran", lambda: 3.0 + others)
 
     assert wait.seconds() == pytest.approx(counts)
+
+
+@pytest.mark.parametrize(("keeps_waits", "seconds"), [(False, 0.5), (True, 2.0)])
+def test_the_times_of_a_cpu_kernel_include_its_waits_only_where_they_are_to(monkeypatch, keeps_waits, seconds):
+    clocks = {"now": 0.0, "waited": 0.0}
+
+    def launch():
+        clocks["now"] += 2.0
+        clocks["waited"] += 1.5
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clocks["now"])
+    monkeypatch.setattr(core_clock, "waited", lambda: clocks["waited"])
+    monkeypatch.setattr(core_clock, "others_ran", lambda: 0.0)
+    timer = CpuTimer(SimpleNamespace(launch=launch))
+    timer.keeps_waits = keeps_waits
+
+    assert timer.seconds(4) == seconds
+    assert timer.waited == 6.0
 
 
 def test_a_counter_of_perf_event_open_counts_what_this_process_does():

@@ -143,8 +143,8 @@ class WorkerOnGpu:
 
     error = "RuntimeError: not permitted, raised by `x.item()` at {root}/kernels/sdpa/kernel.py:7"
 
-    def __init__(self, *, captured, code=None, root="", at_once=True, memory_bytes=None):
-        self.memory_bytes = memory_bytes
+    def __init__(self, *, captured, code=None, root="", at_once=True, memory_bytes=None, has_threads=False):
+        self.memory_bytes, self.has_threads = memory_bytes, has_threads
         self.captured, self.code, self.at_once, self.asked = captured, code, at_once, []
         self.error = self.error.replace("{root}", str(root))
 
@@ -163,6 +163,7 @@ class WorkerOnGpu:
         facts = {"launches": 100, "step": 1, "placements": 1, "pid": 7, "code": self.code, "inputs": None, "shapes": ""}
         facts |= {
             "memory_bytes": self.memory_bytes,
+            "has_threads": self.has_threads,
             "planted": 0.0,
             "files": [],
             "installed": {},
@@ -227,6 +228,20 @@ def test_if_only_one_side_can_be_captured_the_wall_clock_times_both(
     assert prepared == asked
     known = [kernel.registers_per_thread for kernel in (*first.base_kernels, *first.head_kernels)]
     assert known == [32, 32] * at_once, "of what the clock times too"
+
+
+@pytest.mark.parametrize(("base", "head"), [(False, False), (False, True), (True, False)])
+def test_if_one_side_has_threads_the_times_of_both_include_their_waits_for_a_core(monkeypatch, tmp_path, base, head):
+    """How long these threads wait is not known: without the waits of the other side alone, they would seem slower."""
+    monkeypatch.setattr(turns, "WARM_UP_S", {"cuda": 0.0})
+    spec = a_spec("sdpa")
+    workers = [WorkerOnGpu(captured=True, has_threads=threads) for threads in (base, head)]
+    sides = [Side(name, tmp_path, {"sdpa": spec}, w) for name, w in zip(("base", "head"), workers, strict=True)]
+    taking = TurnTaking(tuple(sides), Conditions("python3", tmp_path, {}, 30, 60.0))
+    list(taking.pairs(select_jobs((spec,), [], ["cuda"]), 0))
+
+    asked = [request["keeps_waits"] for worker in workers for request in worker.asked if request["op"] == "alike"]
+    assert asked == [base or head] * 2
 
 
 @pytest.mark.parametrize(

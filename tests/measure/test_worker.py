@@ -606,6 +606,25 @@ def test_requests_in_a_file_are_all_answered_by_one_process(bare_python, kernel,
     assert [answer["ok"] for answer in answers] == [True, False, True]
 
 
+THREADS = """
+import threading
+
+def launch(inputs):
+    total = []
+    thread = threading.Thread(target=lambda: total.append(sum(range(100000)) * 0 + sum(inputs)))
+    thread.start()
+    thread.join()
+    return total[0]
+"""
+
+
+@pytest.mark.parametrize(("below", "has_threads"), [(THREADS, True), (None, False)], ids=["threads", "none"])
+def test_a_kernel_whose_threads_run_says_so_before_it_is_timed(worker, kernel, below, has_threads):
+    answer = ask(worker, kernel(below) if below else kernel(), "ready", placements=1)
+
+    assert answer["has_threads"] is has_threads
+
+
 def test_an_interpreter_that_cannot_be_started_is_a_machine_error(tmp_path):
     with (
         Worker(str(tmp_path / "nowhere"), {}, tmp_path) as worker,
