@@ -307,7 +307,10 @@ def comparison(report: Report) -> str:
         base = f"the base commit {report.base[:8]}" if report.base else "a baseline"
         return f"{devices}: no case was compared with {base}."
     cases = "1 case" if report.compared == 1 else f"{report.compared} cases"
-    commit = f" of commit {report.provenance.commit[:8]}" if report.provenance.commit else ""
+    measured = report.provenance.commit or ""
+    commit = f" of commit {measured[:8]}" if measured else ""
+    if measured.endswith("-dirty"):
+        commit += " with uncommitted changes"
     return f"{devices}: {cases}{commit} compared with {' and '.join(report.agreed)}."
 
 

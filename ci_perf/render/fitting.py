@@ -3,6 +3,8 @@
 No cell with a number is shortened or divided between lines: a table is drawn only where all of its cells fit.
 """
 
+import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +21,13 @@ MOST_TABLES = 2
 """The largest number of tables below each other that the columns of the statistics are divided among."""
 GAP = 2
 _INDENT = 4
+
+_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|[kMGT]|x|[num]?s|[kMGT]?(?:B|Hz|FLOP)(?:/s)?|points?|bytes?|blocks?|threads?)(?:[\s,;:.)\]]|$))"
+)
+"""The space between a number and its unit."""
+_KEPT = "\0"
+"""Stands for such a space while lines are divided: the text has none, since it was cleaned."""
 
 STYLES = {
     Verdict.FAILED: "bold red",
@@ -71,22 +80,25 @@ class Verdicts:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the table, or a line with the titles and the blocks."""
         base, head, change, _ = self.titles[-4:]
-        if _width(self._table(options, why=False), console, options) + GAP + LEAST_WHY <= options.max_width:
-            yield self._table(options, why=True)
+        if _width(self._table(console, options, why=False), console, options) + GAP + LEAST_WHY <= options.max_width:
+            yield self._table(console, options, why=True)
             return
         yield Text(f"{base} -> {head}   {change}", style="dim")
         for row in self.rows:
             yield from self._block(row, options)
 
-    def _table(self, options: ConsoleOptions, *, why: bool) -> Table:
+    def _table(self, console: Console, options: ConsoleOptions, *, why: bool) -> Table:
         *names, verdict, base, head, change, last = self.titles
         table = _table([*names, verdict])
         for title in (base, head, change):
             table.add_column(title, justify="right", no_wrap=True)
+        whys = [row.why for row in self.rows]
         if why:
+            left = options.max_width - GAP - _width(self._table(console, options, why=False), console, options)
             table.add_column(last, overflow="fold")
-        for row in self.rows:
-            words = (*row.numbers, row.why) if why else row.numbers
+            whys = ["\n".join(_lines(sentence, left)) for sentence in whys]
+        for row, sentence in zip(self.rows, whys, strict=True):
+            words = (*row.numbers, sentence) if why else row.numbers
             table.add_row(*map(Text, row.names), row.sign(options), *map(Text, words))
         return table
 
@@ -97,7 +109,7 @@ class Verdicts:
         times = [f"{base} -> {head}"] if base != "-" and head != "-" else [x for x in (base, head) if x != "-"]
         if items := [*times, *([change] if change != "-" else [])]:
             yield from _packed(items, options.max_width)
-        yield _indented(row.why)
+        yield from map(_indented, _lines(row.why, options.max_width - _INDENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +178,16 @@ def _packed(items: Sequence[str], width: int) -> Iterator[RenderableType]:
             longer = item
         line = longer
     yield _indented(line)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Divide a sentence into lines of a width, none between a number and its unit.
+
+    >>> _lines("L2 sectors 4.274 -> 18.98 M", 25)
+    ['L2 sectors 4.274 ->', '18.98 M']
+    """
+    kept = _UNIT.sub(_KEPT, text)
+    return [line.replace(_KEPT, " ") for line in textwrap.wrap(kept, width, break_on_hyphens=False)]
 
 
 def _indented(text: str) -> Padding:

@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from ci_perf.render import cells
 from ci_perf.render.fitting import SIGNS
 from ci_perf.render.terminal import render_terminal
 from ci_perf.values.reasons import Verdict
-from tests.builders import PARAMS, a_baseline, a_baseline_case, a_measurement, a_run, a_spec, times
+from tests.builders import PARAMS, a_baseline, a_baseline_case, a_measurement, a_provenance, a_run, a_spec, times
 
 RUNS = sorted((Path(__file__).parents[1] / "data/runs").iterdir())
 WIDTHS = st.integers(60, 200)
@@ -74,6 +75,23 @@ def test_no_number_of_any_run_is_cut_at_any_width(width, cases, ratio):
     check_that_nothing_is_cut(
         build_report(a_run(*found, kernels=(a_spec(cases=dict.fromkeys(cases, PARAMS)),), baselines=(base,))), width
     )
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@settings(deadline=None, max_examples=8)
+@example(width=120)
+@given(width=WIDTHS)
+def test_no_reason_of_a_row_ends_its_line_between_number_and_unit_or_with_spaces(name, width):
+    lines = printed(REPORTS[name], width).split("\n")
+
+    assert not [line for line in lines if re.match(r" {4,}(%|M|us|MB|GB/s)( |$)", line)]
+    assert not [line for line in lines if width < 100 and line.startswith("    ") and line.endswith(" ")]
+
+
+def test_uncommitted_changes_are_said_beside_the_commit():
+    changed = replace(a_run(), provenance=a_provenance(commit="0123456789-dirty"), baselines=(a_baseline(),))
+
+    assert "of commit 01234567 with uncommitted changes compared with" in printed(build_report(changed), 200)
 
 
 def test_the_next_command_names_the_run():
