@@ -8,8 +8,11 @@ from ci_perf.values.escape import clean
 
 
 def text(content: str, longest: int = 600) -> str:
-    """Write a text, which may quote users' code, so that nothing in it is markup."""
-    return escape(clean(content, longest))
+    """Write a text, which may quote users' code, so that nothing in it is markup.
+
+    Browsers divide `->` between lines, an arrow they do not.
+    """
+    return escape(clean(content, longest)).replace(" -&gt; ", " \N{RIGHTWARDS ARROW} ")
 
 
 def bullets(contents: Sequence[str]) -> str:

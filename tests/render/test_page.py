@@ -100,6 +100,13 @@ def test_a_case_of_turns_shows_both_sides_the_thresholds_causes_and_counters():
         assert text in page
 
 
+def test_no_browser_divides_the_arrow_between_two_numbers():
+    page = page_of("h200-explained")
+
+    assert "4.274 → 18.98 M" in page
+    assert " -&gt; " not in page
+
+
 def test_work_without_operations_has_the_bandwidth_as_its_ceiling():
     assert "Bandwidth of the memory, at most 4.81 TB/s; share of it: head 33 %, base 76 %." in page_of("h200-explained")
 
