@@ -130,7 +130,14 @@ class Case:
         """Make the inputs again; with the same seed they have the same values."""
         place = self.device if self.request.get("rng") == "device" else "cpu"
         rng = generator(self.request.get("seed", 0), place)
-        return self.module.make_inputs(rng, self.device, **self.request["params"])
+        params = self.request["params"]
+        try:
+            return self.module.make_inputs(rng, self.device, **params)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # from within the function
+            message = f"{error}; kernel.toml gives the case the parameters {', '.join(params) or '(none)'}"
+            raise Wrong("raised", message) from None
 
     def with_copied_inputs(self) -> Case:
         """Return the same case on a copy of its inputs; views of one tensor stay views of one tensor."""

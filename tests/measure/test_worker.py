@@ -196,6 +196,22 @@ def test_tracebacks_begin_in_the_kernel_and_end_with_the_error(worker, kernel, s
     assert detail.endswith(last)
 
 
+def test_parameters_that_make_inputs_does_not_take_are_named_without_a_traceback(worker, kernel):
+    entry = kernel("def make_inputs(rng, device, rows):\n    return [1.0] * rows\n")
+    failure = ask(worker, entry, params={"row": 4})
+
+    assert failure.code == "raised"
+    assert "unexpected keyword argument 'row'; kernel.toml gives the case the parameters row" in failure.message
+    assert failure.detail == ""
+
+
+def test_a_type_error_within_make_inputs_has_its_traceback(worker, kernel):
+    failure = ask(worker, kernel("def make_inputs(rng, device):\n    return 1 + 'a'\n"))
+
+    assert failure.message.startswith("TypeError")
+    assert "in make_inputs" in failure.detail
+
+
 @pytest.mark.parametrize("output", ["'text'", "None", "(n for n in inputs)"])
 def test_an_output_that_cannot_be_compared_is_named_without_a_traceback(worker, kernel, output):
     failure = ask(worker, kernel(f"def launch(inputs):\n    return {output}\n"))
