@@ -24,6 +24,7 @@ from ci_perf.values.escape import clean
 from ci_perf.values.job import matches
 
 _NO_BASE = "both sides are profiled in a run against a base: `ci-perf run --against REF`"
+_NO_PROFILE = "both sides are profiled where the time changed, on a GPU with nsys or ncu: `ci-perf report` has notes"
 _NO_CHANGE = "no change of its time or its host's work is to be explained"
 
 
@@ -104,11 +105,12 @@ def _of_run(path: Path, case: str | None) -> Iterator[_Part]:
         hint = did_you_mean(case, names) or "`ci-perf report` lists the cases of the run"
         raise ConfigError(f"{path}: no case matches `{case}`, and there is no such file", hint=hint)
     explained = [finding for finding in chosen if finding.explanation or case is not None]
+    missing = _NO_PROFILE if run.against else _NO_BASE
     if not explained:
-        raise ConfigError(f"{path}: no case of this run is explained", hint=_NO_BASE)
+        raise ConfigError(f"{path}: no case of this run is explained", hint=missing)
     profiled = {m.id for m in run.measurements if m.base_profile and m.base_profile.counters}
     for finding in explained:
-        why = _NO_CHANGE if finding.id in profiled and not finding.verdict.is_change else _NO_BASE
+        why = _NO_CHANGE if finding.id in profiled and not finding.verdict.is_change else missing
         yield _Part(finding.id, _verdict(finding, why), finding.explanation)
 
 

@@ -73,7 +73,8 @@ def site(runs: tuple[str, ...], place: str | None, folder: str, **flags: object)
         raise ConfigError("there is no history of any kernel", hint="commit baselines, or name runs with --runs")
     for name, text in render_site(kernels, change_points).items():
         store.write_text(Path(folder) / name, text)
-    click.echo(f"wrote {len(kernels)} pages and index.html to {folder}")
+    pages = "1 page" if len(kernels) == 1 else f"{len(kernels)} pages"
+    click.echo(f"wrote {pages} and index.html to {folder}")
 
 
 def _merged(kernel: str, flags: dict[str, object]) -> list[str]:

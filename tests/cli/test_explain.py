@@ -199,11 +199,19 @@ def test_two_runs_are_explained_like_a_run_against_its_base(tmp_path):
 
 
 def test_a_case_without_a_base_says_how_to_get_one():
+    found = ci_perf(DATA / "runs/h100-unchanged", "sdpa/*")
+
+    assert found.exit_code == 0
+    assert "not explained: both sides are profiled in a run against a base" in found.output
+
+
+def test_a_change_against_a_base_without_a_profile_says_what_profiles_it():
     found = ci_perf(DATA / "runs/h200-turns-planted-8-percent", "sdpa/*")
 
     assert found.exit_code == 0
     assert "REGRESSION" in found.output
-    assert "not explained: both sides are profiled in a run against a base" in found.output
+    assert "not explained: both sides are profiled where the time changed" in found.output
+    assert "--against REF" not in found.output
 
 
 def test_an_unchanged_case_of_a_run_against_a_base_has_nothing_to_explain():
