@@ -120,10 +120,17 @@ def _known(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownScatt
         return {}, ()
     try:
         known = store.read_baselines(folder, blank.devices)
+    except FormatError as error:
+        return {}, (_unreadable("the baselines of the base cannot be read, so its scatter is not used", error),)
+    try:
         merges = store.read_merged(folder, [device.slug for device in blank.devices])
     except FormatError as error:
-        message = f"the baselines of the base cannot be read, so its scatter is not used: {error}"
-        return {}, (Note(Reason.BASE_BASELINES, message, Reason.BASE_BASELINES.hint),)
+        message = "the ledger of merges of the base cannot be read, so creep is not noticed"
+        return known_scatter(known), (_unreadable(message, error),)
     cases = {f"{spec.name}/{case}" for spec in blank.kernels for case in spec.cases}
     found = [one for one in creep(merges, blank.policy.regression, accepted(known)) if one.case in cases]
     return known_scatter(known), creep_notes(found, blank.policy.regression)
+
+
+def _unreadable(message: str, error: FormatError) -> Note:
+    return Note(Reason.BASE_BASELINES, f"{message}: {error}", Reason.BASE_BASELINES.hint)

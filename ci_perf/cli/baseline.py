@@ -16,6 +16,7 @@ from ci_perf.measure import git
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.codec import dump_baseline
 from ci_perf.values.errors import EXIT_USAGE, CiPerfError, ConfigError
+from ci_perf.values.merged import FILE
 from ci_perf.values.metrics import BY_NAME
 from ci_perf.values.quantity import amount, counted, number, percent
 from ci_perf.values.run import Run
@@ -122,13 +123,17 @@ def _why_not_recorded(run: Run) -> str:
 @setting_options("baselines", "kernels-dir")
 @click.pass_context
 def check(ctx: click.Context, /, **flags: object) -> None:
-    """Check every baseline file: schema, canonical form, place, and that the kernels still have its cases."""
+    """Check every baseline file: schema, canonical form, place, and that the kernels still have its cases.
+
+    The lines of the ledgers of merges are checked, too.
+    """
     root = Path.cwd()
     settings = resolve_settings(root, flags)
     folder = root / settings["baselines"]
     specs = {spec.name: spec for spec in store.read_kernels(root / settings["kernels-dir"], root)}
     files = sorted(folder.rglob("*.json"))
-    if not files:
+    ledgers = sorted(folder.rglob(FILE))
+    if not files and not ledgers:
         raise ConfigError(
             f"{settings['baselines']}: holds no baseline", hint="`ci-perf baseline accept` writes baselines"
         )
@@ -147,6 +152,10 @@ def check(ctx: click.Context, /, **flags: object) -> None:
         for complaint in complaints:
             click.echo(f"{path}: {complaint}")
         problems += len(complaints)
+    complaints = [complaint for ledger in ledgers for complaint in store.check_merged(ledger)]
+    for complaint in complaints:
+        click.echo(complaint)
+    problems += len(complaints)
     click.echo(f"{len(files)} baseline files, {problems} problems")
     ctx.exit(EXIT_USAGE if problems else 0)
 

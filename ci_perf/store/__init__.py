@@ -10,7 +10,7 @@ text_files  text files: read with an error that names the file, written atomical
 
 from ci_perf.store.baselines import read_baseline, read_baselines, write_baseline
 from ci_perf.store.kernels import read_kernel, read_kernels, read_settings_file
-from ci_perf.store.merged import append_merged, read_merged
+from ci_perf.store.merged import append_merged, check_merged, read_merged
 from ci_perf.store.run_folder import LARGEST_LOG, cap_logs, claim_run_folder, clear_run_folder, held_run_folder
 from ci_perf.store.runs import (
     JOURNAL,
@@ -33,6 +33,7 @@ __all__ = [
     "append_step",
     "begin_journal",
     "cap_logs",
+    "check_merged",
     "claim_run_folder",
     "clear_run_folder",
     "close_journal",

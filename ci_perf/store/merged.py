@@ -21,19 +21,36 @@ def read_merged(baselines: Path, slugs: Iterable[str] | None = None) -> tuple[Me
     FormatError names the line that is none. No ledger means none.
     """
     folders = [baselines / slug for slug in slugs] if slugs is not None else sorted(baselines.glob("*/"))
-    found = {(m.device, m.base, m.head): m for folder in folders for m in _lines(folder / FILE)}
+    found = {(m.device, m.base, m.head): m for folder in folders for m in _read(folder / FILE)}
     return tuple(sorted(found.values(), key=lambda merged: (merged.date, merged.head)))
 
 
-def _lines(file: Path) -> list[Merged]:
-    if not file.is_file():
-        return []
-    merged = []
-    for number, line in enumerate(read_text(file, str(file), FormatError).split("\n"), start=1):
-        if line.strip():
-            where = f"{file}:{number}"
-            merged.append(from_document(parse_json(line, where), where, "merged", Merged))
-    return merged
+def check_merged(file: Path) -> tuple[str, ...]:
+    """Return what is wrong with a ledger: a sentence for each line that is none."""
+    problems = []
+    for where, line in _lines(file):
+        try:
+            merged = _merged(where, line)
+        except FormatError as error:
+            problems.append(str(error))
+            continue
+        if merged.device != file.parent.name:
+            problems.append(f"{where}: key `device` is {merged.device}, but the ledger is of {file.parent.name}")
+    return tuple(problems)
+
+
+def _read(file: Path) -> list[Merged]:
+    return [_merged(where, line) for where, line in _lines(file)] if file.is_file() else []
+
+
+def _lines(file: Path) -> list[tuple[str, str]]:
+    """Return the lines that are not empty, each with its place."""
+    lines = enumerate(read_text(file, str(file), FormatError).split("\n"), start=1)
+    return [(f"{file}:{number}", line) for number, line in lines if line.strip()]
+
+
+def _merged(where: str, line: str) -> Merged:
+    return from_document(parse_json(line, where), where, "merged", Merged)
 
 
 def append_merged(merged: Merged, baselines: Path) -> Path:

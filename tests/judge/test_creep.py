@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -122,6 +123,28 @@ def test_record_adds_a_line_once_and_history_shows_the_creep(tmp_path, monkeypat
     ledger.write_text(json.dumps({**json.loads(lines[0]), "cases": {}}) + "\n")
     with pytest.raises(FormatError, match=r"merged\.jsonl:1: key `cases`"):
         store.read_merged(tmp_path / "baselines")
+
+
+def test_check_names_each_line_of_a_ledger_that_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store.write_run(merged_run(1.02), tmp_path)
+    CliRunner().invoke(program, ["baseline", "record", "run.json"])
+    (ledger,) = tmp_path.glob("baselines/*/merged.jsonl")
+    line = ledger.read_text()
+    folder = Path("kernels/sdpa")
+    folder.mkdir(parents=True)
+    (folder / "kernel.toml").write_text('entry = "kernel.py"\n[cases.s128]\n')
+    (folder / "kernel.py").touch()
+
+    sound = CliRunner().invoke(program, ["baseline", "check"])
+    assert (sound.exit_code, sound.output) == (0, "0 baseline files, 0 problems\n")
+
+    elsewhere = json.dumps({**json.loads(line), "device": "other"})
+    ledger.write_text(f"{line[:30]}\n{line}{elsewhere}\n[]\n")
+    found = CliRunner().invoke(program, ["baseline", "check"])
+    assert found.exit_code == 2
+    problems = re.findall(r"merged\.jsonl:(\d+): ", found.output)
+    assert (problems, found.output.splitlines()[-1]) == (["1", "3", "4"], "0 baseline files, 3 problems")
 
 
 @pytest.mark.parametrize(

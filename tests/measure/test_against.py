@@ -410,6 +410,25 @@ def test_baselines_of_the_base_that_cannot_be_read_are_noted():
     assert any(note["code"] == "base-baselines" and "nap.json" in note["message"] for note in notes)
 
 
+def test_a_ledger_of_the_base_that_cannot_be_read_is_noted_and_its_scatter_is_used():
+    run("--processes", "5")
+    CliRunner().invoke(program, ["baseline", "accept", "out", "--by", "the test"])
+    (file,) = Path("baselines").glob("*/nap.json")
+    (file.parent / "merged.jsonl").write_text("{")
+    commit("a ledger that was cut off")
+    Path("other").touch()
+    commit("another file")
+
+    ran, _ = run("--against", "HEAD~1")
+
+    assert ran.exit_code == 0, ran.output
+    known = json.loads(Path("out/run.json").read_text())
+    (note,) = (note for note in known["notes"] if note["code"] == "base-baselines")
+    assert "so creep is not noticed" in note["message"]
+    assert "merged.jsonl:1" in note["message"]
+    assert known["against"]["scatter"]
+
+
 def accept_baseline():
     measured, _ = run("--processes", "6")
     assert measured.exit_code == 0, measured.output
