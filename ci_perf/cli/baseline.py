@@ -94,10 +94,11 @@ def record(run_file: Path, **flags: object) -> None:
     why = _why_not_recorded(run)
     if why:
         raise ConfigError(f"{run_file}: {why}", hint="measure the merged commit: ci-perf run --against HEAD~1")
-    known = {(merged.device, merged.base, merged.head) for merged in store.read_merged(folder)}
+    known = {(merged.device, merged.head): merged for merged in store.read_merged(folder)}
     for merged in changes_of(run):
-        if (merged.device, merged.base, merged.head) in known:
-            click.echo(f"commit {merged.head[:8]} is recorded already for {merged.device}")
+        if before := known.get((merged.device, merged.head)):
+            against = "" if before.base == merged.base else f", against {before.base[:8]}"
+            click.echo(f"commit {merged.head[:8]} is recorded already for {merged.device}{against}")
             continue
         path = store.append_merged(merged, folder)
         cases = counted(len(merged.cases), "case")

@@ -16,13 +16,15 @@ from ci_perf.values.schema import check
 
 
 def read_merged(baselines: Path, slugs: Iterable[str] | None = None) -> tuple[Merged, ...]:
-    """Read the ledgers of these devices, or of all, from the oldest merge to the newest, each once.
+    """Read the ledgers of these devices, or of all, from the oldest merge to the newest.
 
-    FormatError names the line that is none. No ledger means none.
+    Each commit counts once on each device: of lines with other bases, whose changes overlap, the latest. FormatError
+    names the line that is none. No ledger means none.
     """
     folders = [baselines / slug for slug in slugs] if slugs is not None else sorted(baselines.glob("*/"))
-    found = {(m.device, m.base, m.head): m for folder in folders for m in _read(folder / FILE)}
-    return tuple(sorted(found.values(), key=lambda merged: (merged.date, merged.head)))
+    lines = sorted((m for folder in folders for m in _read(folder / FILE)), key=lambda m: (m.date, m.head, m.base))
+    found = {(m.device, m.head): m for m in lines}
+    return tuple(sorted(found.values(), key=lambda m: (m.date, m.head)))
 
 
 def check_merged(file: Path) -> tuple[str, ...]:

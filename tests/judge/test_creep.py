@@ -125,6 +125,25 @@ def test_record_adds_a_line_once_and_history_shows_the_creep(tmp_path, monkeypat
         store.read_merged(tmp_path / "baselines")
 
 
+def test_a_commit_counts_once_though_it_was_measured_against_several_others(tmp_path, monkeypatch):
+    """Their changes overlap: the sum would count a part of them twice."""
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for base in ("0" * 40, "1" * 40):
+        store.write_run(merged_run(1.02, base, "2" * 40), tmp_path)
+        said.append(CliRunner().invoke(program, ["baseline", "record", "run.json"]).output)
+    assert said[0].startswith("recorded 1 case")
+    assert "22222222 is recorded already" in said[1]
+    assert ", against 00000000" in said[1]
+
+    (ledger,) = tmp_path.glob("baselines/*/merged.jsonl")
+    line = json.loads(ledger.read_text())
+    later = {**line, "base": "1" * 40, "date": "2999-01-01T00:00:00Z"}
+    for lines in ([line, later], [later, line]):
+        ledger.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+        assert [m.base[0] for m in store.read_merged(tmp_path / "baselines")] == ["1"]
+
+
 def test_check_names_each_line_of_a_ledger_that_is_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store.write_run(merged_run(1.02), tmp_path)
