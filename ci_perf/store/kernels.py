@@ -19,7 +19,7 @@ def read_kernels(folder: Path, root: Path, patterns: Sequence[str] = ()) -> tupl
     if not folder.is_dir():
         raise ConfigError(
             f"{folder}: there is no such folder",
-            hint="run ci-perf where `kernels/` lies, or name it with --kernels-dir",
+            hint="`ci-perf init` sets up a first kernel; or run where `kernels/` lies, or name it with --kernels-dir",
         )
     files = sorted(folder.glob("*/kernel.toml"))
     if not files:

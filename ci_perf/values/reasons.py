@@ -250,7 +250,7 @@ class Reason(StrEnum):
     )
     NOT_BUILT = (
         *("not-built", "the base lacks a module or a program, and no setup command built it"),
-        "If a build makes what the base lacks, give its command with `--setup`: it runs in each tree.",
+        "Commit what the base lacks if git does not track it; if a build makes it, give its command with `--setup`.",
     )
     NO_RUN = "no-run", "a shard of the plan has no run", "See the log of its job, and run the failed jobs again."
 

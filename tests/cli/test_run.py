@@ -534,6 +534,7 @@ def test_a_flag_overrides_kernel_toml_which_overrides_the_settings_file(reposito
     ("toml", "message"),
     [
         (None, "kernels: there is no such folder"),
+        (None, "`ci-perf init` sets up a first kernel"),
         ("entry = 'kernel.py'\n", "kernels/spin/kernel.toml: `cases` is missing but required"),
         ("entry = 'kernel.py'\nentry = 'kernel.py'\n", "kernels/spin/kernel.toml: Cannot overwrite a value"),
         (
