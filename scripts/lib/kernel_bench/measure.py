@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory, run_module, torch_or_none
+from ci_perf.userside.cpu_timers import CpuTimer
 from ci_perf.userside.outputs import compare, difference, leaves, worst_of
 from ci_perf.userside.timer_choice import choose_timer
-from ci_perf.userside.timers import LADDER, CpuTimer, EventTimer, GraphTimer, warm_up
+from ci_perf.userside.timers import LADDER, EventTimer, GraphTimer, warm_up
 from ci_perf.userside.verify import poison
 
 SAMPLES = 10
