@@ -3,6 +3,7 @@
 import difflib
 import functools
 import importlib.util
+import os
 import tempfile
 import venv
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from ci_perf.measure import lock, session
 
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it for its workers; the width of a report depends on it
 GOLDEN = Path(__file__).parent / "golden"
 collect_ignore = ["data", "examples"]
 """Kernels of recorded runs and of other projects, which are no tests."""

@@ -11,7 +11,7 @@ from lib.fault_table import FAULTS, SINKS
 
 from tests.project.test_project import ROOT
 
-NO_SINKS = {"__init__", "cells", "charts", "explanations", "html_case", "sections", "tables"}
+NO_SINKS = {"__init__", "cells", "charts", "explanations", "fitting", "html_case", "sections", "tables"}
 """Modules of ci_perf.render whose text leaves through the others."""
 
 
