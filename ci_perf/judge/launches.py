@@ -8,8 +8,9 @@ from ci_perf.values.measurement import Measurement
 from ci_perf.values.occupancy import block_limits, occupancy_pct
 from ci_perf.values.trace import CaseTimeline, LaunchedKernel
 
+_REGISTERS = "registers_per_thread"
 _UNITS = {
-    "registers_per_thread": "register",
+    _REGISTERS: "register",
     "block_size": "thread",
     "grid_size": "block",
     "shared_static_bytes": "byte",
@@ -45,9 +46,16 @@ def comparable(
 
 
 def launch_changes(measurement: Measurement, capability: str | None) -> tuple[CounterChange, ...]:
-    """Return what differs between the launches of base and head; any difference is one."""
+    """Return what differs between the launches of base and head; any difference is one.
+
+    Registers that a profiler counted on both sides are left out: the driver gives each thread at least 16, for example,
+    which a profiler shows beside the 10 of the compiled code.
+    """
     base, head = launch_values(measurement, capability)
-    changed = [name for name in _UNITS if name in base and name in head and base[name] != head[name]]
+    sides = (measurement.base_profile, measurement.head_profile)
+    is_counted = all(side and any(_REGISTERS in launch for launch in side.counters) for side in sides)
+    names = [name for name in _UNITS if not (is_counted and name == _REGISTERS)]
+    changed = [name for name in names if name in base and name in head and base[name] != head[name]]
     return tuple(CounterChange(name, _UNITS[name], base[name], head[name]) for name in changed)
 
 
