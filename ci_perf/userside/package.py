@@ -34,10 +34,15 @@ def take_effect(uses: dict[str, Any]) -> None:
 
 
 def why_foreign(uses: dict[str, Any]) -> str:
-    """Return which package of `imports` is not of the tree that is measured, and where it lies; empty if none."""
+    """Return which package of `imports` is not there, or lies outside of the tree that is measured; empty if none."""
     own = tuple(os.path.join(os.path.realpath(folder), "") for folder in (uses.get("root", "/"), *uses.get("path", ())))
     for name in uses.get("imports", ()):
-        module = importlib.import_module(name)
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if f"{name}.".startswith(f"{error.name}."):  # and not another one that it imports
+                return f"`{name}`, which [package] of kernel.toml names in `imports`, is not there: {error}"
+            raise
         file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
         real = os.path.realpath(file)
         if (

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from ci_perf.cli import program
 from ci_perf.measure.tools import find_python
+from ci_perf.userside.package import why_foreign
 from tests.measure.nap_repository import commit, git, run, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("repository")]
@@ -333,3 +334,20 @@ def test_the_repository_of_another_user_names_the_remedy_of_git(repository):
     assert f"git config --global --add safe.directory {repository}" in ran.stderr
     assert "no git repository" not in ran.stderr
     assert "safe.directory" in CliRunner().invoke(program, ["history", "nap"]).stderr
+
+
+@pytest.mark.parametrize("name", ["opz", "json.opz"])
+def test_a_misspelt_package_of_imports_names_the_key_and_the_file(name):
+    said = why_foreign({"imports": [name], "root": "/"})
+
+    assert said.startswith(
+        f"`{name}`, which [package] of kernel.toml names in `imports`, is not there: No module named"
+    )
+
+
+def test_a_package_that_lacks_one_of_its_own_imports_raises_its_error(tmp_path, monkeypatch):
+    (tmp_path / "package_that_imports.py").write_text("import opz")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(ModuleNotFoundError, match="No module named 'opz'"):
+        why_foreign({"imports": ["package_that_imports"], "root": str(tmp_path)})
