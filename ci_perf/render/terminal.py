@@ -103,7 +103,12 @@ def _numbers(report: Report) -> Numbers:
         for row in report.rows
         if row.summary
     ]
-    return Numbers(cells.name_titles(report), cells.STATISTICS, rows)
+    # On a CPU there is no roofline, for example.
+    known = [place for place in range(len(cells.STATISTICS)) if any(numbers[place] != "-" for _, numbers in rows)]
+    titles = [cells.STATISTICS[place] for place in known]
+    return Numbers(
+        cells.name_titles(report), titles, [(names, [numbers[place] for place in known]) for names, numbers in rows]
+    )
 
 
 def _title(report: Report) -> str:
