@@ -10,10 +10,14 @@ from pathlib import Path
 
 from ci_perf import store
 from ci_perf.judge.continued import continued, undecided
+from ci_perf.judge.control import control_doubt
 from ci_perf.values.errors import ConfigError
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Run
 
 _AGAIN = "measure everything again: run without --resume"
+_OF_WHAT_IS_KEPT = frozenset({Reason.MEASURED_AGAIN, Reason.WITHHELD, Reason.LINK_REMOVED})
+"""Notes on single processes and files: one of the continued run does not replace one of the earlier run."""
 
 
 def read_unfinished(folder: Path) -> Run:
@@ -22,9 +26,31 @@ def read_unfinished(folder: Path) -> Run:
     if run.sessions or run.fuzzed or run.sanitized:
         raise ConfigError(f"--resume {folder}: a run that was merged, or of --fuzz or --sanitize", hint=_AGAIN)
     if run.finished and not undecided(run):
-        why = "and more pairs would decide no case" if run.against else "and has no base to take more turns with"
-        raise ConfigError(f"--resume {folder}: this run is finished, {why}", hint=_AGAIN)
+        raise ConfigError(f"--resume {folder}: this run is finished, and {_why_final(run)}", hint=_AGAIN)
     return run
+
+
+def _why_final(run: Run) -> str:
+    """Return why a finished run without undecided cases cannot be continued."""
+    if run.against is None:
+        return "has no base to take more turns with"
+    doubt = control_doubt(run, run.against)
+    return f"its pairs are of no use: {doubt.sentence}" if doubt else "more pairs would decide no case"
+
+
+def first_start(run: Run) -> int:
+    """Return the number of the next start of the workers: no pair that is kept has it."""
+    return 1 + max((pair.start for m in run.measurements for pair in m.pairs if pair.start is not None), default=-1)
+
+
+def without_repeats(run: Run, earlier: Run) -> Run:
+    """Return the continued run with each note once.
+
+    A note replaces the earlier run's notes of the same code, except those of _OF_WHAT_IS_KEPT.
+    """
+    new = {note.code for note in run.notes if note not in earlier.notes} - _OF_WHAT_IS_KEPT
+    notes = (note for note in run.notes if note not in earlier.notes or note.code not in new)
+    return replace(run, notes=tuple(dict.fromkeys(notes)))
 
 
 def resumed(blank: Run, earlier: Run, folder: Path) -> Run:
@@ -38,14 +64,15 @@ def resumed(blank: Run, earlier: Run, folder: Path) -> Run:
         if now != then:
             message = f"--resume {folder}: {what} differs: {_short(now)} now, {_short(then)} in the folder"
             raise ConfigError(message, hint=f"give the same as then, or {_AGAIN}")
-    return replace(
+    run = replace(
         blank,
         measurements=continued(earlier) if earlier.finished else earlier.measurements,
-        notes=tuple(dict.fromkeys((*earlier.notes, *blank.notes))),
+        notes=(*earlier.notes, *blank.notes),
         against=_continued(blank.against, earlier.against),
         gpu_seconds=earlier.gpu_seconds,
         trace=earlier.trace,
     )
+    return without_repeats(run, earlier)
 
 
 def _asked(now: Run, then: Run) -> Iterator[tuple[str, object, object]]:

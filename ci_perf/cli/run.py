@@ -24,7 +24,7 @@ from ci_perf.cli.blank import blank_run, text_of
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
-from ci_perf.cli.resume import read_unfinished, resumed
+from ci_perf.cli.resume import first_start, read_unfinished, resumed, without_repeats
 from ci_perf.init.unfinished import find_unfinished
 from ci_perf.judge.report import Report
 from ci_perf.measure.budget import Budget
@@ -122,15 +122,17 @@ def measure_run(
         jobs = tuple(job for job in selected if job.runs)
         blank = blank_run(patterns, jobs, settings, session, root)
         blank = replace(blank, notes=(*blank.notes, *_left_out_note(selected), *_small_note(selected, planned)))
-        with _reported(session, jobs, settings["baselines"], partial(print_report, session=session)) as recorder:
+        complete = partial(_completed, session=session, jobs=jobs, earlier=earlier)
+        with _reported(session, complete, settings["baselines"], partial(print_report, session=session)) as recorder:
             with prepared_base(root, commit, specs, settings, session) as base:
                 blank = with_against(blank, base, settings["baselines"])
                 if resume and earlier:
                     blank = resumed(blank, earlier, resume)
                 session.begin(keep=earlier is not None)
                 prepare = partial(prepared_commit, root, specs, settings, session) if settings["confirm"] else None
-                found = _measure(blank, jobs, settings, recorder, session.machine(jobs, base), prepare)
-            report = artifacts.conclude(_with_spent(found, session, jobs), session, settings["baselines"])
+                machine = session.machine(jobs, base, first_start=first_start(blank))
+                found = _measure(blank, jobs, settings, recorder, machine, prepare)
+            report = artifacts.conclude(complete(found), session, settings["baselines"])
     return report, session
 
 
@@ -150,9 +152,9 @@ def _stopped(folder: Path) -> str:
 
 @contextmanager
 def _reported(
-    session: Session, jobs: Sequence[Job], baselines: str, show_report: Callable[[Report], object]
+    session: Session, complete: Callable[[Run], Run], baselines: str, show_report: Callable[[Report], object]
 ) -> Iterator[artifacts.Recorder]:
-    """Yield what saves the run; where a signal stops it, write the report of what was saved.
+    """Yield what saves the run; where a signal stops it, `complete` what was saved, and write its report.
 
     Where a file cannot be written, the report is printed nevertheless.
     """
@@ -162,7 +164,7 @@ def _reported(
             yield recorder
         except KeyboardInterrupt:
             if recorder.last is not None:
-                artifacts.conclude(_with_spent(recorder.last, session, jobs), session, baselines)
+                artifacts.conclude(complete(recorder.last), session, baselines)
                 click.echo(_stopped(session.folder), err=True)
             raise
     except artifacts.NotWritten as error:
@@ -170,11 +172,15 @@ def _reported(
         raise
 
 
-def _with_spent(run: Run, session: Session, jobs: Sequence[Job]) -> Run:
-    """Return the run with the seconds that each case took, by side and stage, and a note on what takes long."""
+def _completed(run: Run, session: Session, jobs: Sequence[Job], earlier: Run | None) -> Run:
+    """Return the run with the seconds that each case took, by side and stage, and a note on what takes long.
+
+    `earlier` is the run that this one continues.
+    """
     spent = session.conditions.spent
     measurements = tuple(replace(m, spent=spent.of(m.id, m.device) or m.spent) for m in run.measurements)
-    return replace(run, measurements=measurements, notes=(*run.notes, *spent.slow_inputs(jobs)))
+    run = replace(run, measurements=measurements, notes=(*run.notes, *spent.slow_inputs(jobs)))
+    return without_repeats(run, earlier) if earlier else run
 
 
 def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: Settings) -> tuple[Job, ...]:

@@ -19,13 +19,16 @@ Found = TypeVar("Found")
 class Machine:
     """Runs Python kernels with one backend and programs with the other, on one GPU or CPU."""
 
-    def __init__(self, kernels: Backend, programs: Backend, base: Base | None = None) -> None:
-        """`base` is the commit that `pairs` and `control` compare with."""
+    def __init__(self, kernels: Backend, programs: Backend, base: Base | None = None, *, first_start: int = 0) -> None:
+        """`base` is the commit that `pairs` and `control` compare with.
+
+        `first_start` is the number of the first start of the workers: above 0 where a run continues another one.
+        """
         self._kernels = kernels
         self._programs = programs
         self._base = base
         self._gpu_seconds = 0.0
-        self._start = 0
+        self._start = first_start
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
         """Return notes, before anything runs, on how these jobs will be timed."""

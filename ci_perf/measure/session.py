@@ -80,10 +80,13 @@ class Session:
             store.clear_run_folder(self.folder)
         self.guard.open()
 
-    def machine(self, jobs: Sequence[Job], base: Base | None = None) -> Machine:
-        """Return the machine that runs these jobs; with `base`, it can run them in turns with the base."""
+    def machine(self, jobs: Sequence[Job], base: Base | None = None, *, first_start: int = 0) -> Machine:
+        """Return the machine that runs these jobs; with `base`, it can run them in turns with the base.
+
+        `first_start` is the number of the first start of the workers.
+        """
         kernels = PythonKernels(self.conditions, self.worker, self.profilers.of_kernels, base)
-        return Machine(kernels, self.programs(jobs, base), base)
+        return Machine(kernels, self.programs(jobs, base), base, first_start=first_start)
 
     def programs(self, jobs: Sequence[Job], base: Base | None = None, *, keep_traces: bool = True) -> Programs:
         """Return the backend of the programs among the jobs; nsys times commands, whatever `--profile` says."""

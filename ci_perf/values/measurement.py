@@ -159,7 +159,8 @@ class Pair(Extensible):
     disturbed: tuple[str, ...] = ()
     """What disturbed it: other programs on the GPU, or why the hardware slowed down. The pair does not count."""
     start: Annotated[Whole | None, OMIT_DEFAULT] = None
-    """From which start of the workers in the session its processes are, counted from 0; None: of one of their own."""
+    """From which start of the workers its processes are, counted from 0 (a resumed run counts on); None: of one of
+    their own."""
     base_kernels: Annotated[tuple[LaunchedKernel, ...], OMIT_DEFAULT] = ()
     """The GPU kernels of one launch of the base, in the first pair of a case; empty where they are not known."""
     head_kernels: Annotated[tuple[LaunchedKernel, ...], OMIT_DEFAULT] = ()
