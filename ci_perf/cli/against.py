@@ -121,16 +121,18 @@ def _known(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownScatt
     try:
         known = store.read_baselines(folder, blank.devices)
     except FormatError as error:
-        return {}, (_unreadable("the baselines of the base cannot be read, so its scatter is not used", error),)
+        return {}, (_unreadable("the baselines of the base cannot be read, so its scatter is not used", error, tree),)
     try:
         merges = store.read_merged(folder, [device.slug for device in blank.devices])
     except FormatError as error:
         message = "the ledger of merges of the base cannot be read, so creep is not noticed"
-        return known_scatter(known), (_unreadable(message, error),)
+        return known_scatter(known), (_unreadable(message, error, tree),)
     cases = {f"{spec.name}/{case}" for spec in blank.kernels for case in spec.cases}
     found = [one for one in creep(merges, blank.policy.regression, accepted(known)) if one.case in cases]
     return known_scatter(known), creep_notes(found, blank.policy.regression)
 
 
-def _unreadable(message: str, error: FormatError) -> Note:
-    return Note(Reason.BASE_BASELINES, f"{message}: {error}", Reason.BASE_BASELINES.hint)
+def _unreadable(message: str, error: FormatError, tree: Path) -> Note:
+    """Return a note that names the file by its path in the repository: the tree is a temporary checkout."""
+    what = str(error).replace(f"{tree}/", "")
+    return Note(Reason.BASE_BASELINES, f"{message}: {what}", Reason.BASE_BASELINES.hint)

@@ -408,7 +408,7 @@ def test_baselines_of_the_base_that_cannot_be_read_are_noted():
     assert ran.exit_code == 0, ran.output
     assert cases["nap"]["verdict"] == "UNCHANGED"
     notes = json.loads(Path("out/run.json").read_text())["notes"]
-    assert any(note["code"] == "base-baselines" and "nap.json" in note["message"] for note in notes)
+    assert any(note["code"] == "base-baselines" and f": {file}: " in note["message"] for note in notes)
 
 
 def test_a_ledger_of_the_base_that_cannot_be_read_is_noted_and_its_scatter_is_used():
@@ -426,7 +426,7 @@ def test_a_ledger_of_the_base_that_cannot_be_read_is_noted_and_its_scatter_is_us
     known = json.loads(Path("out/run.json").read_text())
     (note,) = (note for note in known["notes"] if note["code"] == "base-baselines")
     assert "so creep is not noticed" in note["message"]
-    assert "merged.jsonl:1" in note["message"]
+    assert f"creep is not noticed: {file.parent / 'merged.jsonl'}:1: " in note["message"]  # not the temporary checkout
     assert known["against"]["scatter"]
 
 
