@@ -11,7 +11,7 @@ from ci_perf.judge.parts import PartChange
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
 from ci_perf.values.escape import clean
-from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate, suffix
+from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate, signed, suffix
 from ci_perf.values.reasons import GateState, Verdict
 from ci_perf.values.timeline_metrics import TIMELINE as TIMELINE_METRICS
 from ci_perf.values.timeline_metrics import TimelineMetric
@@ -102,7 +102,7 @@ def change(interval: Interval | None) -> str:
     if math.isinf(interval.high):
         return f"{percent(interval.point - 1, sign=True)} [any]"
     low, high = ((x - 1) * 100 for x in (interval.low, interval.high))
-    return f"{percent(interval.point - 1, sign=True)} [{low:+.1f}, {high:+.1f}]"
+    return f"{percent(interval.point - 1, sign=True)} [{signed(low)}, {signed(high)}]"
 
 
 def why(row: Row) -> str:

@@ -13,7 +13,7 @@ from ci_perf.render.tables import FOLDED, table
 from ci_perf.values.escape import clean, code, prose
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.metrics import typical
-from ci_perf.values.quantity import number, percent
+from ci_perf.values.quantity import number, percent, signed
 from ci_perf.values.trace import Reading
 
 _MANY_TIMES = 10.0
@@ -130,7 +130,7 @@ def counter_change(change: CounterChange) -> str:
     ('469 x', '-11.5 points')
     """
     if change.unit == "%":
-        return f"{change.head - change.base:+.1f} points"
+        return f"{signed(change.head - change.base)} points"
     if not change.base:
         return "-" if change.head == change.base else "new"
     times = change.head / change.base

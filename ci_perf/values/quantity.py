@@ -11,14 +11,24 @@ _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def percent(fraction: float, *, sign: bool = False, digits: int = 1) -> str:
-    """Write a fraction as a percentage.
+    """Write a fraction as a percentage; what is rounded to zero has no sign.
 
-    >>> percent(0.0312), percent(-0.5, sign=True), percent(math.inf)
-    ('3.1 %', '-50.0 %', 'any change')
+    >>> percent(0.0312), percent(-0.5, sign=True), percent(-0.0004, sign=True), percent(math.inf)
+    ('3.1 %', '-50.0 %', '0.0 %', 'any change')
     """
     if not math.isfinite(fraction):
         return "any change"
-    return f"{fraction * 100:{'+' if sign else ''}.{digits}f} %"
+    return f"{signed(fraction * 100, digits) if sign else f'{fraction * 100:z.{digits}f}'} %"
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """Write a number with its sign; what is rounded to zero has none.
+
+    >>> signed(1.26), signed(-1.0), signed(-0.04), signed(0.04)
+    ('+1.3', '-1.0', '0.0', '0.0')
+    """
+    text = f"{value:+z.{digits}f}"
+    return text if float(text) else text.removeprefix("+")
 
 
 def counted(number: int, word: str) -> str:
