@@ -20,14 +20,15 @@ Requests, each with `op`:
   alike     -> sets the launches and placements of the ready case to those of the other process
   turn      -> the samples of one round of the ready case
   preload   -> begins to import `entry` for later requests; has no answer
+  imported  -> answers when all that was to be preloaded is imported
   rest      -> ends the process that answered before, so that nothing holds memory on the GPU
   profile   -> launches inside an NVTX range, between cudaProfilerStart and cudaProfilerStop
   sanitize  -> launches once, for compute-sanitizer
   trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`; the local memory of
                the kernels whose loaders know it
-All but hello, preload, rest, alike and turn name `entry` (path of kernel.py), `params`, `device`, `target` (`launch` or
-`reference`) and `seed`. With `entry` there may be `uses`: `path`, `env`, `imports` and `root` of `userside.package`.
-An answer holds `ok`; if that is false, also `code`, `message` and `detail`.
+All but hello, preload, imported, rest, alike and turn name `entry` (path of kernel.py), `params`, `device`, `target`
+(`launch` or `reference`) and `seed`. With `entry` there may be `uses`: `path`, `env`, `imports` and `root` of
+`userside.package`. An answer holds `ok`; if that is false, also `code`, `message` and `detail`.
 """
 
 from __future__ import annotations

@@ -124,13 +124,16 @@ def starts_of(starts: Sequence[int | None], pairs: int) -> list[int]:
     return sizes
 
 
-def has_few_starts(starts: Sequence[int], comparisons: int) -> bool:
-    """Return whether a case that seems changed needs further starts, so that the last look can decide.
+def lacking_starts(starts: Sequence[int], comparisons: int) -> int:
+    """Return how many further starts, of a pair each, a case that seems changed needs for the last look to decide it.
 
-    >>> has_few_starts([3], 1), has_few_starts([3, *[1] * 6], 1), has_few_starts([3, *[1] * 7], 1)
-    (True, True, False)
+    >>> lacking_starts([3], 1), lacking_starts([3, 1, 1], 1), lacking_starts([3, *[1] * 7], 1)
+    (7, 5, 0)
     """
-    return comparisons * faked(starts, excused(LOOKS[-1])) > FAKED
+    further = 0
+    while comparisons * faked([*starts, *[1] * further], excused(LOOKS[-1])) > FAKED:
+        further += 1
+    return further
 
 
 def excused(pairs: int) -> int:

@@ -43,6 +43,7 @@ def expected_pairs(run: Run, measurement: Measurement, comparisons: int) -> int:
         comparisons=max(run.among, comparisons),
         scatter=expected_scatter(run.against, measurement) if run.against else USUAL,
         looked=measurement.looked,
+        starts=[pair.start for pair in measurement.sound_pairs],
     )
 
 
@@ -53,16 +54,22 @@ def pairs_to_decision(
     comparisons: int = 1,
     scatter: Scatter = USUAL,
     looked: Sequence[int] = (),
+    starts: Sequence[int | None] = (),
 ) -> int:
     """Return after how many more pairs a look decides, if they are like the log ratios so far; else all that are left.
 
+    `starts`: from which start of the workers each pair so far is; each further one is of a start of its own.
+
     >>> pairs_to_decision([0.0], Policy()), pairs_to_decision([0.05], Policy()), pairs_to_decision([0.03], Policy())
     (2, 4, 23)
+    >>> pairs_to_decision([0.05] * 3, Policy(), comparisons=9, starts=[0, 0, 0])
+    5
     """
     done, last = len(values), goal(looked)
     for look in (look for look in LOOKS if done < look < last):
         likely = [values[i % done] for i in range(look)] if values else [0.0] * look
-        found = decide_pairs(likely, policy, comparisons=comparisons, scatter=scatter, looked=looked)
+        own = [*starts, *[None] * (look - done)] if starts else ()
+        found = decide_pairs(likely, policy, comparisons=comparisons, scatter=scatter, looked=looked, starts=own)
         if found.code is not Reason.NEEDS_MORE_PAIRS:
             return look - done
     return max(1, last - done)

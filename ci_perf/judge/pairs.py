@@ -25,7 +25,7 @@ from ci_perf.judge.looks import (
     excused,
     faked,
     goal,
-    has_few_starts,
+    lacking_starts,
     least_pairs,
     level,
     starts_of,
@@ -283,11 +283,11 @@ def _weakness(values: Sequence[float], sure: Interval, look: _Look, scatter: Sca
     return ""
 
 
-def needs_new_starts(change: Interval, policy: Policy, starts: Sequence[int | None], pairs: int, cases: int) -> bool:
-    """Return whether the next pair of an undecided case, one of so many, should be one of a new start of the workers.
+def further_starts(change: Interval, policy: Policy, starts: Sequence[int | None], pairs: int, cases: int) -> int:
+    """Return how many further starts of the workers, with a pair each, an undecided case of so many needs.
 
-    That is, if it seems changed by at least a threshold, and further pairs of the same start could not establish it.
+    None, unless it seems changed by at least a threshold, and further pairs of the same start could not establish it.
     """
     slow, fast = thresholds(policy)
     seems = (change.low > 1 and change.point >= slow) or (change.high < 1 and 1 / change.point >= fast)
-    return seems and has_few_starts(starts_of(starts, pairs), max(1, cases))
+    return lacking_starts(starts_of(starts, pairs), max(1, cases)) if seems else 0

@@ -52,6 +52,12 @@ class Backend(Protocol):
     def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""
 
+    def start_anew(self, jobs: Sequence[Job], pairs: int) -> None:
+        """Let the next pair of these jobs be of new processes, which share nothing with the last but the files.
+
+        It is said before each of so many pairs, so that the processes of all of them can start at the same time.
+        """
+
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
         """Profile the jobs with each profiler that is wanted and works.
 

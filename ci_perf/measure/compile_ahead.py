@@ -44,7 +44,7 @@ class CompileAhead:
         self._stopped = True
         self._base.worker.kill()
         self._thread.join()
-        self._base.worker.close()
+        self._base.worker.end()
         return True
 
     def _compile(self) -> None:

@@ -43,6 +43,25 @@ def cpu_device(root: Path = Path("/")) -> Device:
     )
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def available_bytes(root: Path = Path("/")) -> int:
+    """Return how much memory new programs can have without swapping; 0: not known.
+
+    It is MemAvailable of /proc/meminfo, or what the limit of a container (cgroup v2) leaves; files that Linux keeps in
+    memory do not count as used.
+    """
+    group = root / "sys/fs/cgroup"
+    free = re.search(r"^MemAvailable:\s*(\d+) kB", read_file(root / "proc/meminfo"), re.MULTILINE)
+    used = re.search(r"^anon (\d+)$", read_file(group / "memory.stat"), re.MULTILINE)
+    limit = read_file(group / "memory.max").strip()  # "max": none
+    available = int(free[1]) * 1024 if free else 0
+    return max(0, min(available, int(limit) - int(used[1]))) if used and limit.isdecimal() else available
+
+
 def used_share(before: str, after: str, cores: Collection[int]) -> float | None:
     """Return the share of the time of these cores that was used between two states of `/proc/stat`; None: not known.
 

@@ -58,10 +58,18 @@ class Machine:
                 else:
                     yield job, found
 
-    def start_anew(self) -> None:
-        """End the workers: the next pair is of new ones, which share nothing with the last but the files."""
-        self._kernels.close()
+    def start_anew(self, jobs: Sequence[Job], pairs: int) -> None:
+        """Let the next pair be of new workers, which share nothing with the last but the files.
+
+        It is said before each of so many pairs of these jobs, whose workers start at the same time.
+        """
+        started = self.now()
+        for backend in (self._kernels, self._programs):
+            if mine := [job for job in jobs if self._backend_of(job) is backend]:
+                backend.start_anew(mine, pairs)
         self._start += 1
+        if any(job.device == "cuda" for job in jobs):
+            self._gpu_seconds += self.now() - started
 
     def control(self, job: Job, number: int) -> Pair | str | Failure:
         """Time the base in turns with itself."""

@@ -8,7 +8,7 @@ from ci_perf.judge.control import ENOUGH_IDENTICAL, LEAST_CONTROL, identical_pai
 from ci_perf.judge.looks import LOOKS, goal
 from ci_perf.judge.next_pairs import expected_pairs
 from ci_perf.judge.outcome import policy_of
-from ci_perf.judge.pairs import needs_new_starts
+from ci_perf.judge.pairs import further_starts
 from ci_perf.judge.ratios import usable_ratios
 from ci_perf.judge.stats import Interval
 from ci_perf.judge.verdict import judge
@@ -48,9 +48,10 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
         for number in range(before, look + SPARE_PAIRS):
             lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
             lacking = left.nearest(lacking, lambda job: expected_pairs(journal.run, journal.of(job), compared))
-            changed = [job for job in lacking if _needs_new_starts(journal, job, changes.get(job.id))]
+            starts = {job.id: _further_starts(journal, job, changes.get(job.id), compared) for job in lacking}
+            changed = [job for job in lacking if starts[job.id]]
             if changed:
-                machine.start_anew()
+                machine.start_anew(changed, max(starts.values()))
             for job, found in left.spend(machine.pairs, [*changed, *(j for j in lacking if j not in changed)], number):
                 journal.add_pair(job, found)
                 progress.step(job.id)
@@ -74,12 +75,15 @@ def _changes(journal: Journal) -> dict[str, Interval | None]:
     return {f.id: f.change for f in judge(journal.run) if f.code in undecided}
 
 
-def _needs_new_starts(journal: Journal, job: Job, change: Interval | None) -> bool:
+def _further_starts(journal: Journal, job: Job, change: Interval | None, compared: int) -> int:
+    """Return of how many further starts the pairs should be that will probably decide a case."""
     if change is None:
-        return False
-    pairs, cases = journal.of(job).sound_pairs, max(journal.run.among, len(journal.run.measurements))
+        return 0
+    measurement = journal.of(job)
+    pairs, cases = measurement.sound_pairs, max(journal.run.among, len(journal.run.measurements))
     policy = policy_of(journal.run.policy, job.spec)
-    return needs_new_starts(change, policy, [pair.start for pair in pairs], len(pairs), cases)
+    starts = further_starts(change, policy, [pair.start for pair in pairs], len(pairs), cases)
+    return min(starts, expected_pairs(journal.run, measurement, compared)) if starts else 0
 
 
 def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int, wanted: int) -> None:

@@ -124,6 +124,9 @@ class Programs:
         for job in changed if self._has_base else ():
             yield self._count_both(job)
 
+    def start_anew(self, jobs: Sequence[Job], pairs: int) -> None:
+        """Do nothing: each pair has new processes."""
+
     def close(self) -> None:
         """Do nothing: no program outlives its run."""
 

@@ -13,9 +13,10 @@ from ci_perf.measure.profile import Profiler
 from ci_perf.measure.setup import why_no_base
 from ci_perf.measure.side import Side, SideFailure
 from ci_perf.measure.side_answers import share_waited
+from ci_perf.measure.starts import Starts
 from ci_perf.measure.turns import NOT_BOTH, TurnTaking
 from ci_perf.measure.watch import Watch, facts
-from ci_perf.measure.worker_process import Worker, entry_request, job_request
+from ci_perf.measure.worker_process import Worker, job_request
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import CONTIGUOUS, KernelSpec
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, SameCode, Verification
@@ -24,9 +25,6 @@ from ci_perf.values.run import Note
 
 _OTHER_PARAMETERS = "make_inputs() got an unexpected keyword argument"
 """Python's message for an unknown parameter."""
-
-MOST_PRELOADED = 8
-"""Kernels that each worker imports before they are asked for: each import takes a core and memory."""
 
 
 class PythonKernels:
@@ -47,6 +45,7 @@ class PythonKernels:
         self._profilers = profilers
         self._base = base
         self._heads: dict[str, KernelSpec] = {}
+        self._starts = Starts(worker, conditions.root, base)
         if base is not None:
             head = Side("head", conditions.root, self._heads, worker)
             self._with_head = TurnTaking((base.side, head), conditions, identify=identify, skip_same=identify)
@@ -62,7 +61,8 @@ class PythonKernels:
 
         The job after a failure has a fresh process.
         """
-        self._preload(jobs)
+        self._starts.preload(jobs, control=True)
+        self._starts.guess(jobs)
         resident: str | None = None
         with CompileAhead(self._base.side if self._base else None, jobs, self._conditions) as ahead:
             for job in jobs:
@@ -85,7 +85,8 @@ class PythonKernels:
     def pairs(self, jobs: Sequence[Job], number: int) -> Iterator[tuple[Job, Compared]]:
         """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
         self._heads.update({job.spec.name: job.spec for job in jobs})
-        self._preload(jobs, control=False)  # where the workers start anew, both sides import at the same time
+        self._starts.preload(jobs)
+        self._starts.wait()  # they use cores until they have imported
         for job, found in self._with_head.pairs(jobs, number):
             if not isinstance(found, SideFailure):
                 yield job, found
@@ -101,6 +102,10 @@ class PythonKernels:
             raise TypeError("the control is always timed")
         return found.failure.message if isinstance(found, SideFailure) else found
 
+    def start_anew(self, jobs: Sequence[Job], pairs: int) -> None:
+        """Let new workers of both sides take over, those of so many pairs at once."""
+        self._starts.anew(jobs, pairs)
+
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job]) -> Iterator[Profiled]:
         """Run all jobs under each profiler, in one process of it; on the base, too, those that may differ."""
         for profiler in self._profilers if jobs else ():
@@ -108,21 +113,7 @@ class PythonKernels:
 
     def close(self) -> None:
         """End the workers of both sides."""
-        self._worker.close()
-        if self._base is not None:
-            self._base.side.worker.close()
-            self._base.control.worker.close()
-
-    def _preload(self, jobs: Sequence[Job], *, control: bool = True) -> None:
-        """Let all workers import the first kernels at the same time, if they have not: it can take seconds for each."""
-        specs = list({job.spec.name: job.spec for job in jobs}.values())[:MOST_PRELOADED]
-        self._worker.preload(entry_request(spec, self._conditions.root) for spec in specs)
-        if self._base is not None:
-            side, known = self._base.side, self._base.side.kernels
-            entries = [entry_request(known[spec.name], side.root) for spec in specs if spec.name in known]
-            side.worker.preload(entries)
-            if control:
-                self._base.control.worker.preload(entries)
+        self._starts.close()
 
     def _ask(self, job: Job, request: Mapping[str, Any]) -> dict[str, Any] | Failure:
         whole = {**job_request(job, self._conditions.root), **request}

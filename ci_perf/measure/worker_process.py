@@ -7,6 +7,7 @@ import selectors
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -51,10 +52,22 @@ def job_request(job: Job, root: Path) -> dict[str, Any]:
     }
 
 
+@dataclass(slots=True)
+class _Running:
+    """A process of a worker."""
+
+    process: subprocess.Popen[bytes]
+    unread: int
+    """How many answers are still to come that nobody waits for: that it has started, and that it has imported."""
+    buffer: bytes = b""
+    """What it wrote of its next answer."""
+
+
 class Worker:
     """A process that answers each request from a fork of itself; started at the first request.
 
-    A request that exceeds its time limit ends the whole process, and the next request starts another.
+    A request that exceeds its time limit ends the whole process, and the next request starts another, or goes to one
+    that was started ahead.
     """
 
     def __init__(
@@ -65,11 +78,10 @@ class Worker:
         self.env = dict(env)
         self._stderr = logs / f"{name}.stderr.txt"
         self._printed = logs / f"{name}.stdout.txt"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._waiting = False
-        """Whether its first answer, that it has started, is still to come."""
+        self._running: _Running | None = None
+        self._ahead: list[_Running] = []
+        """Processes that take the place of the one that runs when that has ended."""
         self._asked: dict[str, Any] = {}
-        self._buffer = b""
         self._offset = 0
 
     def __enter__(self) -> Self:
@@ -83,33 +95,51 @@ class Worker:
         self.send(request)
         return self.receive(timeout_s)
 
-    def begin(self) -> subprocess.Popen[bytes]:
+    def begin(self) -> None:
         """Start the process without waiting for it: importing torch takes seconds, and several can do it at once."""
-        if self._process is None:
-            self._buffer = b""
-            self._waiting = True
-            self._process = self._launch()
-            _write(self._process, {"op": "hello", "cuda": False})
-        return self._process
+        self._begun()
 
     def preload(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Let the process import kernels (`entry_request`) while it has nothing else to do; waits for nothing."""
-        _write(self.begin(), *({"op": "preload", **entry} for entry in entries))
+        _write(self._begun().process, *_preloads(entries))
+
+    def start_ahead(self, count: int, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Start further processes, up to so many that wait, and let them import kernels; waits for nothing.
+
+        Call `wait_ahead` before anything is measured: they use the CPU until they have imported.
+        """
+        requests = [*_preloads(entries), {"op": "imported"}]
+        for _ in range(count - len(self._ahead)):
+            started = self._launch()
+            started.unread += 1
+            _write(started.process, *requests)
+            self._ahead.append(started)
+
+    def wait_ahead(self) -> int:
+        """Wait until the processes that were started ahead have imported their kernels; return how many there are.
+
+        Those that failed are left out: the failure comes again, and is told, when the kernel is asked for.
+        """
+        failed = [started for started in self._ahead if not self._has_started(started)]
+        for started in failed:
+            self._ahead.remove(started)
+            _end(started)
+        return len(self._ahead)
 
     def send(self, request: Mapping[str, Any]) -> None:
         """Send a request without waiting; `receive` must follow before the next one."""
-        process = self._started()
+        process = self._started().process
         self._asked = dict(request)
         self._offset = self._stderr.stat().st_size if self._stderr.exists() else 0  # the folder may have been removed
         _write(process, request)
 
     def receive(self, timeout_s: float) -> dict[str, Any] | Failure:
         """Return the answer to what was sent, or why there is none."""
-        if self._process is None:
+        if self._running is None:
             raise RuntimeError("nothing was sent")
         stage = str(self._asked["op"])
         try:
-            answer = self._read(self._process, time.monotonic() + timeout_s)
+            answer = self._read(self._running, time.monotonic() + timeout_s)
         except BaseException:
             self.close()
             raise
@@ -118,35 +148,43 @@ class Worker:
         if answer is not None:
             detail = "\n".join(part for part in (answer["detail"], self._tail()) if part)
             return Failure(stage, answer["code"], answer["message"], detail)
-        failure = self._died(self._process, stage, timeout_s)
-        self.close()
+        failure = self._died(self._running.process, stage, timeout_s)
+        self.end()
         return failure
 
     def rest(self) -> None:
         """End the fork of the last case, which may hold memory on the GPU."""
-        if self._process is not None:
+        if self._running is not None:
             self.ask({"op": "rest"}, START_TIMEOUT_S)
 
     def kill(self) -> None:
         """Kill the process; another thread that waits for its answer gets a Failure."""
-        if self._process is not None:
-            proc.kill_group(self._process)
+        if self._running is not None:
+            proc.kill_group(self._running.process)
+
+    def end(self) -> None:
+        """End the process and all that it started; the next request goes to one started ahead, or to a new one."""
+        if self._running is not None:
+            running, self._running = self._running, None
+            _end(running)
 
     def close(self) -> None:
-        """End the process and everything that it started."""
-        if self._process is not None:
-            proc.kill_group(self._process)
-            self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout):
-                if stream:
-                    stream.close()
-            self._process = None
+        """End all processes of the worker and everything that they started."""
+        self.end()
+        while self._ahead:
+            _end(self._ahead.pop())
 
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _begun(self) -> _Running:
+        if self._running is None:
+            self._running = self._ahead.pop(0) if self._ahead else self._launch()
+        return self._running
+
+    def _launch(self) -> _Running:
+        """Start a process, which imports torch."""
         try:
             self._stderr.parent.mkdir(parents=True, exist_ok=True)
             with self._stderr.open("ab") as stderr:
-                return subprocess.Popen(
+                process = subprocess.Popen(
                     command(self.python, self._printed),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -160,25 +198,35 @@ class Worker:
             raise MachineError(
                 f"cannot start the interpreter `{self.python}`: {error.strerror}", hint="name another with --python"
             ) from None
+        _write(process, {"op": "hello", "cuda": False})
+        return _Running(process, unread=1)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> _Running:
         """Return the process once it has imported torch: that is not counted against a case's time limit."""
-        process = self.begin()
-        if self._waiting and self._read(process, time.monotonic() + START_TIMEOUT_S) is None:
+        running = self._begun()
+        if not self._has_started(running):
             tail = self._tail()
             self.close()
             raise MachineError(
                 f"the worker did not start under `{self.python}`", hint=tail.splitlines()[-1] if tail else ""
             )
-        self._waiting = False
-        return process
+        return running
 
-    def _read(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, Any] | None:
+    def _has_started(self, running: _Running) -> bool:
+        """Wait for the answers that nobody waits for; return whether they came."""
+        while running.unread:
+            answer = self._read(running, time.monotonic() + START_TIMEOUT_S)
+            if answer is None or not answer["ok"]:
+                return False
+            running.unread -= 1
+        return True
+
+    def _read(self, running: _Running, deadline: float) -> dict[str, Any] | None:
         """Return the next answer, or None where the process died or the deadline passed."""
-        stdout = _pipe(process.stdout)
+        stdout = _pipe(running.process.stdout)
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
+            while b"\n" not in running.buffer:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     return None
                 chunk = os.read(stdout.fileno(), 1 << 16)
@@ -186,15 +234,16 @@ class Worker:
                     if process_tracking.is_stopping():  # it was killed: that is no failure of a case
                         raise KeyboardInterrupt
                     return None
-                self._buffer += chunk
-        line, self._buffer = self._buffer.split(b"\n", 1)
+                running.buffer += chunk
+        line, running.buffer = running.buffer.split(b"\n", 1)
         try:
             answer = json.loads(line)
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or "ok" not in answer:
             message = "something wrote into the worker's answers"
-            self.close()  # whatever comes next belongs to no request
+            if running is self._running:
+                self.end()  # whatever comes next belongs to no request
             return {"ok": False, "code": "crashed", "message": message, "detail": repr(line[:200])}
         return answer
 
@@ -226,6 +275,19 @@ def told(stderr: str) -> str:
     lines = stderr.splitlines(keepends=True)
     text = "".join(line for line in lines if not line.startswith(_NOT_THE_KERNEL)).strip()
     return text if len(text) <= 2 * _TAIL else f"{text[:_TAIL]}\n...\n{text[-_TAIL:]}"
+
+
+def _preloads(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{"op": "preload", **entry} for entry in entries]
+
+
+def _end(running: _Running) -> None:
+    process = running.process
+    proc.kill_group(process)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream:
+            stream.close()
 
 
 def _write(process: subprocess.Popen[bytes], *requests: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from ci_perf.userside.stages import stage, take_spent
 
 MOST_TEMPLATES = 32
 """Each template holds the memory that its entry allocates at import."""
+_IMPORTED = '{"op": "imported"}\n'
 _REST = '{"op": "rest"}\n'
 _USABLE = "usable\n"
 
@@ -45,6 +46,11 @@ class Template(Fork):
         """Return the answer to a request, from a fork where that can use CUDA."""
         self.usable()  # its first line is no answer
         return super().ask(line)
+
+    def imported(self) -> None:
+        """Wait until it has imported the entry; end it if its forks cannot use CUDA: it may hold memory on the GPU."""
+        if not self.usable():
+            self.release()
 
     def rest(self) -> None:
         """End the process that it forked last, or itself."""
@@ -113,6 +119,11 @@ class WithVariables(Spawned):
         if self.alive:
             self.ask(_REST)
 
+    def imported(self) -> None:
+        """Wait until it has imported what it was to preload."""
+        if self.alive:
+            self.ask(_IMPORTED)
+
     def preload(self, request: Request) -> None:
         """Let it begin to import an entry."""
         with contextlib.suppress(BrokenPipeError):
@@ -155,6 +166,13 @@ class Templates:
         elif len(self._templates) < MOST_TEMPLATES:
             self._template_of(request)
 
+    def imported(self) -> None:
+        """Wait until what was to be preloaded is imported."""
+        for template in self._templates.values():
+            template.imported()
+        for worker in self._workers.values():
+            worker.imported()
+
     def release(self) -> None:
         """Let all of them end."""
         for process in (*self._templates.values(), *self._workers.values()):
@@ -184,7 +202,7 @@ def serve(requests: Any, answers: Any, printed: str, *, has_variables: bool = Fa
     """Answer each request from a new process, or from the last one if the request says `same`; see `Templates`."""
     keep_open(requests, answers)
     templates = Templates(printed, has_variables=has_variables)
-    answer_from_processes(requests, answers, templates.start, templates.preload)
+    answer_from_processes(requests, answers, templates.start, templates)
     templates.release()
 
 
@@ -192,7 +210,7 @@ def answer_from_processes(
     requests: Any,
     answers: Any,
     start: Callable[[Request], Fork],
-    preload: Callable[[Request], object] = lambda _: None,
+    templates: Templates | None = None,
 ) -> None:
     """Answer each request from the process that `start` returns for it, or from the last one if it says `same`.
 
@@ -202,8 +220,12 @@ def answer_from_processes(
     process: Fork | None = None
     for line in requests:
         request = json.loads(line)
-        if request["op"] == "preload":
-            preload(request)
+        if templates is not None and request["op"] == "preload":
+            templates.preload(request)
+            continue
+        if templates is not None and request["op"] == "imported":
+            templates.imported()
+            reply(answers, '{"ok": true}\n')
             continue
         if process is None or not process.alive or not request.get("same"):
             if process is not None:

@@ -15,7 +15,7 @@ from ci_perf.judge import looks
 from ci_perf.judge.continued import UNDECIDED
 from ci_perf.judge.looks import LOOKS, excused, goal
 from ci_perf.judge.outcome import Outcome
-from ci_perf.judge.pairs import decide_pairs, needs_new_starts
+from ci_perf.judge.pairs import decide_pairs, further_starts
 from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Policy
 
@@ -169,7 +169,7 @@ class Case:
         if self.outcome is None or self.outcome.change is None:
             return False
         change, pairs = self.outcome.change, len(self.values)
-        return needs_new_starts(change, self._policy, self._starts, pairs, self._comparisons)
+        return further_starts(change, self._policy, self._starts, pairs, self._comparisons) > 0
 
 
 def judge(draw: Draw, comparisons: int, policy: Policy, continuations: int = 0) -> tuple[Outcome, int]:

@@ -136,7 +136,7 @@ class SimulatedGpu:
     def time(self, jobs, *, batch, turn):
         raise AssertionError("a run against a base takes turns")
 
-    def start_anew(self):
+    def start_anew(self, jobs, pairs):
         """Do nothing: each pair has new processes."""
 
     def pairs(self, jobs, number):

@@ -300,8 +300,8 @@ class TurnsMachine(ScriptedMachine):
         self.start = 0
         self.numbers, self.control_numbers = [], []
 
-    def start_anew(self):
-        self.log.append("start anew")
+    def start_anew(self, jobs, pairs):
+        self.log.append(("start anew", [job.id for job in jobs], pairs))
         self.start += 1
 
     def pairs(self, jobs, number):
@@ -518,7 +518,9 @@ def test_a_case_that_seems_changed_is_measured_by_workers_that_start_anew_for_ea
 
     assert [pair.start for pair in of(run, "gemm").pairs] == [0, 0, 0, 1, 2, 3, 4, 5]
     assert found["gemm"].code == "slower"
-    assert machine.log.count("start anew") == 5
+    assert [entry for entry in machine.log if entry[0] == "start anew"] == [
+        ("start anew", ["gemm/s128"], pairs) for pairs in (5, 4, 3, 2, 1)
+    ]
     assert of(run, "sdpa").pairs[-1].start == 5
 
 

@@ -317,6 +317,52 @@ def test_a_kernel_is_imported_before_it_is_asked_for(worker, kernel, tmp_path):
     assert (tmp_path / "imports").read_text().split() == ["imported"]
 
 
+def test_processes_that_were_started_ahead_have_imported_a_kernel_when_they_take_over(
+    bare_python, kernel, logs, tmp_path
+):
+    imports, told = tmp_path / "imports", []
+    entry = kernel(f"""
+        import os
+        with open({str(imports)!r}, "a") as file:
+            print("imported", file=file)
+    """)
+    with Worker(bare_python, dict(os.environ), logs, "ahead") as worker:
+        worker.start_ahead(2, [{"entry": str(entry)}])
+        assert worker.wait_ahead() == 2
+        for _ in range(3):
+            told.append((ask(worker, entry)["checked"], imports.read_text().count("imported"), worker.wait_ahead()))
+            worker.end()
+
+    assert told == [("launch", 2, 1), ("launch", 2, 0), ("launch", 3, 0)]
+
+
+def test_a_process_that_was_started_ahead_and_died_is_left_out(bare_python, kernel, logs, tmp_path):
+    fake = (ROOT / "tests/data/fakes/torch").read_text()
+    (tmp_path / "torch.py").write_text(f"{fake}\nimport os\nos.mkdir({str(tmp_path / 'first')!r})")  # fails once more
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with Worker(bare_python, env, logs, "dies") as worker:
+        worker.start_ahead(2, [{"entry": str(kernel())}])
+
+        assert worker.wait_ahead() == 1
+
+
+def test_a_process_that_waits_holds_no_memory_on_the_gpu(bare_python, kernel, logs, tmp_path):
+    (tmp_path / "torch.py").write_text((ROOT / "tests/data/fakes/torch").read_text())
+    entry = kernel(f"""
+        import os, torch
+        torch.cuda.is_initialized = lambda: True
+        with open({str(tmp_path / "imports")!r}, "a") as file:
+            print(os.getpid(), file=file)
+    """)
+    with Worker(bare_python, {**os.environ, "PYTHONPATH": str(tmp_path)}, logs, "ahead-cuda") as worker:
+        worker.start_ahead(1, [{"entry": str(entry)}])
+        worker.wait_ahead()
+        (pid,) = (tmp_path / "imports").read_text().split()
+
+        assert not is_alive(int(pid))
+        assert ask(worker, entry)["checked"] == "launch"
+
+
 @pytest.mark.parametrize(
     "at_import",
     ["raise ValueError('no')", "exit(3)", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 11)"],
