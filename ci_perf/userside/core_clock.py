@@ -35,12 +35,17 @@ class Wait:
 
     def __init__(self) -> None:
         self._others = others_ran()
+        self._ran = time.thread_time()
         self._waited = waited()
 
     def seconds(self) -> float:
         """Return that time so far."""
         waits = waited() - self._waited
         return max(0.0, waits - (others_ran() - self._others)) if waits else 0.0
+
+    def ran(self) -> float:
+        """Return for how many seconds this thread has run since then."""
+        return time.thread_time() - self._ran
 
 
 def _opened() -> int | None:

@@ -93,6 +93,38 @@ def test_the_times_of_a_cpu_kernel_include_its_waits_only_where_they_are_to(monk
     assert timer.waited == 6.0
 
 
+@pytest.mark.parametrize("reading", [0, 1, 2], ids=["first reading", "last before the launches", "first after them"])
+def test_a_core_taken_away_while_the_counts_are_read_does_not_change_the_time_of_the_launches(monkeypatch, reading):
+    """On a busy machine this is frequent, as these are system calls."""
+    clocks = {"now": 0.0, "waited": 0.0, "ran": 0.0}
+    waits = iter([0.0] * reading + [1.5])
+
+    def launch():
+        clocks["now"] += 0.5
+        clocks["ran"] += 0.5
+
+    def read(value):
+        waited = next(waits, 0.0)
+        clocks["now"] += waited
+        clocks["waited"] += waited
+        return value
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clocks["now"])
+    monkeypatch.setattr(time, "thread_time", lambda: clocks["ran"])
+    monkeypatch.setattr(core_clock, "waited", lambda: read(clocks["waited"]))
+    monkeypatch.setattr(core_clock, "others_ran", lambda: read(0.0))
+
+    assert CpuTimer(SimpleNamespace(launch=launch)).seconds(4) == 0.5
+
+
+def test_the_time_in_which_a_launch_sleeps_counts(monkeypatch):
+    clocks = {"now": 0.0}
+    monkeypatch.setattr(time, "perf_counter", lambda: clocks["now"])
+    monkeypatch.setattr(core_clock, "waited", lambda: 0.0)
+
+    assert CpuTimer(SimpleNamespace(launch=lambda: clocks.update(now=clocks["now"] + 3.0))).seconds(2) == 3.0
+
+
 def test_a_counter_of_perf_event_open_counts_what_this_process_does():
     """The clock of a task is an event that every machine has; the instructions often cannot be counted."""
     software, task_clock = 1, 1
