@@ -43,18 +43,20 @@ def size(ratio: float) -> str:
     return f"{percent(ratio - 1)} slower" if ratio >= 1 else f"{1 / ratio:.2f} times as fast"
 
 
-def unchanged(change: Interval, detectable: float) -> Outcome:
+def unchanged(change: Interval, detectable: float, policy: Policy) -> Outcome:
     """Return UNCHANGED, with the change that was measured and the smallest that would likely be seen.
 
-    A change that the interval establishes, but that reaches no threshold, has a reason of its own.
+    A change that the interval establishes, but that reaches no threshold, has a reason of its own, and its sentence
+    names the threshold.
     """
     seen = percent(change.point - 1, sign=True)
     if change.low > 1 or change.high < 1:
         ends = f"{percent(change.low - 1, sign=True)} to {percent(change.high - 1, sign=True)}"
+        what, limit = ("regression", policy.regression) if change.point >= 1 else ("speedup", policy.speedup)
         return Outcome(
             Verdict.UNCHANGED,
             Reason.BELOW_THRESHOLD,
-            f"{seen}, certain ({ends}), below the threshold",
+            f"{seen}, certain ({ends}); a {what} begins at {percent(limit)}",
             change,
             detectable,
         )

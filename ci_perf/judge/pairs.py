@@ -226,7 +226,7 @@ def decide_pairs(
     slow, fast = thresholds(policy)
     detectable = detectable_change(values, confidence, None if few else scatter)
     if seen.high < slow and 1 / max(seen.low, 1e-300) < fast and not few:
-        return unchanged(seen, detectable)
+        return unchanged(seen, detectable, policy)
     sure = pair_interval(values, look.confidence(shared=True))
     if not (sure.point >= slow or 1 / sure.point >= fast):
         return look.undecided(allows(seen), seen, detectable)

@@ -19,7 +19,7 @@ from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.values.measurement import Measurement
 from ci_perf.values.quantity import counted, percent
-from ci_perf.values.reasons import NO_BASE_CODES, Reason, Verdict
+from ci_perf.values.reasons import NO_BASE_CODES, REGRESSIONS, Reason, Verdict
 from ci_perf.values.run import Note, Run, sessions_of
 from ci_perf.values.trace import Reading
 
@@ -246,6 +246,7 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
     failed = [row.finding.code for row in rows if row.finding.verdict is Verdict.FAILED]
     wrong = [code for code in failed if code.steps == Reason.RAISED.steps]  # the kernel's own fault is more urgent
     codes = {row.finding.code for row in rows}
+    regressions = sum(row.finding.verdict is Verdict.REGRESSION for row in rows)
     ungated = any(row.finding.unmeasured_gates for row in rows)
     nothing: str | Reason = "" if rows else "No case ran: see why, and choose others."
     no_base = next((code for code in NO_BASE_CODES if code in codes), _NO_BASE)
@@ -254,7 +255,8 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
         (_lacks_gpu(run), Reason.GPU_EXPECTED),
         (Reason.MEMORY_ERRORS in codes, Reason.MEMORY_ERRORS),
         (bool(failed), next(iter(wrong or failed), "")),
-        (Verdict.REGRESSION in verdicts, Reason.SLOWER),
+        (regressions > 1, REGRESSIONS[in_turns]),
+        (regressions == 1, Reason.SLOWER),
         (any(row.finding.broken_gates for row in rows), _BROKEN_GATE),
         (Verdict.MISSING in verdicts, Reason.REMOVED),
         (ungated and "gate-not-measured" in run.policy.fail_on, _UNMEASURED_GATE),

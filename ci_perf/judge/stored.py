@@ -230,7 +230,7 @@ def _decide_lower(
     if plain.high >= slow or 1 / max(plain.low, 1e-300) >= fast:
         sentence = "too few processes for an interval" if plain.low <= 0 else allows(shown)
         return Outcome(Verdict.INCONCLUSIVE, Reason.INTERVAL_TOO_WIDE, sentence, shown, detectable)
-    found = unchanged(shown, detectable)
+    found = unchanged(shown, detectable, policy)
     held = f"; the baseline holds {counted(sessions.number, 'session')}" if sessions else ""
     return replace(found, sentence=found.sentence + held)
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import statistics
 from dataclasses import replace
 from functools import partial
@@ -108,6 +109,17 @@ def test_a_clear_change_is_told_at_the_first_look(ratio, verdict, code):
     outcome = decide_pairs(pairs(ratio), POLICY)
 
     assert (outcome.verdict, outcome.code) == (verdict, code)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "sentence"),
+    [(1.02, r"\+2\.0 %, certain \(.*\); a regression begins at 3\.0 %"), (0.95, r"a speedup begins at 10\.0 %")],
+)
+def test_a_change_below_the_threshold_names_the_size_of_the_threshold(ratio, sentence):
+    outcome = decide_pairs(pairs(ratio), POLICY)
+
+    assert re.search(sentence, outcome.sentence)
+    assert "below" not in outcome.sentence  # the code beside it says so
 
 
 def test_what_is_not_clear_asks_for_more_pairs_until_the_last_look():
@@ -320,7 +332,7 @@ def test_the_rules_of_a_verdict_on_both_sides_of_each_boundary(values, more, cod
         (
             [0.05] * 5,
             [1.0, 1.4, 0.7, 1.2, 0.8],
-            "5.1 % slower, but SM clocks too uneven to tell whether in cycles, too: the clocks differed by +0.0 %",
+            "5.1 % slower, but SM clocks too uneven to tell whether in cycles, too: the clocks differed by 0.0 %",
         ),
         ([0.0, 0.1, 0.0, 0.1, 0.05], [], "the interval allows -10.5 % to +23.4 %"),
         ([math.nan] * 5, [], "a pair holds no usable time"),
@@ -550,7 +562,7 @@ def test_a_case_is_judged_by_its_pairs(finding, verdict, code):
         (case(*some(disturbed=("x",))), "every pair was disturbed: x"),
         (case(unpaired="raised: no"), "main: raised: no"),
         (case(unpaired="not-in-base"), "main has no such case"),
-        (case(*some(shapes=OTHER)), "measured +0.0 %, of other work"),
+        (case(*some(shapes=OTHER)), "measured 0.0 %, of other work"),
     ],
 )
 def test_a_finding_says_what_did_not_count_and_what_is_not_known(finding, ends):

@@ -79,8 +79,8 @@ def test_a_row_names_the_sessions_and_what_they_would_show():
     (one,) = judge(a_run(a_measurement(STEADY), baselines=(of_sessions(1.0),)))
     (four,) = judge(a_run(a_measurement(STEADY), baselines=(of_sessions(*[1.0] * 4),)))
 
-    assert one.sentence == "+0.0 %; a change of 8.0 % would likely be seen; the baseline holds 1 session"
-    assert four.sentence == "+0.0 %; a change of 3.7 % would likely be seen; the baseline holds 4 sessions"
+    assert one.sentence == "0.0 %; a change of 8.0 % would likely be seen; the baseline holds 1 session"
+    assert four.sentence == "0.0 %; a change of 3.7 % would likely be seen; the baseline holds 4 sessions"
 
 
 def accepted(day, factor=1.0, **changes):

@@ -133,7 +133,7 @@ def test_the_detectable_change_is_the_wider_side_of_the_interval(odd):
     outcome = decide([50e-6] * 6, [(*times(odd, [50e-6] * 2), *[50e-6] * 4)], Policy())
 
     assert outcome.detectable == pytest.approx(max(odd, 1 / odd) ** times_half(0.99) - 1)
-    assert outcome.sentence == "+0.0 %; a change of 2.7 % would likely be seen"
+    assert outcome.sentence == "0.0 %; a change of 2.7 % would likely be seen"
 
 
 @given(base=st.integers(1, 10**6))

@@ -45,7 +45,7 @@ def test_a_change_on_a_busy_machine_by_the_same_instructions_is_not_established(
 
 def test_the_row_says_how_the_instructions_and_the_machine_were():
     assert verdict_of(1.2, 1.0, 0.4).sentence == (
-        "20.0 % slower in 5 pairs of processes that took turns; instructions +0.00 %, and the machine was busy: the "
+        "20.0 % slower in 5 pairs of processes that took turns; instructions 0.00 %, and the machine was busy: the "
         "processes waited for a core 40.0 % of the time"
     )
     assert verdict_of(1.2, 1.21, 0.0).sentence.endswith("; instructions +21.00 %")
