@@ -15,6 +15,7 @@ from ci_perf.doctor.diagnosis import diagnose
 from ci_perf.doctor.facts import Diagnosis, DiagnosisState
 from ci_perf.doctor.machine import gather_facts
 from ci_perf.values.errors import EXIT_ENVIRONMENT
+from ci_perf.values.escape import plain
 
 _STYLE = {
     DiagnosisState.OK: "green",
@@ -49,8 +50,8 @@ def _table(diagnoses: tuple[Diagnosis, ...]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for diagnosis in diagnoses:
-        words = Text(diagnosis.sentence)
+        words = Text(plain(diagnosis.sentence))
         if diagnosis.fix:
-            words.append(f"\nfix: {diagnosis.fix}", style="bold")
+            words.append(f"\nfix: {plain(diagnosis.fix)}", style="bold")
         table.add_row(Text(str(diagnosis.state), style=_STYLE[diagnosis.state]), diagnosis.name, words)
     return table

@@ -20,7 +20,7 @@ from ci_perf.judge.finding import Finding
 from ci_perf.judge.report import build_report
 from ci_perf.render.explanations import explanation_document, explanation_lines
 from ci_perf.values.errors import ConfigError, did_you_mean
-from ci_perf.values.escape import clean
+from ci_perf.values.escape import clean, plain
 from ci_perf.values.job import matches
 
 _NO_BASE = "both sides are profiled in a run against a base: `ci-perf run --against REF`"
@@ -59,11 +59,11 @@ def explain(first: Path, second: str | None, as_json: bool) -> None:
         return
     with no_workflow_commands():
         for note in dict.fromkeys(note for part in parts for note in part.notes):
-            click.echo(clean(f"note: {note}", 600))
+            click.echo(plain(clean(f"note: {note}", 600)))
         for part in parts:
-            click.echo(clean(f"{part.name}: {part.time}", 600))
+            click.echo(plain(clean(f"{part.name}: {part.time}", 600)))
             for line in explanation_lines(part.found) if part.found else ():
-                click.echo(f"  {line}".rstrip())
+                click.echo(f"  {plain(line)}".rstrip())
 
 
 def _parts(first: Path, second: str | None) -> Iterator[_Part]:

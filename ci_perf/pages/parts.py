@@ -4,20 +4,32 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ci_perf.pages.chart import Chart
-from ci_perf.values.escape import clean
+from ci_perf.values.escape import clean, spans
 
 
 def text(content: str, longest: int = 600) -> str:
-    """Write a text, which may quote users' code, so that nothing in it is markup.
+    """Write a text, which may quote users' code, so that nothing in it is markup."""
+    return _escaped(clean(content, longest))
 
-    Browsers divide `->` between lines, an arrow they do not.
+
+def prose(content: str, longest: int = 600) -> str:
+    """Write a message like `text`, and what stands between backticks as code.
+
+    >>> prose("see `ci-perf doctor`, not <b>")
+    'see <code>ci-perf doctor</code>, not &lt;b&gt;'
     """
-    return escape(clean(content, longest)).replace(" -&gt; ", " \N{RIGHTWARDS ARROW} ")
+    parts = spans(clean(content, longest))
+    return "".join(f"<code>{escape(part)}</code>" if is_code else _escaped(part) for part, is_code in parts)
+
+
+def _escaped(content: str) -> str:
+    """Write a cleaned text; browsers divide `->` between lines, an arrow they do not."""
+    return escape(content).replace(" -&gt; ", " \N{RIGHTWARDS ARROW} ")
 
 
 def bullets(contents: Sequence[str]) -> str:
-    """Return a list; empty for no texts."""
-    return f"<ul>{''.join(f'<li>{text(content)}</li>' for content in contents)}</ul>" if contents else ""
+    """Return a list of messages; empty for no messages."""
+    return f"<ul>{''.join(f'<li>{prose(content)}</li>' for content in contents)}</ul>" if contents else ""
 
 
 def table(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

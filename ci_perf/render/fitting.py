@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ci_perf.values.escape import plain, spans
 from ci_perf.values.reasons import Verdict
 
 LEAST_WHY = 40
@@ -40,18 +41,6 @@ STYLES = {
     Verdict.EXPECTED_FAILURE: "yellow",
     Verdict.UNCHANGED: "green",
 }
-SIGNS = {
-    Verdict.FAILED: "✗x",
-    Verdict.REGRESSION: "▲^",
-    Verdict.MISSING: "!!",
-    Verdict.SPEEDUP: "▼v",
-    Verdict.NOT_COMPARABLE: "≠/",
-    Verdict.INCONCLUSIVE: "??",
-    Verdict.NEW: "++",
-    Verdict.EXPECTED_FAILURE: "○o",
-    Verdict.UNCHANGED: "==",
-}
-"""A sign of each verdict for readers without colours, and the one for terminals that show ASCII only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +55,8 @@ class VerdictRow:
 
     def sign(self, options: ConsoleOptions) -> Text:
         """Return the verdict with its sign, in its colour."""
-        return Text(f"{SIGNS[self.verdict][options.ascii_only]} {self.verdict}", STYLES[self.verdict])
+        sign = self.verdict.ascii_sign if options.ascii_only else self.verdict.sign
+        return Text(f"{sign} {self.verdict}", STYLES[self.verdict])
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +178,19 @@ def _lines(text: str, width: int) -> list[str]:
     """
     kept = _UNIT.sub(_KEPT, text)
     return [line.replace(_KEPT, " ") for line in textwrap.wrap(kept, width, break_on_hyphens=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message that may hold code between backticks: on a terminal it is bold, in a file or a log `plain`."""
+
+    text: str
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the message."""
+        parts = spans(self.text) if console.is_terminal else [(plain(self.text), False)]
+        yield Text.assemble(*((part, f"{self.style} bold" if is_code else self.style) for part, is_code in parts))
 
 
 def _indented(text: str) -> Padding:

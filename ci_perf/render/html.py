@@ -7,10 +7,9 @@ from itertools import accumulate, chain
 from ci_perf.judge.report import Report, Row
 from ci_perf.pages.chart import Chart
 from ci_perf.pages.document import document
-from ci_perf.pages.parts import bullets, table, text
+from ci_perf.pages.parts import bullets, prose, table, text
 from ci_perf.render import cells
 from ci_perf.render.charts import charts
-from ci_perf.render.fitting import SIGNS
 from ci_perf.render.html_case import case
 from ci_perf.values.quantity import percent
 from ci_perf.values.series import Trend
@@ -35,8 +34,8 @@ def render_html(report: Report, trends: Sequence[Trend] = ()) -> str:
     rows = zip(report.rows, drawn, places, strict=False)
     cases = "".join(case(index, row, report, own, place) for index, (row, own, place) in enumerate(rows))
     body = (
-        f"<p>{text(cells.comparison(report))}</p>\n"
-        f"{_planted(report)}<p><strong>Next:</strong> {text(report.next_step)}</p>\n{_verdicts(report)}"
+        f"<p>{prose(cells.comparison(report))}</p>\n"
+        f"{_planted(report)}<p><strong>Next:</strong> {prose(report.next_step)}</p>\n{_verdicts(report)}"
         f"<h2>Cases</h2>\n{_legend(len(report.rows)) if any(drawn) else ''}{cases}{_notes(report)}"
         f"<h2>Environment</h2>\n{table('Environment', ('what', 'which'), cells.environment(report))}"
     )
@@ -84,7 +83,7 @@ def _line(index: int, row: Row, report: Report) -> str:
     finding = row.finding
     name, *device = cells.names(row, report)
     verdict, base, head, change, why = cells.verdict(row)
-    sign = f'<span aria-hidden="true">{SIGNS[finding.verdict][0]}</span>'
+    sign = f'<span aria-hidden="true">{finding.verdict.sign}</span>'
     point = finding.change.point if finding.change else None
     titles = iter((*cells.name_titles(report)[1:], *cells.VERDICT))
 
@@ -100,7 +99,7 @@ def _line(index: int, row: Row, report: Report) -> str:
             cell(text(content), f' class="number" data-value="{"" if value is None else repr(value)}"')
             for value, content in ((finding.base, base), (finding.head, head), (point, change))
         )
-        + f"{cell(text(why))}</tr>\n"
+        + f"{cell(prose(why))}</tr>\n"
     )
 
 

@@ -5,7 +5,7 @@ from html import escape
 
 from ci_perf.judge.report import Report, Row
 from ci_perf.pages.chart import Chart
-from ci_perf.pages.parts import bullets, figure, table, text
+from ci_perf.pages.parts import bullets, figure, prose, table, text
 from ci_perf.render import cells
 from ci_perf.render.explanations import COMPARED, as_before, compared, counters_of_sides
 from ci_perf.values.escape import lines_of
@@ -23,7 +23,7 @@ def case(index: int, row: Row, report: Report, charts: Sequence[Chart], first: i
     opened = " open" if index < MOST_OPEN else ""
     verdict, base, head, change, why = cells.verdict(row)
     name = ", ".join(cells.names(row, report))
-    parts = [f"<p>{text(why)}</p>", f"<p>base {text(base)}, head {text(head)}, change {text(change)}</p>"]
+    parts = [f"<p>{prose(why)}</p>", f"<p>base {text(base)}, head {text(head)}, change {text(change)}</p>"]
     parts += _causes(row)
     drawn = "".join(figure(chart, place) for place, chart in enumerate(charts, first))
     parts += [f'<div class="charts">{drawn}</div>' if drawn else ""]

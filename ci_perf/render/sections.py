@@ -118,7 +118,8 @@ def _verdicts(title: str, rows: Sequence[Row], report: Report, form: str = FOLDE
     for row in rows:
         verdict, base, head, change, why = cells.verdict(row)
         bold = f"**{verdict}**" if row.flagged else verdict
-        lines.append([*map(code, cells.names(row, report)), bold, base, head, change, prose(why)])
+        signed = f"{row.finding.verdict.sign} {bold}"
+        lines.append([*map(code, cells.names(row, report)), signed, base, head, change, prose(why)])
     header = [*cells.name_titles(report), *cells.VERDICT]
     return Section(title, lines, header, cells.VERDICT[1:4], form=form, counted=title in _COUNTED)
 

@@ -8,8 +8,8 @@ from tabulate import tabulate
 
 from ci_perf.judge.report import Report, Row
 from ci_perf.render import cells
-from ci_perf.render.fitting import Numbers, VerdictRow, Verdicts
-from ci_perf.values.escape import clean, lines_of
+from ci_perf.render.fitting import Message, Numbers, VerdictRow, Verdicts
+from ci_perf.values.escape import clean, lines_of, plain
 from ci_perf.values.quantity import number, percent
 from ci_perf.values.reasons import Verdict
 
@@ -28,10 +28,10 @@ def render_terminal(report: Report, run: str = cells.RUN) -> RenderableType:
     if any(row.summary for row in report.rows):
         parts.append(_numbers(report))
     parts += [text for row in report.of(Verdict.FAILED) for text in _failure(row)]
-    parts += [Text(clean(text, LONGEST_LINE), style=style) for text, style in _lines(report)]
+    parts += [Message(clean(text, LONGEST_LINE), style) for text, style in _lines(report)]
     parts.append(Text(f"\n{report.headline}", style="bold red" if report.exit_status else "bold"))
-    parts.append(Text(clean(cells.comparison(report), LONGEST_LINE)))
-    parts.append(Text(cells.next_step(report, run)))
+    parts.append(Message(clean(cells.comparison(report), LONGEST_LINE)))
+    parts.append(Message(cells.next_step(report, run)))
     return Group(*parts)
 
 
@@ -93,7 +93,7 @@ def _verdicts(report: Report) -> Verdicts:
     for row in report.rows:
         _, *numbers, why = cells.verdict(row)
         names = [clean(name) for name in cells.names(row, report)]
-        rows.append(VerdictRow(row.finding.verdict, names, numbers, clean(why, LONGEST_LINE)))
+        rows.append(VerdictRow(row.finding.verdict, names, numbers, plain(clean(why, LONGEST_LINE))))
     return Verdicts([*cells.name_titles(report), *cells.VERDICT], rows)
 
 

@@ -75,6 +75,27 @@ def _harmless(text: str, *, first: bool) -> str:
     return unlinked.replace("www.", "www&#46;").replace("://", "&#58;//")
 
 
+_SPAN = re.compile(r"`([^`]+)`")
+
+
+def spans(text: str) -> list[tuple[str, bool]]:
+    """Divide a message at its code spans: each part without backticks, and whether it is code.
+
+    >>> spans("see `ci-perf doctor`.")
+    [('see ', False), ('ci-perf doctor', True), ('.', False)]
+    """
+    return [(part, place % 2 == 1) for place, part in enumerate(_SPAN.split(text)) if part]
+
+
+def plain(text: str) -> str:
+    """Write a message without markup: code of several words in quotation marks, code of one word as it is.
+
+    >>> plain("set `samples`, and see `ci-perf doctor`")
+    'set samples, and see "ci-perf doctor"'
+    """
+    return "".join(f'"{part}"' if is_code and " " in part else part for part, is_code in spans(text))
+
+
 _LOOKALIKES = str.maketrans({"`": "'", "<": "\u2039", ">": "\u203a"})
 
 

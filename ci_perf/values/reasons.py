@@ -25,6 +25,29 @@ class Verdict(StrEnum):
         """Whether the case became slower or faster."""
         return self in (Verdict.REGRESSION, Verdict.SPEEDUP)
 
+    @property
+    def sign(self) -> str:
+        """The sign beside the verdict in every report, for readers without colours."""
+        return _SIGNS[self][0]
+
+    @property
+    def ascii_sign(self) -> str:
+        """The sign for terminals that show ASCII only."""
+        return _SIGNS[self][1]
+
+
+_SIGNS = {
+    Verdict.FAILED: "✗x",
+    Verdict.REGRESSION: "▲^",
+    Verdict.MISSING: "!!",
+    Verdict.SPEEDUP: "▼v",
+    Verdict.NOT_COMPARABLE: "≠/",
+    Verdict.INCONCLUSIVE: "??",
+    Verdict.NEW: "++",
+    Verdict.EXPECTED_FAILURE: "○o",
+    Verdict.UNCHANGED: "==",
+}
+
 
 class GateState(StrEnum):
     """Whether a counter kept its limit; what was not measured is neither."""
@@ -39,6 +62,11 @@ _REGRESSION = (
     "Fix the regression, or accept it with `ci-perf baseline accept ci-perf-run` and say why in the commit.",
     "Fix the regression, or say in the pull request why it is acceptable.",
 )
+REGRESSIONS = (
+    "Fix the regressions, or accept them with `ci-perf baseline accept ci-perf-run` and say why in the commit.",
+    "Fix the regressions, or say in the pull request why they are acceptable.",
+)
+"""The next step of a report with several regressions, as `Reason.steps`."""
 _SPEEDUP = (
     "Keep it: `ci-perf baseline accept ci-perf-run` makes the faster time the baseline.",
     "Keep it: once it is merged, accept a baseline, so that the faster time is the baseline.",

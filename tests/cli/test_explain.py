@@ -137,7 +137,7 @@ REPORTS = {path.values[0].name: path.values[0] for path in corpus.files("ncu-rep
             "h100pcie-matmul-2023-2.ncu-rep",
             [
                 "note: the base was measured on NVIDIA GH200 480GB, the head on NVIDIA H100 PCIe",
-                "note: the files have no GPU kernel in common: `silu_kernel_non_strided`, ",
+                "note: the files have no GPU kernel in common: silu_kernel_non_strided, ",
             ],
         ),
         (

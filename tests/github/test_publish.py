@@ -376,7 +376,7 @@ def test_at_most_ten_flagged_rows_are_not_folded_and_the_worst_come_first():
     base = a_baseline(cases=dict.fromkeys(cases, a_baseline_case()))
     comment = render_comment(build_report(a_run(*found, kernels=(a_spec(cases=cases),), baselines=(base,))))
     shown, folded = comment.split("<details><summary>2 more flagged rows</summary>")
-    named = [re.findall(r"^\| `sdpa/(c\d+)` +\| \*\*REG", part, re.MULTILINE) for part in (shown, folded)]
+    named = [re.findall(r"^\| `sdpa/(c\d+)` +\| ▲ \*\*REG", part, re.MULTILINE) for part in (shown, folded)]
 
     assert named == [[f"c{number}" for number in range(11, 1, -1)], ["c1", "c0"]]
 

@@ -274,7 +274,7 @@ def test_a_planted_slowdown_turns_the_job_red_and_comments_and_its_removal_turns
     assert f"::error file=kernels/nap/kernel.py,line={line},title=REGRESSION nap/one::" in slower.stdout
     [comment] = repository.github.bodies(7)
     assert said(comment) is State.FLAGGED
-    assert "| `nap/one` | **REGRESSION** |" in re.sub(" +", " ", comment)
+    assert "| `nap/one` | ▲ **REGRESSION** |" in re.sub(" +", " ", comment)
     outputs = repository.outputs
     assert set(outputs) == set(ACTION["outputs"])
     assert {name: outputs[name] for name in ("verdict", "regressions", "speedups", "inconclusive", "failed")} == {

@@ -13,9 +13,11 @@ from rich.console import Console
 from ci_perf import store
 from ci_perf.judge.report import build_report
 from ci_perf.render import cells
-from ci_perf.render.fitting import SIGNS
+from ci_perf.render.html import render_html
+from ci_perf.render.markdown import render_comment
 from ci_perf.render.terminal import render_terminal
 from ci_perf.values.reasons import Verdict
+from ci_perf.values.run import Note
 from tests.builders import PARAMS, a_baseline, a_baseline_case, a_measurement, a_provenance, a_run, a_spec, times
 
 RUNS = sorted((Path(__file__).parents[1] / "data/runs").iterdir())
@@ -95,15 +97,37 @@ def test_uncommitted_changes_are_said_beside_the_commit():
 
 
 def test_the_next_command_names_the_run():
-    assert "`ci-perf baseline accept 'my runs/1'` makes" in printed(build_report(a_run()), 200, run="my runs/1")
+    report = build_report(a_run())
+
+    assert "\"ci-perf baseline accept 'my runs/1'\" makes" in printed(report, 200, run="my runs/1")
+
+
+def test_code_in_messages_is_bold_on_a_terminal_and_no_report_has_backticks(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    note = Note("cpu-busy", "the cores are busy", "see `ci-perf doctor`, and set `samples`")
+    report = build_report(replace(a_run(a_measurement()), notes=(note,)))
+    bold = printed(report, 100, force_terminal=True)
+    piped = printed(report, 100)
+
+    assert re.search(r"see \S*\x1b\[1;2m\S*ci-perf doctor\x1b\[0m", bold), bold
+    assert 'see "ci-perf doctor", and set samples' in piped
+    assert "`" not in bold + piped
 
 
 def test_verdicts_differ_without_colour_and_in_a_terminal_that_shows_ascii_only():
-    utf_8, ascii_only = zip(*(sign for sign in SIGNS.values()), strict=True)
+    utf_8, ascii_only = ({getattr(verdict, sign) for verdict in Verdict} for sign in ("sign", "ascii_sign"))
 
-    assert set(SIGNS) == set(Verdict)
-    assert len(set(utf_8)) == len(set(ascii_only)) == len(Verdict)
+    assert len(utf_8) == len(ascii_only) == len(Verdict)
     assert "^ REGRESSION" in printed(REPORTS["h200-explained"], 100, encoding="ascii")
+
+
+def test_terminal_page_and_comment_have_the_same_sign_of_a_verdict():
+    report = REPORTS["h200-explained"]
+    comment = render_comment(report).replace("**", "")
+    shown = [printed(report, 100), re.sub("<.*?>", "", render_html(report)), comment]
+
+    for verdict in {row.finding.verdict for row in report.rows}:
+        assert all(f"{verdict.sign} {verdict}" in text for text in shown), verdict
 
 
 def test_colours_are_omitted_where_no_color_is_set_or_the_output_is_no_terminal(monkeypatch):
