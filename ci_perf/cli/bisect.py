@@ -2,9 +2,12 @@
 
 import math
 import os
+import re
+import statistics
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -35,6 +38,8 @@ _OF_NO_USE = {
     *("sanitize", "seed", "shard", "strict"),
 }
 """Flags of `run` that change nothing here. A file of settings may have them, so they are no errors."""
+_LONG_S = 120.0
+"""From so many seconds on the time that is left is in minutes."""
 
 
 @click.command()
@@ -62,6 +67,43 @@ def bisect(case: str, good: str, bad: str, **flags: object) -> None:
         search.bisect(first, last)
 
 
+class _Progress:
+    """How far a search is: the steps, the time that is left, and each warning once."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._warnings: set[str] = set()
+        self._steps = 0
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count the seconds of a measurement that succeeds."""
+        started = time.monotonic()
+        yield
+        self._seconds.append(time.monotonic() - started)
+
+    def step(self, commit: str, more: int) -> str:
+        """Return the line before a step, after which about so many `more` follow, and the measurement of what is found.
+
+        >>> progress = _Progress()
+        >>> progress._seconds += [20.0, 40.0]
+        >>> progress.step("0123456789", 4), progress.step("89abcdef01", 0)
+        ('step 1 of about 5: 01234567; about 3 min left', 'step 2 of about 2: 89abcdef; about 60 s left')
+        """
+        self._steps += 1
+        left = statistics.fmean(self._seconds or [0.0]) * (more + 2)
+        time_left = f"{left:.0f} s" if left < _LONG_S else f"{left / 60:.0f} min"
+        return f"step {self._steps} of about {self._steps + more}: {commit[:8]}; about {time_left} left"
+
+    def say(self, message: str) -> None:
+        """Print a message; a warning that differs from an earlier one in numbers only is not repeated."""
+        words = re.sub(r"\d+", "", message)
+        if words.startswith("warning: ") and words in self._warnings:
+            return
+        self._warnings.add(words)
+        click.echo(message, err=True)
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
     """One search; its methods print what they find."""
@@ -70,6 +112,7 @@ class _Search:
     case: str
     bisection: Bisection
     settings: Settings
+    progress: _Progress = field(default_factory=_Progress)
 
     def bisect(self, first: str, last: str) -> None:
         """Measure the ends, bisect, and measure what was found."""
@@ -84,7 +127,8 @@ class _Search:
         half = math.exp(abs(math.log(whole.change.point)) / 2) - 1
         chosen = {"profile": "none", "regression-threshold": half, "speedup-threshold": half}
 
-        def judge(commit: str) -> str:
+        def judge(commit: str, more: int) -> str:
+            click.echo(self.progress.step(commit, more), err=True)
             try:
                 found = self._measure(commit, first, chosen)
             except CiPerfError as error:
@@ -123,7 +167,8 @@ class _Search:
         settings = Settings(values, {**self.settings.origins, **dict.fromkeys(chosen, "flag of bisect")})
         with _paths_of(self.root, tree):
             specs = store.read_kernels(tree / settings["kernels-dir"], tree, (self.case,))
-            report, _ = measure_run(tree, specs, (self.case,), settings, _print_nothing)
+            with self.progress.timed():
+                report, _ = measure_run(tree, specs, (self.case,), settings, _print_nothing, say=self.progress.say)
         findings = [row.finding for row in report.rows if row.finding.id == self.case]
         if not findings:
             raise ConfigError(f"{commit[:8]} has no case `{self.case}` that runs here")

@@ -101,6 +101,10 @@ def run(
     ctx.exit(report.exit_status)
 
 
+def _say(message: str) -> None:
+    click.echo(message, err=True)
+
+
 def measure_run(
     root: Path,
     specs: tuple[KernelSpec, ...],
@@ -109,15 +113,17 @@ def measure_run(
     print_report: Callable[..., object],
     *,
     resume: Path | None = None,
+    say: Callable[[str], object] = _say,
 ) -> tuple[Report, Session]:
     """Measure the selected cases of a tree, finish the folder of the run, and return its report and its session.
 
     `print_report` gets a report that cannot be written, and the session. `resume` is the folder of a run to continue.
+    `say` gets warnings, and what the run waits for.
     """
     planned = _planned(specs, patterns, settings)
     earlier = read_unfinished(resume) if resume else None
     commit = base_commit(root, settings)  # an error in it leaves the last run's folder as it is
-    with open_session(settings, root, partial(click.echo, err=True), planned) as session:
+    with open_session(settings, root, say, planned) as session:
         selected = select_jobs(_specs(specs, settings), patterns, session.kinds, all_cases=settings["all-cases"])
         jobs = tuple(job for job in selected if job.runs)
         blank = blank_run(patterns, jobs, settings, session, root)
@@ -158,7 +164,7 @@ def _reported(
 
     Where a file cannot be written, the report is printed nevertheless.
     """
-    recorder = artifacts.Recorder(session.guard, partial(click.echo, err=True))
+    recorder = artifacts.Recorder(session.guard, _say)
     try:
         try:
             yield recorder

@@ -12,6 +12,7 @@ from ci_perf.values.errors import ConfigError, MachineError
 
 _TIMEOUT_S = 300.0
 _FOUND = re.compile(r"^([0-9a-f]{40,64}) is the first", re.MULTILINE)
+_STEPS = re.compile(r"\(roughly (\d+) steps?\)")
 _REMAIN = re.compile(r"^([0-9a-f]{40,64})$", re.MULTILINE)
 GOOD, BAD, SKIP = "good", "bad", "skip"
 """What a step answers, as `git bisect` names it."""
@@ -24,10 +25,11 @@ class Bisection:
     tree: Path
     """What the folder of the kernels' repository is there."""
 
-    def find(self, good: str, bad: str, judge: Callable[[str], str]) -> tuple[str, ...]:
+    def find(self, good: str, bad: str, judge: Callable[[str, int], str]) -> tuple[str, ...]:
         """Return the first bad commit, or all that may be the first where skipped commits leave it open.
 
-        `judge` gets the commit that is checked out, and answers GOOD, BAD or SKIP. MachineError where git fails.
+        `judge` gets the commit that is checked out, and about how many more commits follow it; it answers GOOD, BAD or
+        SKIP. MachineError where git fails.
         """
         status, output = self._run("bisect", "start", bad, good)
         while not (found := _FOUND.search(output)):
@@ -35,7 +37,8 @@ class Bisection:
                 return tuple(_REMAIN.findall(output))
             if status:
                 raise MachineError(f"git bisect failed: {output.strip().splitlines()[-1]}")
-            answer = judge(self._commit())
+            more = _STEPS.search(output)
+            answer = judge(self._commit(), int(more[1]) if more else 0)
             self._run("reset", "--hard", "--quiet")  # a build may write tracked files
             status, output = self._run("bisect", answer)
         return (found[1],)

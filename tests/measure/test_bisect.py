@@ -1,11 +1,15 @@
 """`ci-perf bisect`: a real repository of 64 commits, `git bisect`, and turns on the CPU with a simulated clock."""
 
+import itertools
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ci_perf.cli import program
+from ci_perf.measure import cpu
+from ci_perf.values.run import Note
 from tests.measure.nap_repository import commit, git, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("repository")]
@@ -28,8 +32,15 @@ def bisect(*arguments):
     return CliRunner().invoke(program, ["bisect", *arguments])
 
 
-def test_a_planted_commit_among_64_is_named_and_the_users_tree_stays(repository):
+def busier_each_time():
+    """Return what stands for the question whether the machine is busy: it always is, with another load each time."""
+    load = itertools.count(3)
+    return lambda: Note("cpu-busy", f"other programs use these cores (load average {next(load)}.5)")
+
+
+def test_a_planted_commit_among_64_is_named_and_the_users_tree_stays(repository, monkeypatch):
     commits = history_of(64, slow_from=41, broken=[47], without=[31, 32])
+    monkeypatch.setattr(cpu, "query_busy", busier_each_time())
     (repository / "notes.txt").write_text("mine")
     before = git("status", "--porcelain"), git("branch", "--show-current")
 
@@ -41,6 +52,11 @@ def test_a_planted_commit_among_64_is_named_and_the_users_tree_stays(repository)
     assert named.endswith("commit 41")
     assert "slower" in shown
     assert any(f"{commits[number][:8]} skipped" in ran.stderr for number in (31, 32))  # git takes either as the middle
+    steps = re.findall(r"^step (\d+) of about (\d+): [0-9a-f]{8}; about \d+ (?:s|min) left$", ran.stderr, re.MULTILINE)
+    assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
+    assert 6 <= len(steps) <= 9
+    assert int(steps[0][1]) in (6, 7)
+    assert ran.stderr.count("warning: other programs use these cores") == 1
     assert (git("status", "--porcelain").replace("?? ci-perf-bisect/\n", ""), git("branch", "--show-current")) == before
     assert len(git("worktree", "list").splitlines()) == 1
 
