@@ -9,7 +9,7 @@ from pathlib import Path
 from ci_perf import store
 from ci_perf.judge.creep import accepted, creep, creep_notes
 from ci_perf.judge.scatter import known_scatter
-from ci_perf.measure import git_base
+from ci_perf.measure import git, git_base
 from ci_perf.measure.base import Base, find_base, prepared
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.session import Session
@@ -21,6 +21,11 @@ from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Note, Run
 from ci_perf.values.settings import Settings
+
+MOST_NAMED = 5
+"""Files that a note names."""
+_SOURCES = frozenset({".toml", ".py", ".cu", ".cuh", ".h", ".hpp", ".c", ".cc", ".cpp"})
+"""Other files beside a kernel may be built, and are not committed."""
 
 
 def with_event_base(settings: Settings) -> Settings:
@@ -47,6 +52,18 @@ def base_commit(root: Path, settings: Settings) -> str:
         setup.check(shared=False)
         return ""
     return find_base(root, settings["against"], setup, os.environ, shared=not settings["base-python"])
+
+
+def untracked_sources(root: Path, jobs: Sequence[Job], against: str) -> tuple[Note, ...]:
+    """Return a note that names the sources beside these kernels that git does not track: no base commit has them."""
+    folders = sorted({job.spec.folder for job in jobs}) if against else []
+    files = git.query_untracked(root, folders) if folders else ()
+    names = [name for name in files if Path(name).suffix in _SOURCES]
+    if not names:
+        return ()
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    message = f"not committed, so the base does not have them: {', '.join(names[:MOST_NAMED])}{more}"
+    return (Note(Reason.UNTRACKED, message, Reason.UNTRACKED.hint),)
 
 
 def prepared_base(

@@ -17,6 +17,7 @@ from ci_perf.cli.against import (
     prepared_base,
     prepared_commit,
     refuse_several_devices,
+    untracked_sources,
     with_against,
     with_event_base,
 )
@@ -123,11 +124,15 @@ def measure_run(
     planned = _planned(specs, patterns, settings)
     earlier = read_unfinished(resume) if resume else None
     commit = base_commit(root, settings)  # an error in it leaves the last run's folder as it is
+    untracked = untracked_sources(root, planned, settings["against"])
+    for note in untracked:
+        say(f"warning: {note.message}; {note.hint}")
     with open_session(settings, root, say, planned) as session:
         selected = select_jobs(_specs(specs, settings), patterns, session.kinds, all_cases=settings["all-cases"])
         jobs = tuple(job for job in selected if job.runs)
         blank = blank_run(patterns, jobs, settings, session, root)
-        blank = replace(blank, notes=(*blank.notes, *_left_out_note(selected), *_small_note(selected, planned)))
+        more = (*untracked, *_left_out_note(selected), *_small_note(selected, planned))
+        blank = replace(blank, notes=(*blank.notes, *more))
         complete = partial(_completed, session=session, jobs=jobs, earlier=earlier)
         with _reported(session, complete, settings["baselines"], partial(print_report, session=session)) as recorder:
             with prepared_base(root, commit, specs, settings, session) as base:

@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ci_perf.measure import proc
@@ -118,6 +118,13 @@ def query_changed(root: Path, commit: str, tree: Path) -> tuple[str, ...]:
             inside = query_changed(top / name, what.split()[2], tree / name) if here else (".",)
             changed += [f"{name}/{file}" for file in inside]
     return tuple(changed)
+
+
+def query_untracked(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the files of these folders, relative to the root, that git neither tracks nor ignores."""
+    patterns = ("--exclude-standard", "--exclude=__pycache__/")
+    found = ask(root, "--literal-pathspecs", "ls-files", "--others", "-z", *patterns, "--", *folders) or ""
+    return tuple(name for name in found.split("\0") if name)
 
 
 def renamed_from(root: Path, commit: str) -> dict[str, str]:

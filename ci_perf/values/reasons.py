@@ -296,6 +296,10 @@ class Reason(StrEnum):
     )
     REFERENCE_CHECKED = "reference-checked", "the reference is checked where `launch` cannot run on this device"
     BASE_IS_HEAD = "base-is-head", "base and head are the same commit"
+    UNTRACKED = (
+        *("untracked", "git does not track sources of a kernel: the base commit does not have them"),
+        "Commit them, or expect that these kernels are new, or that the base cannot be measured.",
+    )
     BASE_BASELINES = (
         "base-baselines",
         "the baselines of the base commit cannot be read",

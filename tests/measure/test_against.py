@@ -75,6 +75,22 @@ def test_added_removed_and_renamed_kernels_each_have_a_verdict():
     assert ran.exit_code == 1
 
 
+def test_sources_that_are_not_committed_are_named_before_anything_is_measured():
+    write("fresh")
+    Path("kernels/fresh/results.bin").touch()
+
+    only_tracked, _ = run("--against", "HEAD", "nap")
+    ran, cases = run("--against", "HEAD")
+
+    assert "not committed" not in only_tracked.stderr
+    files = "kernels/fresh/kernel.py, kernels/fresh/kernel.toml"
+    assert ran.stderr.startswith(f"warning: not committed, so the base does not have them: {files}; commit them"), (
+        ran.stderr
+    )
+    assert cases["fresh"]["verdict"] == "NEW"
+    assert "untracked" in [note["code"] for note in json.loads(Path("out/run.json").read_text())["notes"]]
+
+
 def test_a_changed_kernel_toml_is_measured_with_the_heads_cases_on_both_sides():
     write("nap", microseconds=4000)
     commit("larger case")
