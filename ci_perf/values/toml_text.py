@@ -15,6 +15,8 @@ _WORDS = {
     **dict.fromkeys(("None", "null", "nil"), "TOML has no null: leave the key out"),
 }
 """Values of other languages, and what to write in TOML."""
+_TWO_NAMES = re.compile(r"(\[\[?) ?([\w-]+) ([\w-]+) ?(\]\]?)(?: ?#.*)?")
+"""The header of a table in which a space stands for the dot."""
 
 
 def parse_toml(text: str, source: str, *, finite: bool = False) -> dict[str, Any]:
@@ -27,7 +29,8 @@ def parse_toml(text: str, source: str, *, finite: bool = False) -> dict[str, Any
         return tomllib.loads(text, parse_float=_finite if finite else float)
     except tomllib.TOMLDecodeError as error:
         line, rest = _place(str(error), text)
-        raise ConfigError(f"{source}: {error}{f': {line}' if line else ''}", hint=_hint(str(error), rest)) from None
+        hint = _hint(str(error), line, rest)
+        raise ConfigError(f"{source}: {error}{f': {line}' if line else ''}", hint=hint) from None
     except _NotFiniteError as error:
         raise ConfigError(f"{source}: {error}", hint="JSON, in which runs are kept, has no such number") from None
     except ValueError:  # Python reads whole numbers of at most 4300 digits
@@ -56,10 +59,12 @@ def _place(message: str, text: str) -> tuple[str, str]:
     return clean(line, _LONGEST), line[int(found[2]) - 1 :]
 
 
-def _hint(message: str, rest: str) -> str:
+def _hint(message: str, line: str, rest: str) -> str:
     """Return the remedy for an error of tomllib where it is certain, or an empty text."""
     if message.startswith(("Cannot overwrite", "Cannot declare")):
         return "a table or key may be written only once"
+    if message.startswith("Expected ']") and (names := _TWO_NAMES.fullmatch(line)):
+        return f"write a dot between the names of a table: `{names[1]}{names[2]}.{names[3]}{names[4]}`"
     if not message.startswith("Invalid value"):
         return ""
     word = re.match(r"\w*", rest)
