@@ -22,7 +22,7 @@ plan        `plan`: divides the cases among jobs
 program     the group of all commands; turns errors into exit statuses
 publish     `publish`: a run's comment, summary, annotations and outputs
 report      `report` and `replay`: print a recorded run
-resume      `run --resume`: what an unfinished run has measured
+resume      `run --resume` and `--earlier`: what a run begins with
 run         `run`: the main job
 scrub       `scrub`
 two_files   both sides of a change from two files of a profiler

@@ -25,7 +25,7 @@ from ci_perf.cli.blank import blank_run, text_of
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
-from ci_perf.cli.resume import first_start, read_unfinished, resumed, without_repeats
+from ci_perf.cli.resume import Attempt, Resumed, first_start, without_repeats
 from ci_perf.init.unfinished import find_unfinished
 from ci_perf.judge.report import Report
 from ci_perf.measure.budget import Budget
@@ -60,6 +60,12 @@ from ci_perf.values.settings import Settings
     type=click.Path(path_type=Path),
     help="Continue the run in this folder, which was stopped or has undecided cases: what it has measured is kept.",
 )
+@click.option(
+    "--earlier",
+    metavar="ARTIFACT",
+    type=click.Path(path_type=Path),
+    help="In a workflow: continue what an earlier attempt of this job measured, if it fits; a note says why not.",
+)
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -69,6 +75,7 @@ def run(
     timings: bool,
     form: str | None,
     resume: Path | None,
+    earlier: Path | None,
     **flags: object,
 ) -> None:
     """Verify, time, profile and judge kernels, and print the report.
@@ -89,13 +96,14 @@ def run(
     _refuse_missing_baselines(root, settings)
     _refuse_unfinished(root, specs, patterns)
     if is_check(patterns, settings):
-        if resume:
+        if resume or earlier:
             raise ConfigError("--resume: --fuzz and --sanitize cannot be resumed", hint="run them again")
         report, session = check(root, patterns, _specs(specs, settings), settings)
         _print(report, session=session, form=form)
         ctx.exit(report.exit_status)
     show_report = partial(_print, form=form)
-    report, session = measure_run(root, specs, patterns, settings, show_report, resume=resume)
+    begins = Resumed.of(resume) if resume else Attempt.of(earlier) if earlier else None
+    report, session = measure_run(root, specs, patterns, settings, show_report, begins=begins)
     show_report(report, session=session)
     if timings:
         click.echo(f"\n{render_timings(report)}", nl=False, err=form is not None)
@@ -113,16 +121,15 @@ def measure_run(
     settings: Settings,
     print_report: Callable[..., object],
     *,
-    resume: Path | None = None,
+    begins: Resumed | Attempt | None = None,
     say: Callable[[str], object] = _say,
 ) -> tuple[Report, Session]:
     """Measure the selected cases of a tree, finish the folder of the run, and return its report and its session.
 
-    `print_report` gets a report that cannot be written, and the session. `resume` is the folder of a run to continue.
+    `print_report` gets a report that cannot be written, and the session. `begins` is a run to continue.
     `say` gets warnings, and what the run waits for.
     """
     planned = _planned(specs, patterns, settings)
-    earlier = read_unfinished(resume) if resume else None
     commit = base_commit(root, settings)  # an error in it leaves the last run's folder as it is
     untracked = untracked_sources(root, planned, settings["against"])
     for note in untracked:
@@ -133,13 +140,12 @@ def measure_run(
         blank = blank_run(patterns, jobs, settings, session, root)
         more = (*untracked, *_left_out_note(selected), *_small_note(selected, planned))
         blank = replace(blank, notes=(*blank.notes, *more))
-        complete = partial(_completed, session=session, jobs=jobs, earlier=earlier)
+        complete = partial(_completed, session=session, jobs=jobs, begins=begins)
         with _reported(session, complete, settings["baselines"], partial(print_report, session=session)) as recorder:
             with prepared_base(root, commit, specs, settings, session) as base:
                 blank = with_against(blank, base, settings["baselines"])
-                if resume and earlier:
-                    blank = resumed(blank, earlier, resume)
-                session.begin(keep=earlier is not None)
+                blank = begins.begin(blank) if begins else blank
+                session.begin(keep=begins is not None and begins.keeps_folder)
                 prepare = partial(prepared_commit, root, specs, settings, session) if settings["confirm"] else None
                 machine = session.machine(jobs, base, first_start=first_start(blank))
                 found = _measure(blank, jobs, settings, recorder, machine, prepare)
@@ -183,15 +189,15 @@ def _reported(
         raise
 
 
-def _completed(run: Run, session: Session, jobs: Sequence[Job], earlier: Run | None) -> Run:
+def _completed(run: Run, session: Session, jobs: Sequence[Job], begins: Resumed | Attempt | None) -> Run:
     """Return the run with the seconds that each case took, by side and stage, and a note on what takes long.
 
-    `earlier` is the run that this one continues.
+    `begins` is the run that this one continues.
     """
     spent = session.conditions.spent
     measurements = tuple(replace(m, spent=spent.of(m.id, m.device) or m.spent) for m in run.measurements)
     run = replace(run, measurements=measurements, notes=(*run.notes, *spent.slow_inputs(jobs)))
-    return without_repeats(run, earlier) if earlier else run
+    return without_repeats(run, begins)
 
 
 def _planned(specs: Sequence[KernelSpec], patterns: tuple[str, ...], settings: Settings) -> tuple[Job, ...]:

@@ -32,6 +32,21 @@ def undecided(run: Run) -> tuple[str, ...]:
     return tuple(finding.id for finding in judge(run) if finding.code in UNDECIDED)
 
 
+def why_not_continued(run: Run) -> str:
+    """Return why what an attempt of a job measured is not kept by the next one; empty: it is.
+
+    A session that cannot be believed is none to go on with. Without a base there are no turns to take more of.
+    """
+    if run.sessions or run.fuzzed or run.sanitized:
+        return "a run that was merged, or of --fuzz or --sanitize"
+    if any(note.code == Reason.MEMORY_ERRORS for note in run.notes):
+        return "the memory of its GPU had errors"
+    if run.finished and run.against is None:
+        return "it is finished, and has no base to take more turns with"
+    doubt = control_doubt(run, run.against) if run.against else None
+    return doubt.sentence if doubt and (run.finished or doubt.code is Reason.CONTROL_MOVED) else ""
+
+
 def continued(run: Run) -> tuple[Measurement, ...]:
     """Return the measurements of a finished run, those that are undecided with one more look that they have had.
 

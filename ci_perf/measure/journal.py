@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Compared, Profiled
 from ci_perf.measure.machine import Machine
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Measurement, Pair, SameCode
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Confirmation, Note, Run
 from ci_perf.values.trace import SideProfile
 
@@ -16,7 +18,7 @@ class Journal:
     """The run so far; each change goes to `save`."""
 
     def __init__(self, run: Run, jobs: Sequence[Job], machine: Machine, save: Callable[[Run], object]) -> None:
-        """Measurements that `run` has already are continued."""
+        """Measurements that `run` has already are continued. It may be finished: then only what is open goes on."""
         self._machine = machine
         self._save = save
         self.control_job: Job | None = None
@@ -24,7 +26,10 @@ class Journal:
         self._seconds_before = run.gpu_seconds
         known = {(m.kernel, m.case, m.device): m for m in run.measurements}
         blank = (Measurement(job.spec.name, job.case, job.params, job.device, job.target) for job in jobs)
-        self.run = replace(run, measurements=tuple(known.get((m.kernel, m.case, m.device), m) for m in blank))
+        begun = tuple(known.get((m.kernel, m.case, m.device), m) for m in blank)
+        self.continues = run.finished or any(measurement.looked for measurement in begun)
+        """Whether this run continues a finished one."""
+        self.run = replace(run, measurements=begun, finished=False)
         save(self.run)
 
     def of(self, job: Job) -> Measurement:
@@ -40,14 +45,13 @@ class Journal:
         self._put(job, replace(self.of(job), **changes))  # type: ignore[arg-type] # fields by name
         self._save(self.run)
 
-    @property
-    def continues(self) -> bool:
-        """Whether this run continues a finished one."""
-        return any(measurement.looked for measurement in self.run.measurements)
-
     def to_measure(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return the jobs that are not decided: all, but in a run that continues a finished one."""
-        return [job for job in jobs if self.of(job).looked] or jobs
+        """Return the jobs to measure: all, or in a run that continues a finished one those that it has not decided."""
+        if not self.continues:
+            return jobs
+        undecided = (Reason.NEEDS_MORE_PAIRS, Reason.NOT_MEASURED)
+        left = {finding.id for finding in judge(self.run) if finding.code in undecided}
+        return [job for job in jobs if job.id in left]
 
     def paired(self, jobs: Iterable[Job]) -> list[Job]:
         """Return the sound jobs that have a base to be timed with."""

@@ -42,6 +42,8 @@ def execute(
     """
     journal = Journal(run, jobs, machine, save)
     jobs = journal.to_measure(jobs)
+    if not jobs and journal.continues:
+        return journal.finish()
     unverified = [job for job in journal.sound(jobs) if journal.of(job).verification is None]
     progress.begin("verify", len(unverified))
     for job, answer in machine.verify(unverified):

@@ -41,7 +41,7 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
     left = BudgetLeft(budget, machine.now)
     compared = len(jobs)
     before = min(max(journal.of(job).looked, default=0) for job in jobs)
-    known = len(usable_ratios(journal.run.against.control)) if journal.run.against and before else 0
+    known = len(usable_ratios(journal.run.against.control)) if journal.run.against else 0
     changes = _changes(journal) if before else {}
     for index, look in enumerate(_looks(journal, jobs, before)):
         progress.begin(f"pairs to {look}", sum(max(0, look - len(journal.of(job).sound_pairs)) for job in jobs))

@@ -335,6 +335,11 @@ class Reason(StrEnum):
     # Notes: artifacts and merged runs.
     WITHHELD = "withheld", "a file holds a secret and is not uploaded", "Give the measuring step no secrets."
     LINK_REMOVED = "link-removed", "a link was removed from the run's folder", "Write files into it, not links."
+    ATTEMPT_CONTINUED = "attempt-continued", "this attempt of the job continues what an earlier one measured"
+    ATTEMPT_NOT_CONTINUED = (
+        *("attempt-not-continued", "what an earlier attempt of this job measured is not used: all was measured again"),
+        "Where no run was found, give the job that measures `permissions: actions: read`, and its token to ci-perf.",
+    )
     EARLIER_RUN = "earlier-run", "a later run of the shard is used"
     SAME_DEVICE = "same-device", "two jobs measured one case on one model of GPU", "Give each model its own label."
     UNREADABLE_RUN = (

@@ -1,11 +1,12 @@
 """`run --resume`: what a continued run keeps of the earlier one, and why a finished one is not continued."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ci_perf import store
-from ci_perf.cli.resume import first_start, read_unfinished, without_repeats
+from ci_perf.cli.resume import Resumed, first_start, without_repeats
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.measurement import Pair
 from ci_perf.values.run import Against, Note
@@ -30,7 +31,7 @@ AGAIN, MORE = (Note("measured-again", f"processes that were disturbed: {case}") 
 def test_a_resumed_run_has_each_note_once(earlier, later, shown):
     first = a_run(notes=earlier)
 
-    assert without_repeats(replace(first, notes=(*earlier, *later)), first).notes == shown
+    assert without_repeats(replace(first, notes=(*earlier, *later)), Resumed(Path(), first)).notes == shown
 
 
 @pytest.mark.parametrize(("starts", "number"), [((), 0), ((None,), 0), ((0,), 1), ((0, 0, 4, 2), 5)])
@@ -46,6 +47,6 @@ def test_a_finished_run_whose_control_moved_says_so_where_it_is_not_continued(tm
     store.write_run(a_run(a_measurement(pairs=moved), against=against, finished=True), tmp_path)
 
     with pytest.raises(ConfigError, match=r"the base differed from itself by \+5.0 % \(sdpa/s128\)") as refused:
-        read_unfinished(tmp_path)
+        Resumed.of(tmp_path)
 
     assert "more pairs" not in str(refused.value)

@@ -1,9 +1,11 @@
 """`--against`: a real git repository, base and head in turns on the CPU, with kernels that use a simulated clock."""
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,42 @@ def test_a_finished_run_whose_case_is_undecided_goes_on_with_its_pairs(repositor
     assert (second.pairs[:1], second.looked) == (first.pairs, (1,))
     # the workers of a resumed run are new ones: none of their starts is the 0 of the first run
     assert [pair.start for pair in second.pairs] == [0, 1, 1, 2, 3]
+
+
+def test_an_undecided_case_gets_more_pairs_in_the_next_attempt_of_a_job_and_a_decided_one_none(
+    repository, tmp_path_factory, monkeypatch
+):
+    base = git("rev-parse", "HEAD")
+    write("nap", factor=1.1)
+    kept = tmp_path_factory.mktemp("artifacts")
+    (kept / "event.json").write_text("{}")
+    job = {
+        "EVENT_NAME": "push",
+        "REPOSITORY": "octo/kernels",
+        "SHA": commit("slower"),
+        "EVENT_PATH": kept / "event.json",
+    }
+    for name, value in job.items():
+        monkeypatch.setenv(f"GITHUB_{name}", str(value))
+    runs, codes = [], []
+    for attempt, more in enumerate(
+        [("--case-budget", "0.001"), ("--earlier", kept / "1"), ("--earlier", kept / "2")], 1
+    ):
+        ran, cases = run("--against", base, *map(str, more))
+        assert cases, ran.output
+        runs.append(store.read_run(repository / "out"))
+        codes.append((ran.exit_code, cases["nap"]["code"]))
+        (kept / f"{attempt}").mkdir()
+        shutil.copy(repository / "out/run.json", kept / f"{attempt}")
+
+    first, second, third = (found.measurements[0] for found in runs)
+    assert codes == [(0, "budget-spent"), (1, "slower"), (1, "slower")]
+    assert (second.pairs[:1], second.looked) == (first.pairs, (1,))
+    assert replace(third, spent={}) == replace(second, spent={})
+    assert runs[2].against == runs[1].against
+    assert [note.message for note in runs[2].notes if note.code == "attempt-continued"] == [
+        "1 case of 2 kept",
+    ]
 
 
 def test_an_unchanged_commit_has_no_change():

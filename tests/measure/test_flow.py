@@ -470,7 +470,7 @@ def test_the_control_takes_four_pairs_and_one_more_for_each_look():
 
 def continue_run(run, machine, budget=Budget()):  # noqa: B008 # frozen
     """Return a run that continues a finished one, and its findings by kernel."""
-    run = replace(run, measurements=continued(run), finished=False)
+    run = replace(run, measurements=continued(run))
     jobs = select_jobs(SPECS, [], ["cuda"])
     run = execute(run, jobs, machine, processes=1, save=lambda run: None, progress=Quiet(), budget=budget)  # noqa: ARG005
     return run, {finding.kernel: finding for finding in judge(run)}
@@ -493,6 +493,22 @@ def test_a_finished_run_goes_on_with_the_pairs_of_its_undecided_cases_alone():
 
     assert (len(of(third, "gemm").pairs), of(third, "gemm").looked) == (72, (24, 48))
     assert load_run(dump_run(third), "run.json") == third
+
+
+def test_of_a_finished_run_only_what_was_not_measured_is_measured_where_the_rest_is_decided():
+    first, _, found = take_turns(TurnsMachine(ratios={"gemm/s128": (1.2, 1.201, 1.199)}))
+    machine = TurnsMachine()
+    same, found = continue_run(first, machine)
+
+    assert (machine.log, same.measurements, same.finished) == ([], first.measurements, True)
+    assert found["gemm"].code == "slower"
+
+    lacking = replace(first, measurements=tuple(m for m in first.measurements if m.kernel == "gemm"))
+    again, found = continue_run(lacking, machine)
+
+    assert (machine.paired("gemm/s128"), machine.paired("sdpa/s128")) == (0, LOOKS[0])
+    assert (found["gemm"].code, found["sdpa"].code) == ("slower", "within-noise")
+    assert len(again.against.control) == len(first.against.control) + CONTROL_PAIRS
 
 
 def test_a_run_that_spent_its_budget_goes_on_to_the_looks_that_are_left():

@@ -190,16 +190,25 @@ class Repository:
 
     def push(self, factor, workflow="perf.yml", more=""):
         """Push a commit to the pull request and run its workflow; return how the job ended and what it wrote."""
-        head = self.commit(factor, more)
-        self.github.open_pull(7, head)
+        self.github.open_pull(7, self.commit(factor, more))
+        return self.attempt(1, workflow)
+
+    def attempt(self, number, workflow="perf.yml", **environ):
+        """Run the workflow of the pull request, as its attempt of this number."""
+        head = self.git("rev-parse", "HEAD")
         sides = {
             name: {"sha": sha, "ref": name, "repo": {"full_name": "octo/kernels"}}
             for name, sha in (("head", head), ("base", self.base))
         }
         event = {"number": 7, "pull_request": {"number": 7, "draft": False, **sides}}
-        return self.act("pull_request", workflow, event)
+        return self.act("pull_request", workflow, event, GITHUB_RUN_ATTEMPT=number, **environ)
 
-    def act(self, event, workflow, document):
+    def keep(self, name):
+        """Let later attempts download an artifact of the last one, packed as GitHub packs it."""
+        self.artifacts.mkdir(exist_ok=True)
+        shutil.make_archive(self.artifacts / name, "zip", self.kept / name)
+
+    def act(self, event, workflow, document, **more):
         """Run a workflow for an event; return how the job ended and what it wrote."""
         (self.root / "event.json").write_text(json.dumps(document))
         shutil.rmtree(self.kept, ignore_errors=True)
@@ -213,6 +222,7 @@ class Repository:
             "KERNELS_PYTHON": self.python,
             "GITHUB_API_URL": self.github.url,
             "ITSELF": self.action,
+            **more,
         }
         command = [
             *(ACT, event, "--workflows", f".github/workflows/{workflow}", "--eventpath", self.root / "event.json"),
@@ -366,6 +376,31 @@ def test_one_job_measures_without_a_token_and_another_publishes(repository):
     assert "fork" not in comment
     assert repository.outputs["verdict"] == "REGRESSION"
     assert ran.stdout.count("title=REGRESSION nap/one::") == 1
+
+
+def notes_of(run):
+    return {note.code: note.message for note in run.notes}
+
+
+def test_a_rerun_keeps_what_the_earlier_attempt_decided_and_measures_again_where_it_may_not_download_it(repository):
+    repository.push(factor=1.3)
+    first = store.read_run(repository.kept / "ci-perf-run-1")
+    repository.keep("ci-perf-run-1-numbers")
+
+    again = repository.attempt(2)
+
+    assert again.returncode == 1, again.stdout
+    second = store.read_run(repository.kept / "ci-perf-run-2")
+    assert notes_of(second)["attempt-continued"] == "1 case of ci-perf-run-1-numbers kept"
+    assert [m.pairs for m in second.measurements] == [m.pairs for m in first.measurements]
+    assert repository.outputs["verdict"] == "REGRESSION"
+
+    refused = repository.attempt(3, REFUSED="1")
+
+    assert refused.returncode == 1, refused.stdout
+    third = store.read_run(repository.kept / "ci-perf-run-3")
+    assert notes_of(third)["attempt-not-continued"] == "no run of an earlier attempt of this job was found"
+    assert [m.pairs for m in third.measurements] != [m.pairs for m in first.measurements]
 
 
 def test_a_push_that_could_not_be_measured_does_not_leave_the_comment_as_it_was(repository):
@@ -657,9 +692,11 @@ def test_no_step_with_a_token_follows_a_measurement_that_failed_or_was_cancelled
 
 
 def test_the_step_that_measures_gets_no_token():
+    """The first one runs no code of the pull request, and comes before any that does."""
     holders = [name for name, step in STEPS.items() if re.search("token|secret", json.dumps(step), re.IGNORECASE)]
 
-    assert holders == ["Publish"]
+    assert holders == ["Download what the earlier attempts of this job measured, still packed", "Publish"]
+    assert list(STEPS).index(holders[0]) < list(STEPS).index("Measure")
 
 
 # --- the script ------------------------------------------------------------------------------------------------------
@@ -705,6 +742,29 @@ def test_the_kernels_input_is_split_into_words_and_not_run_by_a_shell(installed)
 
     assert ran.stdout == "<run><sdpa/*><gemm/s?><$(touch><owned)><;><rm><-rf></>\n"
     assert not (installed / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "downloaded", "flag"),
+    [
+        ("1", ["perf-1-numbers"], None),
+        ("2", ["perf-1-numbers", "perf-l4-1-numbers"], "perf-1-numbers"),
+        ("4", ["perf-1-numbers", "perf-2-numbers", "perf-4-numbers"], "perf-2-numbers"),
+        ("2", ["perf-l4-1-numbers"], "perf-1-numbers"),  # which there is not: a note says so
+        ("2", None, None),
+    ],
+)
+def test_a_rerun_continues_the_latest_attempt_before_it_of_the_same_job(attempt, downloaded, flag, installed):
+    folder = installed / "earlier"
+    for name in downloaded or ():
+        (folder / name).mkdir(parents=True)
+    given = {"ACTION_EARLIER": str(folder) if downloaded else "", "ACTION_PART": "numbers"}
+
+    ran, _ = script(
+        installed, "measure", **given, ACTION_ARTIFACT=f"perf-{attempt}", ACTION_KERNELS="a", GITHUB_RUN_ATTEMPT=attempt
+    )
+
+    assert ran.stdout == (f"<run><--earlier><{folder / flag}><a>\n" if flag else "<run><a>\n")
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 3, 70])

@@ -22,7 +22,7 @@ OTHER_FLAGS = {
     *("csv", "html", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards", "timings"),
     *("check", "ephemeral", "axis", "benchmark", "jsonbin", "repo"),
     *("cases", "kernels", "load", "within"),
-    *("resume", "runs", "picture", "export", "store", "good", "bad", "pull-request"),
+    *("resume", "earlier", "runs", "picture", "export", "store", "good", "bad", "pull-request"),
 }
 """Flags that are not settings, and flags of other programs."""
 SHORT = {"CI_PERF_SAMPLES": "5", "CI_PERF_PROCESSES": "5", "CI_PERF_CASE_BUDGET": "1", "CI_PERF_DEVICE": "cpu"}
