@@ -98,16 +98,43 @@ def test_scripts_run_runs_the_main_job(tmp_path):
     assert (tmp_path / "run.json").is_file()
 
 
-def test_the_command_that_installs_makes_a_program_that_starts(tmp_path):
-    [line] = blocks("sh")[0].splitlines()
-    line = line.split("#")[0].strip()
-    folders = {"UV_TOOL_DIR": tmp_path / "tools", "UV_TOOL_BIN_DIR": tmp_path, "UV_PYTHON": sys.executable}
-    given = " ".join(f"{name}={value}" for name, value in folders.items())
+INSTALLING = [
+    line.split("#")[0].strip(" -") for line in re.findall(r"^.*(?:uv tool|pipx) install .*", DOCS, re.MULTILINE)
+]
 
-    ran = shell(f"{given} {line.replace('https://github.com/org/ci-perf', f'file://{ROOT}')}", tmp_path)
+
+def pipx(folder):
+    """Install pipx into a virtual environment of its own, and return the folder of its program."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([folder / "bin/pip", "install", "--quiet", "pipx"], check=True)
+    return folder / "bin"
+
+
+@pytest.mark.parametrize("line", INSTALLING)
+def test_the_commands_that_install_make_a_program_that_starts(line, tmp_path):
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = re.sub(r"https://github.com/(org|OWNER)/ci-perf", f"file://{ROOT}", line.removeprefix("run: "))
+    command = command.replace("COMMIT", head.strip())
+    places = {
+        "UV_TOOL_DIR": tmp_path / "tools",
+        "UV_TOOL_BIN_DIR": tmp_path,
+        "UV_PYTHON": sys.executable,
+        "PIPX_HOME": tmp_path / "home",
+        "PIPX_BIN_DIR": tmp_path,
+        "PIPX_MAN_DIR": tmp_path / "man",
+        "PIPX_DEFAULT_PYTHON": sys.executable,
+    }
+    given = " ".join(f"{name}={value}" for name, value in places.items())
+    path = f"PATH={pipx(tmp_path / 'pipx')}:$PATH " if command.startswith("pipx") else ""
+
+    ran = shell(f"{path}{given} {command}", tmp_path)
 
     assert ran.returncode == 0, ran.stderr
     assert shell(f"{tmp_path}/ci-perf --version", tmp_path).stdout.startswith("ci-perf, version")
+
+
+def test_each_way_to_install_is_run():
+    assert [line.removeprefix("run: ").split()[0] for line in INSTALLING] == ["uv", "pipx", "pipx"]
 
 
 def test_the_symptoms_in_the_page_on_troubleshooting_are_texts_that_ci_perf_prints():
