@@ -14,6 +14,7 @@ from ci_perf.measure.base import Base, find_base, prepared
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.session import Session
 from ci_perf.measure.setup import setup_of
+from ci_perf.measure.worker_process import Worker
 from ci_perf.values.baseline import KnownScatter
 from ci_perf.values.errors import ConfigError, FormatError, MachineError
 from ci_perf.values.job import Job
@@ -67,9 +68,12 @@ def untracked_sources(root: Path, jobs: Sequence[Job], against: str) -> tuple[No
 
 
 def prepared_base(
-    root: Path, commit: str, specs: tuple[KernelSpec, ...], settings: Settings, session: Session
+    root: Path, commit: str, specs: tuple[KernelSpec, ...], settings: Settings, head: Worker, logs: Path
 ) -> AbstractContextManager[Base | None]:
-    """Check out and build the base; its worker lives as long as the context. None without `--against`."""
+    """Check out and build the base; its workers live as long as the context. None without `--against`.
+
+    They have the environment of the `head`'s worker, and its interpreter, unless the settings name another.
+    """
     if not settings["against"]:
         return nullcontext()
     return prepared(
@@ -79,9 +83,9 @@ def prepared_base(
         kernels_dir=settings["kernels-dir"],
         head=specs,
         setup=setup_of(settings, os.environ),
-        python=settings["base-python"] or session.conditions.python,
-        env=session.conditions.env,
-        logs=session.folder / "logs",
+        python=settings["base-python"] or head.python,
+        env=head.env,
+        logs=logs,
         environ=os.environ,
         shared=not settings["base-python"],
     )
@@ -106,7 +110,7 @@ def prepared_commit(
         return replace(settings, values={**settings.values, "against": ref})
 
     found = base_commit(root, against(commit))
-    with prepared_base(root, found, specs, against(found[:8]), session) as base:
+    with prepared_base(root, found, specs, against(found[:8]), session.worker, session.folder / "logs") as base:
         known = with_against(run, base, settings["baselines"]).against
         if base is None or known is None:
             raise MachineError(f"there is no commit {commit}")

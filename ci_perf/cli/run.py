@@ -134,7 +134,8 @@ def measure_run(
     untracked = untracked_sources(root, planned, settings["against"])
     for note in untracked:
         say(f"warning: {note.message}; {note.hint}")
-    with open_session(settings, root, say, planned) as session:
+    prepare_base = partial(prepared_base, root, commit, specs, settings)
+    with open_session(settings, root, say, planned, prepare_base) as session:
         selected = select_jobs(_specs(specs, settings), patterns, session.kinds, all_cases=settings["all-cases"])
         jobs = tuple(job for job in selected if job.runs)
         blank = blank_run(patterns, jobs, settings, session, root)
@@ -142,13 +143,12 @@ def measure_run(
         blank = replace(blank, notes=(*blank.notes, *more))
         complete = partial(_completed, session=session, jobs=jobs, begins=begins)
         with _reported(session, complete, settings["baselines"], partial(print_report, session=session)) as recorder:
-            with prepared_base(root, commit, specs, settings, session) as base:
-                blank = with_against(blank, base, settings["baselines"])
-                blank = begins.begin(blank) if begins else blank
-                session.begin(keep=begins is not None and begins.keeps_folder)
-                prepare = partial(prepared_commit, root, specs, settings, session) if settings["confirm"] else None
-                machine = session.machine(jobs, base, first_start=first_start(blank))
-                found = _measure(blank, jobs, settings, recorder, machine, prepare)
+            blank = with_against(blank, session.base, settings["baselines"])
+            blank = begins.begin(blank) if begins else blank
+            session.begin(keep=begins is not None and begins.keeps_folder)
+            prepare = partial(prepared_commit, root, specs, settings, session) if settings["confirm"] else None
+            machine = session.machine(jobs, session.base, first_start=first_start(blank))
+            found = _measure(blank, jobs, settings, recorder, machine, prepare)
             report = artifacts.conclude(complete(found), session, settings["baselines"])
     return report, session
 

@@ -43,6 +43,11 @@ class Base:
     """The base's name of each file that the head calls otherwise."""
 
     @property
+    def workers(self) -> tuple[Worker, Worker]:
+        """That of the base, and that of the control."""
+        return self.side.worker, self.control.worker
+
+    @property
     def profiled(self) -> ProfiledBase:
         """The base as profilers see it."""
         side = self.side

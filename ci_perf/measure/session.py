@@ -7,8 +7,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,6 +55,8 @@ class Session:
     """What is missing, and which other programs are on the GPU."""
     health: gpu.Health | None = None
     """Of the GPU before anything ran."""
+    base: Base | None = None
+    """The base commit, if there is one to compare with."""
 
     @property
     def folder(self) -> Path:
@@ -118,11 +120,23 @@ class Session:
         return (Note(Reason.MEMORY_ERRORS, message, "reset the GPU, and see `nvidia-smi -q -d ECC,ROW_REMAPPER`"),)
 
 
+PrepareBase = Callable[[Worker, Path], AbstractContextManager[Base | None]]
+"""Checks out and builds the base and starts its workers: like the worker of the head, with logs in this folder."""
+
+
+def _no_base(*_: object) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @contextmanager
 def open_session(
-    settings: Settings, root: Path, say: Callable[[str], object], planned: Sequence[Job]
+    settings: Settings,
+    root: Path,
+    say: Callable[[str], object],
+    planned: Sequence[Job],
+    prepare_base: PrepareBase = _no_base,
 ) -> Iterator[Session]:
-    """Build the head, prepare the machine, lock the GPU, wait until it is idle, and note what else is there.
+    """Build head and base, prepare the machine, lock the GPU, wait until it is idle, and note what else is there.
 
     `planned` are the jobs that may run: where all are programs, torch is not needed. `say` gets messages: what it waits
     for, and at the end which files were withheld. Afterwards no process of the session is left, and the run's folder
@@ -133,30 +147,37 @@ def open_session(
         _find_python(settings, root)  # an error in it leaves the last run's folder as it is
     with store.held_run_folder(folder), _searched(_claimed(folder, settings), say) as guard:
         setup.run(root, folder / "logs" / "setup-head.log")
-        with _prepared(settings, root, say, guard, planned) as session:
+        with _prepared(settings, root, say, guard, planned, prepare_base) as session:
             yield session
 
 
 @contextmanager
 def _prepared(
-    settings: Settings, root: Path, say: Callable[[str], object], guard: Guard, planned: Sequence[Job]
+    settings: Settings,
+    root: Path,
+    say: Callable[[str], object],
+    guard: Guard,
+    planned: Sequence[Job],
+    prepare_base: PrepareBase,
 ) -> Iterator[Session]:
     """Yield a session of the claimed folder; the head is built."""
-    with _worker(settings, root, guard.folder / "logs") as worker, worker:
+    logs = guard.folder / "logs"
+    with _worker(settings, root, logs) as worker, worker, _begun(worker), prepare_base(worker, logs) as base:
         env = worker.env
         programs_only = all(job.spec.program for job in planned)
         session = _prepare(settings, root, env, worker, guard, programs_only=programs_only)
         _refuse_missing_torch(session, root, planned)
         worker.rest()  # who waits holds no memory on a GPU that another run measures on
         uuid = session.gpu_uuid
-        with gpu_lock(uuid, settings["wait"], say), worker:  # the worker ends before another run may have the GPU
+        workers = (worker, *base.workers) if base else (worker,)
+        with gpu_lock(uuid, settings["wait"], say), _closed(workers):  # before another run may have the GPU
             wait_until_idle(uuid, settings["wait"], say)
             # Nothing of this session is on the GPU, and no other run may measure on it.
             others = gpu.query_state(uuid).others if uuid else ()
             conditions = replace(session.conditions, other_programs=frozenset(p.pid for p in others or ()))
-            notes = (*session.notes, *note_other_programs(uuid, others), *_note_busy(session, say))
+            notes = (*session.notes, *note_other_programs(uuid, others), *_note_busy(session, workers, say))
             health = gpu.query_health(uuid) if uuid else None
-            yield replace(session, conditions=conditions, notes=notes, health=health)
+            yield replace(session, conditions=conditions, notes=notes, health=health, base=base)
 
 
 @contextmanager
@@ -168,6 +189,23 @@ def _worker(settings: Settings, root: Path, logs: Path) -> Iterator[Worker]:
     python = _find_python(settings, root)
     with tempfile.TemporaryDirectory(prefix="ci-perf-caches-", ignore_cleanup_errors=True) as caches:
         yield Worker(python, private_caches(env, Path(caches)) if settings["compile-cache"] == "run" else env, logs)
+
+
+@contextmanager
+def _begun(worker: Worker) -> Iterator[None]:
+    """Let a worker import torch while the base is prepared."""
+    worker.begin()
+    yield
+
+
+@contextmanager
+def _closed(workers: Iterable[Worker]) -> Iterator[None]:
+    """End the workers at the end of the block."""
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.close()
 
 
 _IMPORTS_TORCH = re.compile(r"^(import|from) torch\b", re.MULTILINE)
@@ -254,9 +292,13 @@ def note_other_programs(uuid: str | None, others: Sequence[gpu.Process] | None) 
     return tuple(notes)
 
 
-def _note_busy(session: Session, say: Callable[[str], object]) -> tuple[Note, ...]:
-    """Return a note, which `say` gets too, where the cores that will be measured are busy."""
-    note = cpu.query_busy() if "cpu" in session.kinds else None
+def _note_busy(session: Session, workers: Iterable[Worker], say: Callable[[str], object]) -> tuple[Note, ...]:
+    """Return a note, which `say` gets too, where other programs use the cores that will be measured."""
+    if "cpu" not in session.kinds:
+        return ()
+    for worker in workers:
+        worker.wait()  # they import torch
+    note = cpu.query_busy()
     if note is None:
         return ()
     say(f"warning: {note.message}")

@@ -99,6 +99,10 @@ class Worker:
         """Start the process without waiting for it: importing torch takes seconds, and several can do it at once."""
         self._begun()
 
+    def wait(self) -> None:
+        """Wait until the process has started; MachineError."""
+        self._started()
+
     def preload(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Let the process import kernels (`entry_request`) while it has nothing else to do; waits for nothing."""
         _write(self._begun().process, *_preloads(entries))
