@@ -12,7 +12,10 @@ starts threads is imported by each process itself; questions about the GPU's pro
 
 Requests, each with `op`:
   hello     -> versions and the GPU of this interpreter
-  compile   -> launches once, unless the kernel would be tuned
+  compile   -> begins to launch each of `cases` once, in at most `processes` processes at the same time; `slots` is a
+               folder of locks that limit how many compile at once, and `timeout_s` limits a case; how many cases it
+               begins, and whether a kernel of the entry is tuned
+  compiled  -> waits until these processes have ended; the stages of each case
   verify    -> the error against the reference, and the cost; `strides` says how inputs lie in memory, and with
                `may_refuse` a ValueError is correct too
   time      -> samples in seconds per launch, the method id, and the window (CLOCK_MONOTONIC) in which they were taken
@@ -26,9 +29,10 @@ Requests, each with `op`:
   sanitize  -> launches once, for compute-sanitizer
   trace     -> launches under torch's profiler, exported as a Chrome trace to the file `trace`; the local memory of
                the kernels whose loaders know it
-All but hello, preload, imported, rest, alike and turn name `entry` (path of kernel.py), `params`, `device`, `target`
-(`launch` or `reference`) and `seed`. With `entry` there may be `uses`: `path`, `env`, `imports` and `root` of
-`userside.package`. An answer holds `ok`; if that is false, also `code`, `message` and `detail`.
+Other requests are answered between compile and compiled. All but hello, preload, imported, rest, alike and turn name
+`entry` (path of kernel.py), `params`, `device`, `target` (`launch` or `reference`) and `seed`. With `entry` there may
+be `uses`: `path`, `env`, `imports` and `root` of `userside.package`. An answer holds `ok`; if that is false, also
+`code`, `message` and `detail`.
 """
 
 from __future__ import annotations

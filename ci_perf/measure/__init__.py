@@ -10,8 +10,9 @@ process_tracking  ends every process that ci-perf started, and all that those st
 lock              one run at a time on each GPU
 watch             what disturbs a measurement: other programs, sudden slowdowns
 gpu, cpu          what NVML and Linux report about the devices
-compile_ahead     compiles the kernels of the base while those of the head are verified
+compile_ahead     compiles the cases of both sides at once, before they are verified and timed
 compile_caches    where Triton and inductor keep compiled code
+spare             how many processes may compile at once
 spent             where the seconds of a run go
 tools, proc       finds programs; starts them with a time limit
 

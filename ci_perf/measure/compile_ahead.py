@@ -1,63 +1,158 @@
-"""Compiles the kernels of the base while those of the head are verified: either can take a minute."""
+"""Compiles kernels before they are verified and timed, the cases of both sides at once: each can take a minute."""
 
 import contextlib
-import threading
+import tempfile
 from collections.abc import Sequence
-from typing import Self
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
 
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.side import Side
+from ci_perf.measure.worker_process import START_TIMEOUT_S
 from ci_perf.values.job import Job
+from ci_perf.values.kernel import CONTIGUOUS
 from ci_perf.values.measurement import Failure
-from ci_perf.values.reasons import Reason
+
+STAGE = "compile"
+"""The seconds of all processes that compile a case ahead; several run at the same time."""
 
 
 class CompileAhead:
-    """Launches jobs on a GPU once on the base, in a thread, for as long as a block runs; waits for it at the end.
+    """Launches the jobs on a GPU once, kernel by kernel, for as long as a block runs; waits for the last at its end.
 
-    Failures are ignored: they come again when the job is timed.
+    With several `processes`, the cases of head and base are compiled at once before the first case of their kernel is
+    verified. That first case itself is verified meanwhile, unless Triton tunes a kernel: the tuning needs all code, and
+    the GPU for itself. With one process, only the base is compiled, while the head is verified, and no kernel that is
+    tuned. Failures are ignored: they come again when the job is verified or timed.
     """
 
-    def __init__(self, base: Side | None, jobs: Sequence[Job], conditions: Conditions) -> None:
+    def __init__(
+        self, head: Side, base: Side | None, jobs: Sequence[Job], conditions: Conditions, *, processes: int
+    ) -> None:
+        self._head = head
         self._base = base
-        known = base.kernels if base else {}
-        self._jobs = [job for job in jobs if job.device == "cuda" and job.spec.name in known]
         self._conditions = conditions
-        self._thread = threading.Thread(target=self._compile, daemon=True)
+        self._processes = processes
+        self._kernels: dict[str, list[Job]] = {}
+        for job in jobs:
+            if job.device == "cuda" and job.strides == CONTIGUOUS:
+                self._kernels.setdefault(job.spec.name, []).append(job)
+        self._begun: set[str] = set()
+        self._head_at_work: str | None = None
+        """The kernel whose cases the head compiles at the moment."""
+        self._of_base: list[Future[None]] = []
+        self._thread = ThreadPoolExecutor(1)
+        self._stack = contextlib.ExitStack()
+        self._slots: str | None = None
+        """The folder of a file for each process that may compile at the same time."""
         self._stopped = False
 
     def __enter__(self) -> Self:
-        if self._jobs:
-            self._thread.start()
+        if self._processes > 1 and self._kernels:
+            self._slots = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ci-perf-slots-"))
+            for number in range(self._processes):
+                Path(self._slots, str(number)).touch()
+        else:
+            for name in self._kernels:
+                self._begin_base(name)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self.stop()
-        elif self._jobs:
-            self._thread.join()
+        try:
+            if kind is None:
+                self._wait_for_head()
+            else:
+                self._kill()
+        finally:
+            self._thread.shutdown()
+            self._stack.close()
+
+    def before(self, job: Job) -> None:
+        """Begin to compile the kernel of a job that will be verified next, or wait until the job is compiled."""
+        name = job.spec.name
+        if self._slots is None or self._stopped or job.device != "cuda" or name not in self._kernels:
+            return
+        self._wait_for_head()
+        if name in self._begun:
+            return
+        self._begun.add(name)
+        self._begin_base(name)
+        if self._begin_head(name):
+            self._wait_for_head()
+            self._wait_for_base()
 
     def stop(self) -> bool:
-        """Kill the base's worker, which starts again at its next request; return whether it was still at work."""
-        if self._base is None or not self._jobs or not self._thread.is_alive():
-            return False
+        """Compile nothing more; return whether something was compiled until now, which held memory on the GPU.
+
+        The base's worker is killed: it starts again at its next request.
+        """
+        was_at_work = self._head_at_work is not None
+        self._wait_for_head()
+        return self._stop_base() or was_at_work
+
+    def _stop_base(self) -> bool:
         self._stopped = True
+        if self._base is None or all(work.done() for work in self._of_base):
+            return False
         self._base.worker.kill()
-        self._thread.join()
+        self._wait_for_base()
         self._base.worker.end()
         return True
 
-    def _compile(self) -> None:
-        """Launch the jobs of each kernel in one process, until one of them exceeds its time limit."""
-        resident: str | None = None
-        with contextlib.suppress(Exception, KeyboardInterrupt):  # the worker was killed
-            if self._base is None:
-                return
-            for job in self._jobs:
-                request = self._base.request(job, op="compile", same=resident == job.spec.name)
-                answer = self._base.worker.ask(request, self._conditions.timeout_of(job))
-                self._conditions.spent.add(job, "base", answer)
-                resident = None if isinstance(answer, Failure) else job.spec.name
-                if self._stopped or (isinstance(answer, Failure) and answer.code == Reason.TIMEOUT):
-                    return
-            self._base.worker.rest()
+    def _kill(self) -> None:
+        """Let neither side compile any longer, nor wait for it."""
+        if self._head_at_work is not None:
+            self._head_at_work = None
+            self._head.worker.end()
+        self._stop_base()
+
+    def _begin_head(self, name: str) -> bool:
+        """Let the head begin; return whether its kernel is tuned."""
+        answer = self._head.worker.ask(self._request(self._head, name, but_first=True), self._limit_s(name, 1))
+        if isinstance(answer, Failure):
+            return False
+        self._head_at_work = name if answer["begun"] else None
+        return bool(answer["tuned"])
+
+    def _wait_for_head(self) -> None:
+        if self._head_at_work is not None:
+            name, self._head_at_work = self._head_at_work, None
+            self._finish(self._head, name)
+
+    def _begin_base(self, name: str) -> None:
+        if self._base is not None and name in self._base.kernels:
+            self._of_base.append(self._thread.submit(self._compile_base, self._base, name))
+
+    def _wait_for_base(self) -> None:
+        for work in self._of_base:
+            work.exception()
+
+    def _compile_base(self, base: Side, name: str) -> None:
+        if not self._stopped:
+            answer = base.worker.ask(self._request(base, name), self._limit_s(name, 1))
+            if not isinstance(answer, Failure) and not self._stopped:
+                self._finish(base, name)
+
+    def _finish(self, side: Side, name: str) -> None:
+        """Wait until the cases that a side compiles are done, and count their time."""
+        jobs = self._kernels[name]
+        answer = side.worker.ask({**self._request(side, name), "op": "compiled"}, self._limit_s(name, len(jobs)))
+        if isinstance(answer, Failure):
+            return
+        last = len(jobs) - len(answer["cases"])
+        for job, case in zip(jobs[last:], answer["cases"], strict=True):
+            if seconds := sum(case.get("spent", {}).values()):
+                self._conditions.spent.add(job, side.name, {"spent": {STAGE: seconds}})
+
+    def _request(self, side: Side, name: str, **more: object) -> dict[str, Any]:
+        """Return the request to compile all cases of a kernel."""
+        jobs = self._kernels[name]
+        limits = {"processes": min(self._processes, len(jobs)), "timeout_s": self._conditions.timeout_of(jobs[0])}
+        slots = {} if self._slots is None else {"slots": self._slots}
+        cases = [side.request(job) for job in jobs]
+        return {**cases[0], "op": "compile", "cases": cases, **limits, **slots, **more}
+
+    def _limit_s(self, name: str, cases: int) -> float:
+        """Return the time limit for the import of a kernel, and for cases one after the other, in seconds."""
+        return START_TIMEOUT_S + cases * self._conditions.timeout_of(self._kernels[name][0])

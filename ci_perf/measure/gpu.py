@@ -155,6 +155,11 @@ def query_state(uuid: str, ours: frozenset[int] = frozenset()) -> State:
     )
 
 
+def query_free_memory(uuid: str) -> int | None:
+    """Return the free memory of a GPU in bytes; None where it is not known."""
+    return _memory(_ask("nvmlDeviceGetHandleByUUID", uuid), "free")
+
+
 def card_of(uuid: str | None) -> str | None:
     """Return the UUID of the physical GPU that an instance (MIG) is a part of; of a whole GPU its own."""
     return _ask("nvmlDeviceGetUUID", _physical(_ask("nvmlDeviceGetHandleByUUID", uuid))) or uuid

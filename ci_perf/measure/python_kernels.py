@@ -13,6 +13,7 @@ from ci_perf.measure.profile import Profiler
 from ci_perf.measure.setup import why_no_base
 from ci_perf.measure.side import Side, SideFailure
 from ci_perf.measure.side_answers import share_waited
+from ci_perf.measure.spare import compile_processes
 from ci_perf.measure.starts import Starts
 from ci_perf.measure.turns import NOT_BOTH, TurnTaking
 from ci_perf.measure.watch import Watch, facts
@@ -64,8 +65,12 @@ class PythonKernels:
         self._starts.preload(jobs, control=True)
         self._starts.guess(jobs)
         resident: str | None = None
-        with CompileAhead(self._base.side if self._base else None, jobs, self._conditions) as ahead:
+        head = Side("head", self._conditions.root, {job.spec.name: job.spec for job in jobs}, self._worker)
+        base = self._base.side if self._base else None
+        processes = compile_processes(self._conditions.gpu_uuid)
+        with CompileAhead(head, base, jobs, self._conditions, processes=processes) as ahead:
             for job in jobs:
+                ahead.before(job)
                 kernel = f"{job.spec.name} on {job.device}"
                 request = {"op": "verify", "same": resident == kernel}
                 answer = self._ask(job, request | _strides_request(job))

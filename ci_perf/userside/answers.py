@@ -47,7 +47,7 @@ OPERATIONS: dict[str, Callable[[Request], Answer]] = {
     "alike": alike,
     "turn": turn,
     "check": check,
-    "compile": compile_case,
+    "compile-case": compile_case,
     "verify": verify,
     "time": measure,
     "profile": profile,

@@ -61,9 +61,21 @@ class Fork:
 
     def ask(self, line: str) -> str:
         """Return its answer as a line; if it dies before it answers, how it died."""
+        self.send(line)
+        return self.receive()
+
+    def send(self, line: str) -> None:
+        """Send a request without waiting; `receive` must follow before the next one."""
         with contextlib.suppress(BrokenPipeError):
             self._requests.write(line)
             self._requests.flush()
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read once there is an answer."""
+        return self._answers.fileno()
+
+    def receive(self) -> str:
+        """Return the answer to what was sent, as a line; if it dies before it answers, how it died."""
         answer = self._answers.readline()
         if answer.endswith("\n"):
             return answer
@@ -77,6 +89,12 @@ class Fork:
 
     def rest(self) -> None:
         """Free everything that it holds on the GPU."""
+        self.release()
+
+    def kill(self) -> None:
+        """Kill it, in the middle of whatever it does."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
         self.release()
 
     def release(self) -> int:

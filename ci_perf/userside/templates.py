@@ -14,10 +14,12 @@ from typing import Any, Callable
 
 from ci_perf.userside.answers import answer_all, reply
 from ci_perf.userside.case import Request, load_entry, torch_or_none
+from ci_perf.userside.compile_pool import NOTHING, CompilePool
 from ci_perf.userside.device_queries import asked_in_forks
 from ci_perf.userside.package import needs_new_interpreter
 from ci_perf.userside.processes import Fork, Spawned, keep_open
 from ci_perf.userside.stages import stage, take_spent
+from ci_perf.userside.tuned import has_tuned
 
 MOST_TEMPLATES = 32
 """Each template holds the memory that its entry allocates at import."""
@@ -52,6 +54,10 @@ class Template(Fork):
         if not self.usable():
             self.release()
 
+    def compile(self, line: str) -> str:
+        """Return the answer to `compile` or `compiled`; without forks that can use CUDA nothing is compiled ahead."""
+        return super().ask(line) if self.usable() else json.dumps(NOTHING) + "\n"
+
     def rest(self) -> None:
         """End the process that it forked last, or itself."""
         if self.alive and self.usable():
@@ -80,7 +86,7 @@ def serve_template(request: Request, requests: Any, answers: Any) -> None:
         take_spent()  # the first process reports the time of the import
         return process
 
-    answer_from_processes(requests, answers, start)
+    answer_from_processes(requests, answers, start, CompilePool(tuned=has_tuned()).beside)
 
 
 def hash_triton() -> None:
@@ -113,6 +119,10 @@ class WithVariables(Spawned):
     """A worker within the worker, for kernels whose variables are read when an interpreter or torch starts."""
 
     more: tuple[str, ...] = ("--fork",)
+
+    def compile(self, line: str) -> str:
+        """Return the answer to `compile` or `compiled`."""
+        return self.ask(line)
 
     def rest(self) -> None:
         """End the process that it forked last."""
@@ -173,6 +183,22 @@ class Templates:
         for worker in self._workers.values():
             worker.imported()
 
+    def beside(self, line: str) -> str | None:
+        """Answer a request that concerns imports or compiling ahead; None for any other."""
+        request = json.loads(line)
+        if request["op"] == "preload":
+            self.preload(request)
+            return ""
+        if request["op"] == "imported":
+            self.imported()
+            return '{"ok": true}\n'
+        return self._compile(line, request) if request["op"] in ("compile", "compiled") else None
+
+    def _compile(self, line: str, request: Request) -> str:
+        """Compile ahead in the process that has imported the entry."""
+        process = self.start(request) if not self._used_cuda else None
+        return process.compile(line) if isinstance(process, (Template, WithVariables)) else json.dumps(NOTHING) + "\n"
+
     def release(self) -> None:
         """Let all of them end."""
         for process in (*self._templates.values(), *self._workers.values()):
@@ -202,7 +228,7 @@ def serve(requests: Any, answers: Any, printed: str, *, has_variables: bool = Fa
     """Answer each request from a new process, or from the last one if the request says `same`; see `Templates`."""
     keep_open(requests, answers)
     templates = Templates(printed, has_variables=has_variables)
-    answer_from_processes(requests, answers, templates.start, templates)
+    answer_from_processes(requests, answers, templates.start, templates.beside)
     templates.release()
 
 
@@ -210,27 +236,26 @@ def answer_from_processes(
     requests: Any,
     answers: Any,
     start: Callable[[Request], Fork],
-    templates: Templates | None = None,
+    beside: Callable[[str], str | None],
 ) -> None:
     """Answer each request from the process that `start` returns for it, or from the last one if it says `same`.
 
-    A request to preload an entry has no answer.
+    `beside` answers those that no process of a case answers, and returns None for all others; empty: without an answer.
     """
     gc.freeze()  # the garbage collector of a fork need not visit what existed before
     process: Fork | None = None
     for line in requests:
         request = json.loads(line)
-        if templates is not None and request["op"] == "preload":
-            templates.preload(request)
-            continue
-        if templates is not None and request["op"] == "imported":
-            templates.imported()
-            reply(answers, '{"ok": true}\n')
-            continue
-        if process is None or not process.alive or not request.get("same"):
+        if process is not None and request["op"] == "compile":  # which needs the memory of the last case
+            process.rest()
+            process = None
+        answer = beside(line)
+        if answer is None and (process is None or not process.alive or not request.get("same")):
             if process is not None:
                 process.rest()
             process = None if request["op"] == "rest" else start(request)
-        reply(answers, '{"ok": true}\n' if process is None else process.ask(line))
+        if answer is None:
+            answer = '{"ok": true}\n' if process is None else process.ask(line)
+        reply(answers, answer)
     if process is not None:
         process.release()

@@ -1,6 +1,9 @@
 """CudaSource: when a source is compiled again, and its error messages."""
 
 import ctypes
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -34,6 +37,21 @@ def test_a_change_of_header_or_options_compiles_again(tmp_path, cache):
     assert cuda.CudaSource(source).cubin("sm_90") != first
     cuda.CudaSource(source, options=["-DUNUSED"]).cubin("sm_90")
     assert len(list(cache.rglob("*.cubin"))) == 3
+
+
+@pytest.mark.usefixtures("compiler")
+def test_processes_that_compile_the_same_source_at_once_read_the_same_code(tmp_path, cache):
+    """The cases of both sides are compiled at once: see `measure.compile_ahead`."""
+    source = tmp_path / "fill.cu"
+    source.write_text('extern "C" __global__ void fill(int* out) { *out = 1; }\n')
+    script = "import sys; from ci_perf import cuda; print(cuda.CudaSource(sys.argv[1]).cubin('sm_90').hex())"
+    env = {**os.environ, "CI_PERF_CACHE": str(cache)}
+    argv = [sys.executable, "-c", script, str(source)]
+    processes = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) for _ in range(3)]
+    codes = {process.communicate()[0].strip() for process in processes}
+
+    assert codes == {cuda.CudaSource(source).cubin("sm_90").hex()}
+    assert len([path for path in cache.rglob("*") if path.is_file()]) == 1
 
 
 @pytest.mark.usefixtures("compiler")

@@ -1,4 +1,4 @@
-"""The base is compiled while the head is verified: real workers, and a torch that believes in a GPU."""
+"""Kernels are compiled before they are verified: real workers, and a torch that believes in a GPU."""
 
 import os
 import time
@@ -6,9 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from ci_perf.measure.compile_ahead import CompileAhead
+from ci_perf.measure.compile_ahead import STAGE, CompileAhead
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.side import Side
+from ci_perf.measure.spent import Spent
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.job import select_jobs
 from tests.builders import a_spec
@@ -21,83 +22,188 @@ def make_inputs(rng, device, **case):
     return case
 
 def launch(case):
-    print("launched", case)
+    print({side!r}, case["number"], flush=True)
     {line}
     return 1.0
 
 reference = launch
 """
 HANGS = 'if case["number"] == 1: import time; time.sleep(600)'
-TUNES = 'import triton.runtime.autotuner as tuner; tuner.Autotuner().run(); print("tuned")'
+TUNED = """
+import triton.runtime.autotuner as tuner
+class Config:
+    pre_hook = None
+    def __init__(self, number):
+        self.number = number
+    def all_kwargs(self):
+        return {"config": self.number}
+class Function:
+    def run(self, *args, config, warmup=False):
+        print("compiles" if warmup else "launches", config)
+kernel = tuner.Autotuner(Function(), [Config(1), Config(2)])
+"""
+TUNER = """
+class Autotuner:
+    def __init__(self, fn, configs):
+        self.fn, self.configs, self.arg_names = fn, configs, []
+    def run(self, *args, **kwargs):
+        for config in self.configs:
+            self._bench(*args, config=config, **kwargs)
+    def _bench(self, *args, config, **kwargs):
+        print("tunes")
+    def prune_configs(self, kwargs):
+        return self.configs
+"""
 
 
 @pytest.fixture
-def base(bare_python, tmp_path):
-    """Return what makes the jobs of a kernel with two cases, its side, and what it printed."""
+def spent():
+    return Spent()
+
+
+@pytest.fixture
+def sides(bare_python, tmp_path, spent):
+    """Return what makes head and base of a kernel with three cases, and what a side printed."""
     (tmp_path / "torch.py").write_text((ROOT / "tests/data/fakes/torch").read_text())
     tuner = tmp_path / "triton/runtime/autotuner.py"
     tuner.parent.mkdir(parents=True)
-    tuner.write_text("class Autotuner:\n    def run(self):\n        pass\n")
-    spec = a_spec("k", cases={"first": {"number": 1}, "second": {"number": 2}}, devices=("cuda",))
-    (tmp_path / spec.folder).mkdir(parents=True)
+    tuner.write_text(TUNER)
+    cases = {name: {"number": number} for number, name in enumerate(("first", "second", "third"), 1)}
+    spec = a_spec("k", cases=cases, devices=("cuda",))
     with ExitStack() as stack:
 
-        def make(line, *, above=""):
-            (tmp_path / spec.folder / spec.entry).write_text(above + KERNEL.format(line=line))
+        def side(name, line, above):
+            folder = tmp_path / name / spec.folder
+            folder.mkdir(parents=True)
+            (folder / spec.entry).write_text(above + KERNEL.format(line=line, side=name))
             env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-            worker = stack.enter_context(Worker(bare_python, env, tmp_path, "base"))
-            conditions = Conditions(bare_python, tmp_path, {}, 5, 300.0)
-            jobs = select_jobs((spec,), [], ["cuda"])
-            return CompileAhead(Side("base", tmp_path, {"k": spec}, worker), jobs, conditions)
+            worker = stack.enter_context(Worker(bare_python, env, tmp_path, name))
+            return Side(name, tmp_path / name, {"k": spec}, worker)
 
-        yield make, lambda: (tmp_path / "base.stdout.txt").read_text().splitlines()
+        def make(line="pass", *, above="", head_above="", processes=2, cases=(), base=True, timeout_s=300.0):
+            conditions = Conditions(bare_python, tmp_path, {}, 5, timeout_s, spent=spent)
+            jobs = select_jobs((spec,), [f"k/{case}" for case in cases], ["cuda"])
+            head = side("head", "pass", head_above)
+            of_base = side("base", line, above) if base else None
+            return CompileAhead(head, of_base, jobs, conditions, processes=processes), jobs
+
+        def printed(name):
+            file = tmp_path / f"{name}.stdout.txt"
+            return sorted(file.read_text().splitlines()) if file.exists() else []
+
+        yield make, printed
 
 
-def test_each_case_is_launched_once_on_the_base(base):
-    make, printed = base
-    with make("") as ahead:
-        pass
+def run(ahead, jobs):
+    with ahead:
+        for job in jobs:
+            ahead.before(job)
 
-    assert printed() == ["launched {'number': 1}", "launched {'number': 2}"]
+
+def test_the_cases_of_both_sides_are_launched_once_but_the_first_one_of_the_head(sides):
+    """The first case is verified while the others are compiled."""
+    make, printed = sides
+    run(*make())
+
+    assert printed("base") == ["base 1", "base 2", "base 3"]
+    assert printed("head") == ["head 2", "head 3"]
+
+
+def test_a_single_case_of_the_head_is_not_launched_twice(sides):
+    make, printed = sides
+    run(*make(cases=["second"]))
+
+    assert printed("base") == ["base 2"]
+    assert printed("head") == []
+
+
+def test_all_cases_of_the_head_are_compiled_without_a_base(sides):
+    make, printed = sides
+    run(*make(base=False))
+
+    assert printed("head") == ["head 2", "head 3"]
+
+
+def test_with_one_process_only_the_base_is_compiled(sides):
+    make, printed = sides
+    run(*make(processes=1))
+
+    assert printed("base") == ["base 1", "base 2", "base 3"]
+    assert printed("head") == []
+
+
+@pytest.mark.parametrize(
+    "line", ['raise ValueError("no")', "import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"]
+)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_failure_is_ignored_and_the_other_cases_are_launched(sides, line, processes):
+    make, printed = sides
+    run(*make(line, processes=processes))
+
+    assert printed("base") == ["base 1", "base 2", "base 3"]
+
+
+def test_all_code_of_a_tuned_kernel_is_there_before_its_first_case_is_verified(sides):
+    make, printed = sides
+    ahead, jobs = make("kernel.run()", above=TUNED, head_above=TUNED, cases=["first", "second"])
+    with ahead:
+        ahead.before(jobs[0])
+        of_head, of_base = printed("head"), printed("base")
+
+    assert of_head == ["head 1", "head 2"]
+    assert of_base == ["base 1", "base 2", *["compiles 1"] * 2, *["compiles 2"] * 2, *["launches 1"] * 2]
+
+
+def test_a_kernel_is_neither_tuned_nor_compiled_while_the_head_is_verified(sides):
+    make, printed = sides
+    run(*make("kernel.run()", above=TUNED, processes=1))
+
+    assert printed("base") == ["base 1", "base 2", "base 3"]
+
+
+def test_an_entry_whose_process_cannot_fork_is_imported_once_and_not_compiled_ahead(sides):
+    make, printed = sides
+    threads = (
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\nprint('imported')\n"
+    )
+    ahead, jobs = make(head_above=threads, above=threads)
+    run(ahead, jobs)
+
+    assert printed("head") == printed("base") == ["imported"]
+
+
+def test_a_case_that_hangs_is_given_up(sides):
+    make, _ = sides
+    ahead, jobs = make(HANGS, timeout_s=2.0)
+    run(ahead, jobs)
+
     assert not ahead.stop()
 
 
-def test_a_failure_of_the_base_is_ignored_and_the_next_case_is_launched(base):
-    make, printed = base
-    with make('raise ValueError("no")'):
-        pass
-
-    assert len(printed()) == 2
-
-
-def test_a_kernel_that_is_tuned_waits_until_it_has_the_gpu_for_itself(base):
-    make, printed = base
-    with make(TUNES, above="import triton.runtime.autotuner\n"):
-        pass
-
-    assert printed() == ["launched {'number': 1}", "launched {'number': 2}"]
-
-
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, GeneratorExit])
-def test_the_base_can_be_stopped_at_any_time(base, error):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_base_can_be_stopped_at_any_time(sides, error, processes):
     """Where base and head do not fit on the GPU at once, and when the run is stopped."""
-    make, printed = base
-    ahead = make(HANGS)
+    make, printed = sides
+    ahead, jobs = make(HANGS, cases=["first"], processes=processes)
     with ExitStack() as stack:
         stack.enter_context(pytest.raises(error) if error else ExitStack())
         with ahead:
-            while not printed_yet(printed):
+            ahead.before(jobs[0])
+            while not printed("base"):
                 time.sleep(0.01)
             if error:
                 raise error
             assert ahead.stop()
 
-    assert len(printed()) == 1
+    assert printed("base") == ["base 1"]
     assert not ahead.stop()
 
 
-def printed_yet(printed):
-    try:
-        return bool(printed())
-    except FileNotFoundError:
-        return False
+def test_the_time_of_each_case_is_counted(sides, spent):
+    make, _ = sides
+    ahead, jobs = make("import time; time.sleep(0.01)")
+    run(ahead, jobs)
+
+    for job in jobs:
+        assert spent.of(job.id, "cuda")["base"][STAGE] >= 0.01

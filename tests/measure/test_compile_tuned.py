@@ -1,0 +1,153 @@
+"""All configurations of a tuned kernel are compiled ahead: real workers, real Triton, and a driver without a GPU."""
+
+import os
+import sys
+
+import pytest
+
+from ci_perf.measure.compile_ahead import STAGE, CompileAhead
+from ci_perf.measure.conditions import Conditions
+from ci_perf.measure.side import Side
+from ci_perf.measure.worker_process import Worker
+from ci_perf.values.job import select_jobs
+from tests.builders import a_spec
+
+pytest.importorskip("triton", reason="needs Triton, whose compiler for CUDA needs no GPU")
+pytestmark = pytest.mark.slow
+
+DRIVER = """
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+
+
+class Utils:
+    def get_device_properties(self, device):
+        return {"max_shared_mem": 232448}
+
+    def load_binary(self, name, code, shared, device):
+        assert code[:4] == b"\\x7fELF"
+        return None, None, 16, 0, 1024
+
+
+class Driver:
+    '''Reports an H100. A launch is a line of output.'''
+
+    utils = Utils()
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+    def get_benchmarker(self):
+        return lambda call, quantiles: (call(), [1.0, 1.0, 1.0])[1]
+
+    def launcher_cls(self, source, metadata):
+        return lambda *_: print("launched", source.fn.__name__, "in", os.getpid(), flush=True)
+
+
+driver.set_active(Driver())
+torch.cuda.synchronize = lambda: None
+"""
+CONFIGURATIONS = 6
+"""Of the kernel below; one more does not compile."""
+KERNEL = """
+import os
+import triton
+import triton.language as tl
+{driver}
+
+def listener(*, cache_hit, **_):
+    if not cache_hit:
+        print("compiled in", os.getpid(), flush=True)
+
+
+triton.knobs.compilation.listener = listener
+
+
+CONFIGURATIONS = [(4096, 4), *((block, warps) for block in (64, 128, 256) for warps in (4, 8))]
+
+
+@triton.autotune([triton.Config({{"BLOCK": block}}, num_warps=warps) for block, warps in CONFIGURATIONS], ["n"])
+@triton.heuristics({{"EVEN": lambda args: args["n"] % args["BLOCK"] == 0}})
+@triton.jit
+def scale(x, y, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    tl.static_assert(BLOCK < 4096)  # the first configuration does not compile
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < n if not EVEN else place >= 0
+    tl.store(y + place, 2 * tl.load(x + place, mask=mask), mask=mask)
+
+
+def make_inputs(rng, device, *, n):
+    return torch.rand(n, generator=rng), torch.zeros(n)
+
+
+def launch(inputs):
+    scale[(1,)](*inputs, len(inputs[0]))
+    return inputs[1]
+
+
+def reference(inputs):
+    return torch.zeros_like(inputs[1])
+"""
+
+
+@pytest.fixture
+def session(tmp_path):
+    """A head and its jobs, what its kernels printed, and the compiled kernels in the cache."""
+    spec = a_spec("scale", cases={"even": {"n": 1024}, "odd": {"n": 1000}}, devices=("cuda",))
+    (tmp_path / spec.folder).mkdir(parents=True)
+    (tmp_path / spec.folder / spec.entry).write_text(KERNEL.format(driver=DRIVER))
+    cache = tmp_path / "cache"
+    env = {**os.environ, "TRITON_CACHE_DIR": str(cache), "TRITON_CACHE_AUTOTUNING": "1"}
+    conditions = Conditions(sys.executable, tmp_path, env, 5, 300.0)
+    with Worker(sys.executable, env, tmp_path, "head") as worker:
+
+        def lines():
+            return (tmp_path / "head.stdout.txt").read_text().splitlines()
+
+        yield (
+            Side("head", tmp_path, {"scale": spec}, worker),
+            select_jobs((spec,), [], ["cuda"]),
+            conditions,
+            lines,
+            cache,
+        )
+
+
+def compiled(lines):
+    return [line for line in lines() if line.startswith("compiled")]
+
+
+def test_all_configurations_are_compiled_by_several_processes_and_the_tuning_finds_them(session):
+    head, jobs, conditions, lines, cache = session
+    with CompileAhead(head, None, jobs, conditions, processes=2) as ahead:
+        ahead.before(jobs[0])
+        ahead_of_time = compiled(lines)
+        launched = [line for line in lines() if line.startswith("launched")]
+        choices = list(cache.glob("*/*.autotune.json"))
+        answers = [head.worker.ask(head.request(job, op="verify"), 300.0) for job in jobs]
+
+    assert len(ahead_of_time) == len(jobs) * CONFIGURATIONS
+    assert len(set(ahead_of_time)) == len(jobs), "each case in a process of its own"
+    assert len(launched) == len(jobs), "no configuration is timed"
+    assert choices == []
+    assert [answer["error"] for answer in answers] == [0.0, 0.0]
+    assert compiled(lines) == ahead_of_time, "the tuning compiles nothing"
+    assert len(list(cache.glob("*/*.autotune.json"))) == len(jobs)
+    assert all(conditions.spent.of(job.id, "cuda")["head"][STAGE] > 0.0 for job in jobs)
+
+
+def test_a_choice_that_is_known_is_used(session):
+    head, jobs, conditions, lines, _ = session
+    head.worker.ask(head.request(jobs[0], op="verify"), 300.0)
+    before = len(lines())
+    with CompileAhead(head, None, jobs[:1], conditions, processes=2) as ahead:
+        ahead.before(jobs[0])
+
+    assert [line.partition(" in ")[0] for line in lines()[before:]] == ["launched scale"]
