@@ -14,6 +14,7 @@ compile_ahead     compiles the cases of both sides at once, before they are veri
 compile_caches    where Triton and inductor keep compiled code
 spare             how many processes may compile at once
 spent             where the seconds of a run go
+starts            starts of the workers of both sides that import at the same time
 tools, proc       finds programs; starts them with a time limit
 
 Flow, pure
