@@ -1,4 +1,9 @@
-"""How base and head launch their GPU kernels: registers, launch parameters, memory, occupancy; for every case."""
+"""How base and head launch their GPU kernels: registers, launch parameters, memory, occupancy; for every case.
+
+No counter is needed. They are read from the compiled code of a case that is timed as a CUDA graph, from CUPTI's records
+of one that CUPTI times or that can be captured on one side only, and from the traces of a `command`. Of a benchmark and
+of a case with `time = "wall"` they are compared where both sides are traced: if it changed, or its files did.
+"""
 
 import math
 from collections.abc import Sequence

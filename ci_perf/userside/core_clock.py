@@ -4,6 +4,10 @@ On a busy machine a thread that could run waits while other programs have the co
 thread: the second number of `schedstat`, Documentation/scheduler/sched-stats.rst. The time in which a thread sleeps, or
 waits for a lock, a file or another thread, does not count. Nor does a wait that other threads of the process may have
 caused, which is at most as long as they ran: a kernel that starts too many threads is slower.
+
+With four other processes on both cores of a virtual machine (load average 8 to 20), 8 cases that are 20 % slower and 8
+that are unchanged all have the correct verdict in 240 s, after 5.9 pairs of each; with the waits in the time none was
+decided after 9.6 pairs (`scripts/bench-cases --cases 16 --kernels 2 --load 4 --budget 240`).
 """
 
 from __future__ import annotations
