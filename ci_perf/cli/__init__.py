@@ -7,6 +7,7 @@ baseline    `baseline accept`, `check`, `diff`
 bisect      `bisect`
 blank       a run before anything is measured
 checks      `run --fuzz` and `run --sanitize`
+creep       the creep that the ledger of a tree shows
 doctor      `doctor`
 explain     `explain`
 history     `history` and `site`

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ci_perf import store
-from ci_perf.judge.creep import accepted, creep, creep_notes
+from ci_perf.cli.creep import find_creep
+from ci_perf.judge.creep import creep_notes
 from ci_perf.judge.scatter import known_scatter
 from ci_perf.measure import git, git_base
 from ci_perf.measure.base import Base, find_base, prepared
@@ -19,6 +20,7 @@ from ci_perf.values.baseline import KnownScatter
 from ci_perf.values.errors import ConfigError, FormatError, MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
+from ci_perf.values.merged import Creep
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Note, Run
 from ci_perf.values.settings import Settings
@@ -121,36 +123,41 @@ def with_against(blank: Run, base: Base | None, baselines: str) -> Run:
     """Return the run with its base, and a note where a commit is compared with itself."""
     if base is None:
         return blank
-    scatter, found = _known(base, blank, baselines)
+    scatter, crept, found = _known(base, blank, baselines)
     notes = (*blank.notes, *base.notes, *found)
     if base.against.commit == blank.provenance.commit:
         message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
         hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"
         notes = (*notes, Note("base-is-head", message, hint))
-    return replace(blank, against=replace(base.against, scatter=scatter), notes=notes)
+    return replace(blank, against=replace(base.against, scatter=scatter, creep=crept), notes=notes)
 
 
-def _known(base: Base, blank: Run, baselines: str) -> tuple[dict[str, KnownScatter], tuple[Note, ...]]:
-    """Return what the base knows of the scatter of cases, and notes: on creep, or that its files cannot be read.
+def _known(
+    base: Base, blank: Run, baselines: str
+) -> tuple[dict[str, KnownScatter], tuple[Creep, ...], tuple[Note, ...]]:
+    """Return what the base knows of the scatter of cases, creep, and notes: on it, or that files cannot be read.
 
     Only baselines and merges in the base's own tree count: a change must not loosen its own verdict.
     """
     tree = base.side.root.resolve()
     folder = (tree / baselines).resolve()
     if not folder.is_relative_to(tree):
-        return {}, ()
+        return {}, (), ()
     try:
         known = store.read_baselines(folder, blank.devices)
     except FormatError as error:
-        return {}, (_unreadable("the baselines of the base cannot be read, so its scatter is not used", error, tree),)
+        return (
+            {},
+            (),
+            (_unreadable("the baselines of the base cannot be read, so its scatter is not used", error, tree),),
+        )
+    limit = blank.policy.regression
     try:
-        merges = store.read_merged(folder, [device.slug for device in blank.devices])
+        crept = find_creep(folder, blank.devices, blank.kernels, known, limit)
     except FormatError as error:
         message = "the ledger of merges of the base cannot be read, so creep is not noticed"
-        return known_scatter(known), (_unreadable(message, error, tree),)
-    cases = {f"{spec.name}/{case}" for spec in blank.kernels for case in spec.cases}
-    found = [one for one in creep(merges, blank.policy.regression, accepted(known)) if one.case in cases]
-    return known_scatter(known), creep_notes(found, blank.policy.regression)
+        return known_scatter(known), (), (_unreadable(message, error, tree),)
+    return known_scatter(known), crept, creep_notes(crept, limit)
 
 
 def _unreadable(message: str, error: FormatError, tree: Path) -> Note:

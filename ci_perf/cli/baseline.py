@@ -1,7 +1,7 @@
 """`ci-perf baseline`: accepts a run as the baseline, checks the files, shows what accepting would change."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -82,8 +82,9 @@ def _refuse_dirty(run: Run, run_file: Path) -> None:
 @baseline.command()
 @_RUN
 @setting_options("baselines")
-def record(run_file: Path, **flags: object) -> None:
-    """Add the changes of RUN, of a merged commit against the commit before it, to the ledger of merged changes.
+@click.option("--allow-empty", is_flag=True, help="Accept a run in which no case was compared: nothing is recorded.")
+def record(run_file: Path, allow_empty: bool, **flags: object) -> None:
+    """Add the changes of RUN, of a merged commit against its first parent, to the ledger of merged changes.
 
     The ledger is baselines/<device>/merged.jsonl. Small changes that add up to the threshold over several merges are
     creep, which `run --against` and `ci-perf history` report. A baseline that is accepted later ends what was before.
@@ -91,11 +92,19 @@ def record(run_file: Path, **flags: object) -> None:
     root = Path.cwd()
     folder = root / resolve_settings(root, flags)["baselines"]
     run = store.read_run(run_file)
-    why = _why_not_recorded(run)
-    if why:
-        raise ConfigError(f"{run_file}: {why}", hint="measure the merged commit: ci-perf run --against HEAD~1")
+    hint = "measure the merged commit: ci-perf run --against HEAD~1"
+    if why := _why_not_recorded(run):
+        raise ConfigError(f"{run_file}: {why}", hint=hint)
+    changes = changes_of(run)
+    if not changes and allow_empty:
+        click.echo("nothing to record: no case was compared")
+        return
+    if not changes:
+        raise ConfigError(f"{run_file}: no case was compared", hint="--allow-empty makes this no error")
+    if why := _why_no_merge(run, root):
+        raise ConfigError(f"{run_file}: {why}", hint=hint)
     known = {(merged.device, merged.head): merged for merged in store.read_merged(folder)}
-    for merged in changes_of(run):
+    for merged in changes:
         if before := known.get((merged.device, merged.head)):
             against = "" if before.base == merged.base else f", against {before.base[:8]}"
             click.echo(f"commit {merged.head[:8]} is recorded already for {merged.device}{against}")
@@ -117,7 +126,18 @@ def _why_not_recorded(run: Run) -> str:
         return "the run measured files that are no commit"
     if commit == run.against.commit:
         return "base and head are the same commit"
-    return "" if changes_of(run) else "no case was compared"
+    return ""
+
+
+def _why_no_merge(run: Run, root: Path) -> str:
+    """Return why the base of a run is not the commit before its head; the change would be that of other merges, too."""
+    commit, base = run.provenance.commit or "", run.against.commit if run.against else ""
+    parents = git.parents_of(root, commit)
+    if not parents:
+        return f"the parent of commit {commit[:8]} is not known in this clone: fetch the commit"
+    if base == parents[0]:
+        return ""
+    return f"the base is {base[:8]}, but the parent of commit {commit[:8]} is {parents[0][:8]}"
 
 
 @baseline.command()
@@ -153,12 +173,16 @@ def check(ctx: click.Context, /, **flags: object) -> None:
         for complaint in complaints:
             click.echo(f"{path}: {complaint}")
         problems += len(complaints)
-    complaints = [complaint for ledger in ledgers for complaint in store.check_merged(ledger)]
+    complaints = [complaint for ledger in ledgers for complaint in store.check_merged(ledger, _parent_in(root))]
     for complaint in complaints:
         click.echo(complaint)
     problems += len(complaints)
     click.echo(f"{len(files)} baseline files, {problems} problems")
     ctx.exit(EXIT_USAGE if problems else 0)
+
+
+def _parent_in(root: Path) -> Callable[[str], str | None]:
+    return lambda commit: next(iter(git.parents_of(root, commit)), None)
 
 
 @baseline.command()

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from ci_perf import store
+from ci_perf.cli.creep import sound_merges
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.past import read_runs
 from ci_perf.history.export import FORMATS
@@ -16,7 +17,7 @@ from ci_perf.history.picture import render_svg
 from ci_perf.history.points import points_of_run, series_of
 from ci_perf.history.table import render_table
 from ci_perf.history.trend import CREEP, change_points
-from ci_perf.judge.creep import accepted, creep
+from ci_perf.judge.creep import accepted, creep, sentence
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.series import Point, Series
 
@@ -85,8 +86,8 @@ def _merged(kernel: str, flags: dict[str, object]) -> list[str]:
         known = accepted(store.read_baselines(folder, kernels=[kernel])) if merges else {}
     except FormatError as error:
         return [f"creep of merges is not known: {error}"]
-    found = creep(merges, CREEP, known)
-    return [f"creep of merges: {one.sentence}" for one in found if one.case.partition("/")[0] == kernel]
+    found = creep(sound_merges(folder, merges), CREEP, known)
+    return [f"creep of merges: {sentence(one)}" for one in found if one.case.partition("/")[0] == kernel]
 
 
 def _points(kernels: list[str], flags: dict[str, object], runs: Sequence[str], place: str | None) -> list[Point]:

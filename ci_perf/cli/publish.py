@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from ci_perf import store
+from ci_perf.cli.creep import find_creep
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.unmeasured import publish_unmeasured
 from ci_perf.github import actions
@@ -198,7 +199,11 @@ def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) 
     names = [spec.name for spec in run.kernels]
     specs = {spec.name: spec for spec in store.read_kernels(kernels, root, names)} if kernels.is_dir() else {}
     own = store.read_baselines(baselines, run.devices)
-    report = judge_foreign(run, policy_from(settings), specs, own, source)
+    policy = policy_from(settings)
+    if run.against is not None:  # only this repository's own ledger counts
+        crept = find_creep(baselines, run.devices, specs.values(), own, policy.regression)
+        run = replace(run, against=replace(run.against, creep=crept))
+    report = judge_foreign(run, policy, specs, own, source)
     measured = ((run.provenance.commit or "").removesuffix("-dirty"),)
     return Subject(report, patch="", foreign=True, measured=measured, places=None)
 

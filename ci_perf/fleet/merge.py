@@ -235,7 +235,10 @@ def _against(runs: Sequence[Run]) -> Against | None:
     if runs[0].against is None:
         return None
     gone = sorted({name for run in runs if run.against for name in run.against.gone})
-    return Against(runs[0].against.ref, runs[0].against.commit, tuple(gone))
+    crept = dict.fromkeys((one.case, one.device, one) for run in runs if run.against for one in run.against.creep)
+    return Against(
+        runs[0].against.ref, runs[0].against.commit, tuple(gone), creep=tuple(one for *_, one in sorted(crept))
+    )
 
 
 def _absent(shard: Shard, plan: Plan, sessions: Sequence[Session]) -> Session:

@@ -8,10 +8,12 @@ from pathlib import PurePosixPath
 
 from ci_perf.github.event import Event
 from ci_perf.judge.comment import next_status
+from ci_perf.judge.creep import sentence
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.report import ORDER, Report, Row
 from ci_perf.values.comment import CommentStatus, State
 from ci_perf.values.errors import MachineError
+from ci_perf.values.merged import Creep
 from ci_perf.values.reasons import Verdict
 
 MOST_ANNOTATIONS = 10
@@ -115,7 +117,15 @@ def _comment(state: State, event: Event, policy: str, thread: Thread) -> tuple[A
 
 def annotations(report: Report, places: Mapping[str, Place]) -> tuple[Annotation, ...]:
     """Return a message for each flagged row at the line where its kernel is launched, within GitHub's limits."""
-    return within_limits(_annotation(row, places.get(row.finding.kernel)) for row in report.rows if row.flagged)
+    rows = [_annotation(row, places.get(row.finding.kernel)) for row in report.rows if row.flagged]
+    crept = report.creep if report.fails_on_creep else ()
+    return within_limits([*rows, *(_of_creep(one, places.get(one.case.partition("/")[0])) for one in crept)])
+
+
+def _of_creep(one: Creep, place: Place | None) -> Annotation:
+    return Annotation(
+        Level.ERROR, f"creep {one.case}", f"merges before this change made it slower: {sentence(one)}", place
+    )
 
 
 def within_limits(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
@@ -168,9 +178,10 @@ def counts(report: Report) -> dict[str, str]:
 
 
 def overall(report: Report) -> str:
-    """Return the verdict that most needs attention, or one of four other words.
+    """Return the verdict that most needs attention, or one of five other words.
 
-    `BROKEN_GATE`; `GATE_NOT_MEASURED` if that alone fails the run; `INCOMPLETE` (cut short); `NOTHING` (no case).
+    `BROKEN_GATE`; `CREEP` or `GATE_NOT_MEASURED` if that alone fails the run; `INCOMPLETE` (cut short); `NOTHING`
+    (no case).
     """
     if not report.finished:
         return "INCOMPLETE"
@@ -181,5 +192,7 @@ def overall(report: Report) -> str:
         return str(worst)
     if any(row.finding.broken_gates for row in report.rows):
         return "BROKEN_GATE"
+    if report.fails_on_creep and not any(row.red for row in report.rows):
+        return "CREEP"
     fine = (Verdict.SPEEDUP, Verdict.UNCHANGED)  # only a gate makes such a row red
     return "GATE_NOT_MEASURED" if any(r.red and r.finding.verdict in fine for r in report.rows) else str(worst)

@@ -2,36 +2,22 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ci_perf.judge.verdict import judge
 from ci_perf.values.baseline import Baseline
-from ci_perf.values.merged import Merged, MergedChange
-from ci_perf.values.quantity import counted, percent
+from ci_perf.values.merged import Creep, Merged, MergedChange
+from ci_perf.values.quantity import counted, percent, signed
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note, Run
 
 MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Creep:
-    """The creep of one case on one device."""
-
-    case: str
-    """`kernel/case`."""
-    device: str
-    change: float
-    """The sum of the changes, as a fraction of the time."""
-    merges: int
-    first: str
-    """The commit whose merge began it."""
-
-    @property
-    def sentence(self) -> str:
-        """The creep in words."""
-        since = counted(self.merges, "merge")
-        return f"{self.case} on {self.device}: {percent(self.change, sign=True)} in {since} since {self.first[:8]}"
+def sentence(one: Creep) -> str:
+    """Return a creep in words."""
+    interval = f"[{signed(100 * one.low)}, {signed(100 * one.high)}]"
+    since = f"{counted(one.merges, 'merge')} since {one.first[:8]}"
+    return f"{one.case} on {one.device}: {percent(one.change, sign=True)} {interval} in {since}"
 
 
 def changes_of(run: Run) -> tuple[Merged, ...]:
@@ -53,6 +39,20 @@ def changes_of(run: Run) -> tuple[Merged, ...]:
         cases.setdefault(found.device, {})[found.id] = MergedChange(round(change, 6), round(error, 6))
     commits = run.against.commit, run.provenance.commit
     return tuple(Merged(device, *commits, run.provenance.date, known) for device, known in cases.items())
+
+
+def without_overlaps(merges: Iterable[Merged], parents: Mapping[str, str]) -> tuple[Merged, ...]:
+    """Return the merges that can be added up, so that no change counts twice: those of one commit each.
+
+    `parents` has the first parent of each head that git knows: a merge that was measured against another commit is left
+    out, because its change contains those of other merges. Of two with one base, as two branches leave them, the latter
+    counts.
+    """
+    kept: dict[tuple[str, str], Merged] = {}
+    for merged in merges:
+        if parents.get(merged.head, merged.base) == merged.base:
+            kept[merged.device, merged.base] = merged
+    return tuple(kept.values())
 
 
 def creep(merges: Iterable[Merged], limit: float, since: Mapping[tuple[str, str], str]) -> tuple[Creep, ...]:
@@ -80,7 +80,7 @@ def creep_notes(found: Sequence[Creep], limit: float) -> tuple[Note, ...]:
     """Return a note that names the cases that creep, at most MOST_NAMED of them."""
     if not found:
         return ()
-    named = [one.sentence for one in sorted(found, key=lambda one: -one.change)[:MOST_NAMED]]
+    named = [sentence(one) for one in sorted(found, key=lambda one: -one.change)[:MOST_NAMED]]
     more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
     message = f"merges before this change made cases slower by less than {percent(limit)} each, and together by more"
     return (Note(Reason.CREEP, f"{message}: {'; '.join([*named, *more])}", Reason.CREEP.hint),)
@@ -95,4 +95,6 @@ def _of_case(case: str, device: str, changes: Sequence[tuple[str, MergedChange]]
             total, variance, heads = 0.0, 0.0, []
     if len(heads) < 2 or total < limit or total <= math.sqrt(variance):
         return None
-    return Creep(case, device, math.expm1(total), len(heads), heads[0])
+    error = math.sqrt(variance)
+    summed, low, high = (round(math.expm1(x), 6) for x in (total, total - error, total + error))
+    return Creep(case, device, summed, low, high, len(heads), heads[0])

@@ -18,6 +18,7 @@ from ci_perf.judge.verdict import is_red, judge
 from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_RED
 from ci_perf.values.measurement import Measurement
+from ci_perf.values.merged import Creep
 from ci_perf.values.quantity import counted, percent
 from ci_perf.values.reasons import NO_BASE_CODES, REGRESSIONS, Reason, Verdict
 from ci_perf.values.run import Note, Run, sessions_of
@@ -97,8 +98,17 @@ class Report:
     """The metrics of the timeline over all that was traced."""
     base: str = ""
     """The base commit that took turns with this one; empty where none did."""
+    creep: tuple[Creep, ...] = ()
+    """The cases that merges before this change made slower, the most first."""
+    fails_on_creep: bool = False
+    """Whether that makes the exit status 1."""
     check_flags: tuple[str, ...] = ()
     """The flags of `ci-perf run` that repeat the checks of this run; empty for a run that measured."""
+
+    @property
+    def other_notes(self) -> tuple[Note, ...]:
+        """The notes without that on creep, where `creep` says more."""
+        return tuple(note for note in self.notes if not (self.creep and note.code == Reason.CREEP))
 
     def of(self, *verdicts: Verdict) -> tuple[Row, ...]:
         """Return the rows with one of these verdicts."""
@@ -108,11 +118,15 @@ class Report:
 def _exit_status(rows: Sequence[Row], compared: int, run: Run) -> int:
     verdicts = {row.finding.verdict for row in rows}
     base_is_useless = run.against is not None and not compared and Verdict.NOT_COMPARABLE in verdicts
-    if any(row.red for row in rows) or (base_is_useless and run.policy.fail_on):
+    if any(row.red for row in rows) or _fails_on_creep(run) or (base_is_useless and run.policy.fail_on):
         return EXIT_RED
     lost = any(row.finding.code == Reason.MEMORY_ERRORS for row in rows) or _lacks_gpu(run)
     nothing = not (rows or run.fuzzed or run.sanitized)
     return EXIT_ENVIRONMENT if lost or nothing or not run.finished or could_not_check(run) else EXIT_OK
+
+
+def _fails_on_creep(run: Run) -> bool:
+    return "creep" in run.policy.fail_on and bool(run.against and run.against.creep)
 
 
 def _lacks_gpu(run: Run) -> bool:
@@ -128,7 +142,9 @@ def build_report(run: Run) -> Report:
     rows.sort(key=_urgency)
     compared = sum(row.finding.change is not None and row.finding.code is not Reason.REFERENCE_TIMED for row in rows)
     return Report(
-        headline=_headline([row.finding for row in rows], summary_of_checks(run), lacks_gpu=_lacks_gpu(run)),
+        headline=_headline(
+            [row.finding for row in rows], [*summary_of_checks(run), *_crept(run)], lacks_gpu=_lacks_gpu(run)
+        ),
         next_step=_next_step(rows, compared or len(run.fuzzed or run.sanitized), run),
         rows=tuple(rows),
         notes=run.notes,
@@ -144,8 +160,15 @@ def build_report(run: Run) -> Report:
         patterns=run.selection,
         trace=run.trace,
         base=run.against.commit if run.against else "",
+        creep=tuple(sorted(run.against.creep, key=lambda one: -one.change)) if run.against else (),
+        fails_on_creep=_fails_on_creep(run),
         check_flags=check_flags(run),
     )
+
+
+def _crept(run: Run) -> list[str]:
+    number = len({one.case for one in run.against.creep}) if run.against else 0
+    return [f"creep in {counted(number, 'case')}"] if number else []
 
 
 def _urgency(row: Row) -> tuple[int, float]:
@@ -260,6 +283,7 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
         (any(row.finding.broken_gates for row in rows), _BROKEN_GATE),
         (Verdict.MISSING in verdicts, Reason.REMOVED),
         (ungated and "gate-not-measured" in run.policy.fail_on, _UNMEASURED_GATE),
+        (_fails_on_creep(run), Reason.CREEP),
         (Reason.DISTURBED in codes, Reason.DISTURBED),
         (Reason.OTHER_INPUTS in codes, Reason.OTHER_INPUTS),
         (not compared and Reason.REFERENCE_TIMED in codes, Reason.REFERENCE_TIMED),
@@ -270,6 +294,7 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
         (Reason.BUDGET_SPENT in codes, Reason.BUDGET_SPENT),
         (Verdict.INCONCLUSIVE in verdicts, verdicts.get(Verdict.INCONCLUSIVE)),
         (ungated, _UNMEASURED_GATE),
+        (bool(run.against and run.against.creep), Reason.CREEP),
     )
     found = next((step for holds, step in steps if holds and step), "Nothing to do.")
     return found.steps[in_turns] if isinstance(found, Reason) else found

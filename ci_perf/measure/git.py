@@ -82,6 +82,14 @@ def parents_of(root: Path, commit: str) -> list[str]:
     return [line.removeprefix("parent ") for line in lines if line.startswith("parent ")]
 
 
+def query_first_parents(root: Path, commits: Iterable[str]) -> dict[str, str]:
+    """Return the first parent of each commit that this clone knows together with its parent."""
+    asked = [commit for commit in commits if re.fullmatch("[0-9a-f]{40,64}", commit)]
+    found = ask(root, "rev-list", "--no-walk", "--parents", "--ignore-missing", *asked) if asked else ""
+    lines = (line.split() for line in (found or "").splitlines())
+    return {line[0]: line[1] for line in lines if len(line) > 1}
+
+
 def query_heads(root: Path, commit: str) -> tuple[str, ...]:
     """Return the commits that may be the head of a pull request: a commit, and what it merged if it is a merge."""
     return commit, *parents_of(root, commit)[1:]

@@ -105,6 +105,24 @@ def change(interval: Interval | None) -> str:
     return f"{percent(interval.point - 1, sign=True)} [{signed(low)}, {signed(high)}]"
 
 
+CREEP = ("case", "device", "sum of its changes", "merges", "since commit")
+"""The titles of the columns of a table of creep."""
+
+
+def creep(report: Report) -> list[tuple[str, ...]]:
+    """Return a row of CREEP for each case that several merges made slower, the slowest first."""
+    return [
+        (
+            one.case,
+            one.device,
+            change(Interval(1 + one.low, 1 + one.change, 1 + one.high, 0.0)),
+            str(one.merges),
+            one.first[:8],
+        )
+        for one in report.creep
+    ]
+
+
 def why(row: Row) -> str:
     """Return the cause of a change, or that none is known, if both sides were profiled; else why it has its verdict."""
     explanation = row.finding.explanation

@@ -35,7 +35,8 @@ def render_html(report: Report, trends: Sequence[Trend] = ()) -> str:
     cases = "".join(case(index, row, report, own, place) for index, (row, own, place) in enumerate(rows))
     body = (
         f"<p>{prose(cells.comparison(report))}</p>\n"
-        f"{_planted(report)}<p><strong>Next:</strong> {prose(report.next_step)}</p>\n{_verdicts(report)}"
+        f"{_planted(report)}<p><strong>Next:</strong> {prose(report.next_step)}</p>\n"
+        f"{_creep(report)}{_verdicts(report)}"
         f"<h2>Cases</h2>\n{_legend(len(report.rows)) if any(drawn) else ''}{cases}{_notes(report)}"
         f"<h2>Environment</h2>\n{table('Environment', ('what', 'which'), cells.environment(report))}"
     )
@@ -112,6 +113,12 @@ def _legend(cases: int) -> str:
     return f'<p class="legend">{marks} head; dashed lines: thresholds or ceilings{note}</p>\n'
 
 
+def _creep(report: Report) -> str:
+    title = "Creep: slower by several merges before this change"
+    rows = cells.creep(report)
+    return f"<h2>{title}</h2>\n{table(title, cells.CREEP, rows)}" if rows else ""
+
+
 def _notes(report: Report) -> str:
-    notes = [f"{note.message} ({note.hint})" if note.hint else note.message for note in report.notes]
+    notes = [f"{note.message} ({note.hint})" if note.hint else note.message for note in report.other_notes]
     return f"<h2>Notes</h2>\n{bullets(notes)}" if notes else ""

@@ -26,6 +26,11 @@ def render_json(report: Report) -> str:
         "compared": report.compared,
         "planted": report.planted,
         "cases": [_case(row, in_turns=bool(report.base)) for row in report.rows],
+        "creep": [
+            {"case": c.case, "device": c.device, "change": c.change, "low": c.low, "high": c.high}
+            | {"merges": c.merges, "first": c.first}
+            for c in report.creep
+        ],
         "notes": [
             {"code": n.code, "meaning": Reason.of(n.code).meaning, "message": n.message, "hint": n.hint}
             for n in report.notes

@@ -62,6 +62,7 @@ def report_sections(report: Report) -> list[Section]:
     undecided = [row for row in report.of(Verdict.NOT_COMPARABLE, Verdict.INCONCLUSIVE) if not row.flagged]
     unchanged = [row for row in report.of(Verdict.UNCHANGED) if not row.flagged]
     return [
+        _creep(report),
         *_flagged(report),
         _broken_gates(report),
         _explanations(report),
@@ -104,6 +105,14 @@ def _shown_and_folded(title: str, rows: Sequence[Row], report: Report, form: str
     """Return the first flagged rows, which are the worst, and the others folded."""
     more = "1 more flagged row" if len(rows) == MOST_ROWS + 1 else f"{len(rows) - MOST_ROWS:,} more flagged rows"
     return [_verdicts(title, rows[:MOST_ROWS], report, form), _verdicts(more, rows[MOST_ROWS:], report)]
+
+
+def _creep(report: Report) -> Section:
+    """Return the cases that merges before this change made slower: no verdict on the change, but above all of them."""
+    lines = [[*map(code, row[:2]), *row[2:4], code(row[4])] for row in cells.creep(report)]
+    return Section(
+        "Creep: slower by several merges before this change", lines, cells.CREEP, cells.CREEP[2:4], form=TITLED
+    )
 
 
 def _explanations(report: Report) -> Section:
@@ -182,7 +191,9 @@ def _warnings(report: Report) -> Section:
 
 
 def _notes(report: Report) -> Section:
-    lines = [[f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "")] for note in report.notes]
+    lines = [
+        [f"- {prose(note.message)}" + (f" ({prose(note.hint)})" if note.hint else "")] for note in report.other_notes
+    ]
     return Section("Notes", lines, counted=True)
 
 

@@ -60,7 +60,10 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
         changes = (change for change in cells.kernel_changes(row) if change[0] != "renamed")
         yield from ((f"GPU kernel {what}: {row.finding.id}: {before or now}", "") for what, before, now in changes)
     yield from ((f"warning: {row.finding.id}: {text}", "yellow") for row in report.rows for text in row.warnings)
-    for note in report.notes:
+    style = "bold red" if report.fails_on_creep else "yellow"
+    for case, device, change, merges, since in cells.creep(report):
+        yield f"creep: {case} on {device}: {change} in {merges} merges since {since}, before this change", style
+    for note in report.other_notes:
         yield f"note: {note.message}", "dim"
         if note.hint:
             yield f"hint: {note.hint}", "dim"

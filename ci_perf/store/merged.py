@@ -5,7 +5,7 @@ of them (`merge=union` in .gitattributes).
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ci_perf.store.text_files import append_line, read_text
@@ -27,8 +27,11 @@ def read_merged(baselines: Path, slugs: Iterable[str] | None = None) -> tuple[Me
     return tuple(sorted(found.values(), key=lambda m: (m.date, m.head)))
 
 
-def check_merged(file: Path) -> tuple[str, ...]:
-    """Return what is wrong with a ledger: a sentence for each line that is none."""
+def check_merged(file: Path, parent_of: Callable[[str], str | None]) -> tuple[str, ...]:
+    """Return what is wrong with a ledger: a sentence for each line that is none, or that is not of one merge.
+
+    `parent_of` returns the first parent of a commit, None where it is not known.
+    """
     problems = []
     for where, line in _lines(file):
         try:
@@ -38,6 +41,9 @@ def check_merged(file: Path) -> tuple[str, ...]:
             continue
         if merged.device != file.parent.name:
             problems.append(f"{where}: key `device` is {merged.device}, but the ledger is of {file.parent.name}")
+        if (parent := parent_of(merged.head) or merged.base) != merged.base:
+            bases = f"{merged.base[:8]}, not {parent[:8]}, the parent of {merged.head[:8]}"
+            problems.append(f"{where}: key `base` is {bases}: the line does not count")
     return tuple(problems)
 
 

@@ -23,6 +23,7 @@ from ci_perf.values.extensible import (
 )
 from ci_perf.values.kernel import KernelSpec, Params
 from ci_perf.values.measurement import Failure, Measurement, Pair
+from ci_perf.values.merged import Creep
 from ci_perf.values.reasons import Reason
 from ci_perf.values.trace import Reading
 
@@ -88,7 +89,17 @@ class Sanitized(Extensible):
     """Why the tool could not check the case; empty: it could."""
 
 
-CAUSES = ("regression", "failed", "gate", "missing", "new", "inconclusive", "not-comparable", "gate-not-measured")
+CAUSES = (
+    "regression",
+    "failed",
+    "gate",
+    "missing",
+    "new",
+    "inconclusive",
+    "not-comparable",
+    "gate-not-measured",
+    "creep",
+)
 """What can make the exit status 1."""
 
 
@@ -106,6 +117,8 @@ class Against(Extensible):
     control: tuple[Pair, ...] = ()
     scatter: Annotated[Mapping[str, KnownScatter], OMIT_DEFAULT] = field(default_factory=dict)
     """By `kernel/case`: what the baselines in the tree of the base know of the scatter, never those of the head."""
+    creep: Annotated[tuple[Creep, ...], OMIT_DEFAULT] = ()
+    """Of the selected cases, what the ledger of merges in the tree of the base shows."""
 
 
 @dataclass(frozen=True, slots=True)

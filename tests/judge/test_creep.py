@@ -13,11 +13,18 @@ from click.testing import CliRunner
 
 from ci_perf import store
 from ci_perf.cli import program
-from ci_perf.judge.creep import changes_of, creep, creep_notes
+from ci_perf.fleet.merge import merge_runs
+from ci_perf.github.publish import annotations, overall
+from ci_perf.judge.creep import changes_of, creep, creep_notes, without_overlaps
+from ci_perf.judge.report import build_report
+from ci_perf.render.html import render_html
+from ci_perf.render.json_text import render_json
+from ci_perf.render.markdown import render_comment
+from ci_perf.render.terminal import _lines
 from ci_perf.values.errors import FormatError
 from ci_perf.values.measurement import Pair
-from ci_perf.values.merged import Merged, MergedChange
-from ci_perf.values.run import Against
+from ci_perf.values.merged import Creep, Merged, MergedChange
+from ci_perf.values.run import Against, Policy
 from tests.builders import a_measurement, a_run
 
 
@@ -67,13 +74,39 @@ def test_what_was_merged_before_a_baseline_was_accepted_is_agreed():
     assert creep(ten, 0.03, {("h100", "sdpa"): "2026-01-09T00:00:00Z"})[0].merges == 10
 
 
+@pytest.mark.parametrize(
+    ("lines", "parents", "counted"),
+    [
+        ("ab bc", "ab bc", "ab bc"),
+        ("ab bc", "", "ab bc"),  # a shallow clone knows none
+        ("ac bc", "ab bc", "bc"),  # of two commits: its change has that of the other
+        ("ad bc", "ab bc cd", "bc"),
+        ("ad bc", "", "ad bc"),
+        ("ab ac", "", "ac"),  # as two branches leave them
+        ("ab cd", "ab bc cd", "ab cd"),  # what was not measured is not known
+    ],
+)
+def test_only_changes_that_do_not_overlap_are_added_up(lines, parents, counted):
+    def of(text):
+        return [(base * 40, head * 40) for base, head in text.split()]
+
+    merges = [
+        Merged("h200", *one, f"2026-01-{day:02d}T00:00:00Z", {"sdpa/s128": MergedChange(math.log(1.02), 0.002)})
+        for day, one in enumerate(of(lines), 1)
+    ]
+    kept = without_overlaps(merges, {head: base for base, head in of(parents)})
+
+    assert [(merged.base, merged.head) for merged in kept] == of(counted)
+
+
 def test_a_note_names_the_cases_that_creep_the_worst_first():
     found = creep([*merges(1.02, 1.02), *merges(*[1.02] * 10, case="gemm/n1")], 0.03, {})
     (note,) = creep_notes(found, 0.03)
 
     assert note.code == "creep"
     assert note.message.endswith(
-        "gemm/n1 on h200: +21.9 % in 10 merges since 00000000; sdpa/s128 on h200: +4.0 % in 2 merges since 00000000"
+        "gemm/n1 on h200: +21.9 % [+21.1, +22.7] in 10 merges since 00000000; "
+        "sdpa/s128 on h200: +4.0 % [+3.7, +4.3] in 2 merges since 00000000"
     )
     assert creep_notes((), 0.03) == ()
 
@@ -99,56 +132,98 @@ def test_a_run_of_a_merged_commit_says_what_changed_with_its_error():
     assert changes_of(replace(merged_run(1.02), against=None)) == ()
 
 
-def test_record_adds_a_line_once_and_history_shows_the_creep(tmp_path, monkeypatch):
+@pytest.fixture
+def commits(tmp_path, monkeypatch):
+    """The commits of a repository, the oldest first; the test runs in its folder."""
     monkeypatch.chdir(tmp_path)
-    commits = ["0" * 40, "1" * 40, "2" * 40]
-    for base, head in itertools.pairwise(commits):
-        store.write_run(merged_run(1.02, base, head), tmp_path)
+    who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
+    for command in ("init -q", *["commit -q --allow-empty -m more"] * 4):
+        subprocess.run(["git", *who, *command.split()], check=True)
+    found = subprocess.run(["git", "rev-list", "--reverse", "HEAD"], capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+def record(*more, base, head, ratio=1.02, day=1):
+    run = merged_run(ratio, base, head)
+    store.write_run(replace(run, provenance=replace(run.provenance, date=f"2026-01-{day:02d}T00:00:00Z")), Path.cwd())
+    return CliRunner().invoke(program, ["baseline", "record", "run.json", *more])
+
+
+def ledger_of():
+    (ledger,) = Path.cwd().glob("baselines/*/merged.jsonl")
+    return ledger
+
+
+def test_record_adds_a_line_once_and_history_shows_the_creep(commits):
+    for day, (base, head) in enumerate(itertools.pairwise(commits[:3]), 1):
         for said in ("recorded 1 case in baselines/", "is recorded already for"):
-            ran = CliRunner().invoke(program, ["baseline", "record", "run.json"])
+            ran = record(base=base, head=head, day=day)
             assert (ran.exit_code, said in ran.output) == (0, True), ran.output
-    (ledger,) = tmp_path.glob("baselines/*/merged.jsonl")
+    ledger = ledger_of()
     lines = ledger.read_text().splitlines()
     assert len(lines) == 2
 
     ledger.write_text("\n".join([*reversed(lines), lines[0], ""]))  # as a merge of two branches may leave them
-    assert [m.head[0] for m in store.read_merged(tmp_path / "baselines")] == ["1", "2"]
-    assert creep(store.read_merged(tmp_path / "baselines"), 0.03, {})[0].merges == 2
+    assert [m.head for m in store.read_merged(Path("baselines"))] == commits[1:3]
+    assert creep(store.read_merged(Path("baselines")), 0.03, {})[0].merges == 2
 
-    for command in ("init -q", "-c user.name=n -c user.email=n@example.org commit -q --allow-empty -m first"):
-        subprocess.run(["git", *command.split()], check=True)
     shown = CliRunner().invoke(program, ["history", "sdpa", "--runs", "."]).output
-    assert re.search(r"creep of merges: sdpa/s128 on \S+: \+4.0 % in 2 merges since 11111111", shown), shown
+    of = rf"\+4.0 % \[\S+ \S+\] in 2 merges since {commits[1][:8]}"
+    assert re.search(rf"creep of merges: sdpa/s128 on \S+: {of}", shown), shown
 
     ledger.write_text(json.dumps({**json.loads(lines[0]), "cases": {}}) + "\n")
     with pytest.raises(FormatError, match=r"merged\.jsonl:1: key `cases`"):
-        store.read_merged(tmp_path / "baselines")
+        store.read_merged(Path("baselines"))
 
 
-def test_a_commit_counts_once_though_it_was_measured_against_several_others(tmp_path, monkeypatch):
-    """Their changes overlap: the sum would count a part of them twice."""
-    monkeypatch.chdir(tmp_path)
-    said = []
-    for base in ("0" * 40, "1" * 40):
-        store.write_run(merged_run(1.02, base, "2" * 40), tmp_path)
-        said.append(CliRunner().invoke(program, ["baseline", "record", "run.json"]).output)
-    assert said[0].startswith("recorded 1 case")
-    assert "22222222 is recorded already" in said[1]
-    assert ", against 00000000" in said[1]
+def test_record_refuses_a_base_that_is_not_the_parent_of_the_head(commits):
+    first, _, third, _ = commits
+    ran = record(base=first, head=third)
 
-    (ledger,) = tmp_path.glob("baselines/*/merged.jsonl")
+    assert ran.exit_code == 2
+    assert f"the base is {first[:8]}, but the parent of commit {third[:8]} is {commits[1][:8]}" in ran.output
+    assert "measure the merged commit: ci-perf run --against HEAD~1" in ran.output
+
+    unknown = record(base=first, head="a" * 40)
+    assert unknown.exit_code == 2
+    assert "the parent of commit aaaaaaaa is not known in this clone: fetch the commit" in unknown.output
+    assert not list(Path.cwd().glob("baselines/*/merged.jsonl"))
+
+
+def test_a_line_of_several_merges_does_not_count_and_check_names_it(commits):
+    for day, (base, head) in enumerate(itertools.pairwise(commits), 1):
+        record(base=base, head=head, ratio=1.012, day=day)
+    ledger, kernel = ledger_of(), Path("kernels/sdpa")
+    line = json.loads(ledger.read_text().splitlines()[0])
+    wide = {**line, "base": commits[0], "head": commits[3], "date": "2999-01-01T00:00:00Z"}
+    kernel.mkdir(parents=True)
+    (kernel / "kernel.toml").write_text('entry = "kernel.py"\n[cases.s128]\n')
+    (kernel / "kernel.py").touch()
+
+    assert "in 3 merges" in CliRunner().invoke(program, ["history", "sdpa", "--runs", "."]).output
+    ledger.write_text("\n".join([*ledger.read_text().splitlines()[:2], json.dumps(wide)]))
+
+    assert "in 2 merges" not in CliRunner().invoke(program, ["history", "sdpa", "--runs", "."]).output
+    checked = CliRunner().invoke(program, ["baseline", "check"])
+    assert checked.exit_code == 2
+    bases = f"key `base` is {commits[0][:8]}, not {commits[2][:8]}, the parent of {commits[3][:8]}"
+    assert f"merged.jsonl:3: {bases}: the line does not count" in checked.output
+
+
+def test_a_commit_counts_once_though_it_was_measured_against_several_others(commits):
+    """As a ledger of an earlier version, or one that was edited, may have it."""
+    record(base=commits[0], head=commits[1])
+    ledger = ledger_of()
     line = json.loads(ledger.read_text())
     later = {**line, "base": "1" * 40, "date": "2999-01-01T00:00:00Z"}
     for lines in ([line, later], [later, line]):
         ledger.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-        assert [m.base[0] for m in store.read_merged(tmp_path / "baselines")] == ["1"]
+        assert [m.base[0] for m in store.read_merged(Path("baselines"))] == ["1"]
 
 
-def test_check_names_each_line_of_a_ledger_that_is_none(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    store.write_run(merged_run(1.02), tmp_path)
-    CliRunner().invoke(program, ["baseline", "record", "run.json"])
-    (ledger,) = tmp_path.glob("baselines/*/merged.jsonl")
+def test_check_names_each_line_of_a_ledger_that_is_none(commits):
+    record(base=commits[0], head=commits[1])
+    ledger = ledger_of()
     line = ledger.read_text()
     folder = Path("kernels/sdpa")
     folder.mkdir(parents=True)
@@ -164,6 +239,47 @@ def test_check_names_each_line_of_a_ledger_that_is_none(tmp_path, monkeypatch):
     assert found.exit_code == 2
     problems = re.findall(r"merged\.jsonl:(\d+): ", found.output)
     assert (problems, found.output.splitlines()[-1]) == (["1", "3", "4"], "0 baseline files, 3 problems")
+
+
+def test_a_run_that_compared_no_case_is_no_error_where_that_is_allowed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store.write_run(replace(merged_run(1.02), measurements=()), tmp_path)
+
+    ran = CliRunner().invoke(program, ["baseline", "record", "run.json", "--allow-empty"])
+
+    assert (ran.exit_code, ran.output) == (0, "nothing to record: no case was compared\n")
+
+
+def crept_run(**changes):
+    crept = (Creep("sdpa/s128", "h100-80gb-hbm3", 0.219, 0.211, 0.227, 10, "a" * 40),)
+    run = merged_run(1.0)
+    return replace(run, against=replace(run.against, creep=crept), **changes)
+
+
+@pytest.mark.parametrize(("fail_on", "status", "verdict"), [((), 0, "UNCHANGED"), (("creep",), 1, "CREEP")])
+def test_creep_is_shown_above_the_verdicts_and_fails_the_run_only_where_that_is_asked(fail_on, status, verdict):
+    report = build_report(crept_run(policy=Policy(fail_on=(*Policy().fail_on, *fail_on))))
+    comment = re.sub("[ \N{NO-BREAK SPACE}]+", " ", render_comment(report))
+
+    assert (report.exit_status, overall(report)) == (status, verdict)
+    assert report.headline == "1 unchanged, creep in 1 case"
+    row = "| `sdpa/s128` | `h100-80gb-hbm3` | +21.9 % [+21.1, +22.7] | 10 | `aaaaaaaa` |"
+    assert row in comment
+    assert comment.index("#### Creep: slower by several merges before this change") < comment.index("<details>")
+    assert report.next_step.startswith("Find what made the case slower")
+    raised = [annotation.title for annotation in annotations(report, {})]
+    assert raised == (["creep sdpa/s128"] if fail_on else [])
+    assert "+21.9 % [+21.1, +22.7] in 10 merges" in "".join(text for text, _ in _lines(report))
+    assert json.loads(render_json(report))["creep"][0]["change"] == 0.219
+    assert "+21.9 % [+21.1, +22.7]" in render_html(report)
+
+
+def test_the_creep_of_all_shards_is_in_the_merged_run():
+    one, other = crept_run(), crept_run()
+    other = replace(other, against=replace(other.against, creep=(replace(other.against.creep[0], case="gemm/n1"),)))
+    shards = {"1": one, "2": replace(other, measurements=())}
+
+    assert [found.case for found in merge_runs(shards).against.creep] == ["gemm/n1", "sdpa/s128"]
 
 
 @pytest.mark.parametrize(
