@@ -150,8 +150,13 @@ STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 YAML_FILES = [
     "action.yml",
     ".github/actions/publish/action.yml",
+    ".github/actions/record/action.yml",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / ".github/workflows").glob("*.yml")),
 ]
+
+
+PINS = {"unpinned-uses": {"config": {"policies": {"org/ci-perf/*": "ref-pin", "*": "hash-pin"}}}}
+"""The rule of zizmor for workflows of users: the tag of ci-perf stands for the commit that a user pins."""
 
 
 def steps_of(document):
@@ -403,6 +408,39 @@ def test_a_rerun_keeps_what_the_earlier_attempt_decided_and_measures_again_where
     assert [m.pairs for m in third.measurements] != [m.pairs for m in first.measurements]
 
 
+def test_what_a_merge_changed_is_pushed_to_the_ledger_though_another_job_pushed_first(repository):
+    """The ledger of the branch has got another line since this commit was checked out."""
+    repository.git("checkout", "--quiet", "main")
+    origin = repository.root / "origin.git"
+    repository.git("clone", "--quiet", "--bare", ".", str(origin))
+    repository.git("remote", "set-url", "origin", str(origin))
+    workflow = re.search(r"^```yaml\n(# \.github/workflows/perf-merged\.yml\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[
+        1
+    ]
+    workflow = workflow.replace("org/ci-perf", "octo/ci-perf").replace("ubuntu-24.04", "self-hosted")
+    workflow = workflow.replace("[self-hosted, gpu]", "self-hosted")
+    python = "          python: ${{ env.KERNELS_PYTHON }}\n          publish"
+    (repository.tree / ".github/workflows/merged.yml").write_text(workflow.replace("          publish", python))
+    head = repository.commit(1.02)
+    repository.git("push", "--quiet", "origin", "main")
+    repository.git("commit", "--quiet", "--allow-empty", "--message", "what another job pushed")
+    repository.git("push", "--quiet", "origin", "main")
+    repository.git("reset", "--quiet", "--hard", head)
+
+    ran = repository.act("push", "merged.yml", {"ref": "refs/heads/main"})
+
+    assert ran.returncode == 0, ran.stdout
+    repository.git("fetch", "--quiet", "origin", "main")
+    log = repository.git("log", "--format=%s", "-2", "FETCH_HEAD").splitlines()
+    assert log == [f"Record what {head[:8]} changed [skip ci]", "what another job pushed"]
+    [name] = repository.git("show", "--format=", "--name-only", "FETCH_HEAD").splitlines()
+    assert re.fullmatch(r"baselines/[^/]+/merged\.jsonl", name)
+    line = json.loads(repository.git("show", f"FETCH_HEAD:{name}"))
+    assert (line["base"], line["head"]) == (repository.base, head)
+    assert line["cases"]["nap/one"]["change"] == pytest.approx(0.0198, abs=0.002)
+    assert "ghs_secret" not in ran.stdout
+
+
 def test_a_push_that_could_not_be_measured_does_not_leave_the_comment_as_it_was(repository):
     repository.push(factor=1.3, workflow="two.yml")
     repository.push(factor=1.0, workflow="two.yml")
@@ -627,7 +665,7 @@ def test_every_variable_of_the_yaml_is_a_setting_or_read_by_the_script():
                     assert re.search(rf"\${{?{key}\b", SCRIPT), (path, key)
 
 
-@pytest.mark.parametrize("path", [CALLED, ".github/actions/publish/action.yml"])
+@pytest.mark.parametrize("path", [CALLED, ".github/actions/publish/action.yml", ".github/actions/record/action.yml"])
 def test_what_calls_the_same_steps_has_inputs_of_the_same_names(path):
     document = loaded(path)
     inputs = (document["on"]["workflow_call"] if "on" in document else document)["inputs"]
@@ -650,9 +688,8 @@ def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(t
             for step in [job, *job.get("steps", ())]:
                 if step.get("uses", "").startswith("org/ci-perf@"):
                     assert set(step["with"]) <= set(ACTION["inputs"])
-                if step.get("uses", "").startswith("org/ci-perf/.github/actions/publish@"):
-                    own = set(loaded(".github/actions/publish/action.yml")["inputs"])
-                    assert set(step.get("with", ())) <= own
+                if called := re.match(r"org/ci-perf/(\.github/actions/\w+)@", step.get("uses", "")):
+                    assert set(step.get("with", ())) <= set(loaded(f"{called[1]}/action.yml")["inputs"])
                 if step.get("uses", "").startswith(f"org/ci-perf/{CALLED}@"):
                     assert set(step["with"]) <= set(loaded(CALLED)["on"]["workflow_call"]["inputs"])
 
@@ -660,7 +697,19 @@ def test_the_workflows_of_the_readme_fit_the_schema_and_name_inputs_that_exist(t
     command = [checker, "--builtin-schema", "vendor.github-workflows", *files]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert len(files) == 4
+    assert len(files) == 5
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_workflow_that_records_merges_passes_the_checks_of_this_project(tmp_path):
+    block = re.search(r"^```yaml\n(# \S+/perf-merged\.yml\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
+    (tmp_path / "perf-merged.yml").write_text(block)
+    YAML().dump({"rules": PINS}, tmp_path / "zizmor.yml")
+    zizmor = Path(sys.executable).with_name("zizmor")
+    command = [zizmor, "--offline", "--quiet", "--persona=pedantic", "--config", tmp_path / "zizmor.yml"]
+
+    checked = subprocess.run([*command, tmp_path / "perf-merged.yml"], capture_output=True, text=True, check=False)
+
     assert checked.returncode == 0, checked.stdout
 
 
