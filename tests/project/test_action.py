@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -25,7 +26,7 @@ from ci_perf import __version__, store
 from ci_perf.judge.report import build_report
 from ci_perf.values.artifact import FILES
 from ci_perf.values.codec import dump_run
-from ci_perf.values.comment import State, read_marker
+from ci_perf.values.comment import CommentStatus, State, marker, read_marker
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.settings import BY_NAME, variable
 from tests.builders import a_baseline
@@ -33,6 +34,7 @@ from tests.fake_github import FakeGitHub
 from tests.github.test_foreign import HEAD, foreign, workflow_run
 from tests.github.test_publish import slower
 from tests.measure.nap_repository import NAP, TOML
+from tests.measure.test_worker import wait_for
 from tests.project.test_project import ROOT
 
 pytestmark = pytest.mark.slow
@@ -144,6 +146,7 @@ def said(body):
 
 PAGE = (ROOT / ".github/docs/on-github.md").read_text(encoding="utf-8")
 SCRIPT = (ROOT / "scripts/action").read_text(encoding="utf-8")
+MEASURE = (ROOT / "scripts/measure").read_text(encoding="utf-8")
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 
 
@@ -662,7 +665,7 @@ def test_every_variable_of_the_yaml_is_a_setting_or_read_by_the_script():
                 if key.startswith("CI_PERF_"):
                     assert key in {variable(name) for name in BY_NAME} | {"CI_PERF_PULL_REQUEST"}, path
                 if key.startswith("ACTION_"):
-                    assert re.search(rf"\${{?{key}\b", SCRIPT), (path, key)
+                    assert re.search(rf"\${{?{key}\b", SCRIPT) or f'"{key}"' in MEASURE, (path, key)
 
 
 @pytest.mark.parametrize("path", [CALLED, ".github/actions/publish/action.yml", ".github/actions/record/action.yml"])
@@ -732,11 +735,12 @@ def test_of_the_artifact_folder_only_listed_files_are_uploaded(path):
     assert uploaded - folder <= {"${{ runner.temp }}/plan.json"}
 
 
-def test_no_step_with_a_token_follows_a_measurement_that_failed_or_was_cancelled():
-    """It ends with an error where processes of the kernels still run; a cancelled one may not have ended them."""
+def test_no_step_with_a_token_follows_a_measurement_that_may_have_left_processes():
+    """It ends with an error where processes of the kernels still run, and without the nonce where it was killed."""
     steps = {step.get("id"): step for step in STEPS.values()}
 
-    assert "steps.measure.outcome == 'success'" in steps["unchanged"]["if"].split(" && ")
+    ended = "steps.measure.outcome == 'cancelled' && steps.measure.outputs.ended == steps.prepare.outputs.nonce"
+    assert f"(steps.measure.outcome == 'success' || ({ended}))" in steps["unchanged"]["if"]
     assert "steps.unchanged.outcome == 'success'" in steps["publish"]["if"].split(" && ")
 
 
@@ -835,13 +839,70 @@ def test_a_cancelled_job_ends_the_measurement(installed):
     out = installed / "output"
     out.touch()
     environ = {"PATH": os.environ["PATH"], "RUNNER_TEMP": str(installed), "GITHUB_OUTPUT": str(out), "LINGER": "1"}
+    environ["ACTION_NONCE"] = "4f1d"
     process = subprocess.Popen([ROOT / "scripts/action", "measure"], env=environ, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "<run>\n"
 
     process.terminate()
     process.communicate(timeout=300)
 
-    assert out.read_text() == "status=143\n"
+    assert out.read_text() == "status=143\nended=4f1d\n"
+
+
+HANGS = """
+import os, time
+
+seen = os.environ.get("ACTION_NONCE", "none")
+
+def make_inputs(rng, device, microseconds):
+    with open(os.environ["KEPT"], "w") as file:
+        file.write(seen)
+    time.sleep(3600)
+
+launch = reference = abs
+"""
+
+
+def test_a_cancelled_job_publishes_what_it_finished_before_it_was_stopped(tmp_path, bare_python):
+    """GitHub sends SIGINT to the step that measures, and runs the later ones whose condition holds."""
+    really_install(tmp_path)
+    for kernel, code in (("doze", NAP.format(factor=1.0)), ("nap", HANGS)):
+        folder = tmp_path / "kernels" / kernel
+        folder.mkdir(parents=True)
+        (folder / "kernel.toml").write_text(TOML.format(microseconds=1000))
+        (folder / "kernel.py").write_text(code)
+    sides = {"sha": HEAD, "ref": "feature", "repo": {"full_name": "octo/kernels"}}
+    (tmp_path / "event.json").write_text(json.dumps({"pull_request": {"number": 7, "head": sides, "base": sides}}))
+    with FakeGitHub() as github:
+        github.open_pull(7, HEAD)
+        github.say(7, f"{marker('default', CommentStatus(State.FLAGGED))}\nslower")
+        event = {"EVENT_NAME": "pull_request", "EVENT_PATH": str(tmp_path / "event.json"), "API_URL": github.url}
+        job = {f"GITHUB_{name}": value for name, value in {**event, "REPOSITORY": "octo/kernels"}.items()}
+        job["GITHUB_STEP_SUMMARY"] = str(tmp_path / "summary.md")
+        run = str(tmp_path / "run")
+        out, kept = tmp_path / "output", tmp_path / "kept"
+        out.touch()
+        step = {"RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(out), "ACTION_NONCE": "4f1d", "KEPT": str(kept)}
+        settings = {"CI_PERF_OUTPUT": run, "CI_PERF_PYTHON": bare_python, "CI_PERF_DEVICE": "cpu"}
+        environ = {"PATH": os.environ["PATH"], **job, **step, **settings}
+        measure = subprocess.Popen([ROOT / "scripts/action", "measure"], env=environ, cwd=tmp_path)
+        wait_for(lambda: kept.exists() and kept.read_text())
+
+        measure.send_signal(signal.SIGINT)
+        measure.wait(timeout=300)
+        measured = dict(line.split("=") for line in out.read_text().splitlines())
+        published, _ = script(
+            tmp_path, "publish", **job, ACTION_RUN=run, ACTION_STATUS=measured["status"], GITHUB_TOKEN="ghs_secret"
+        )
+
+        assert measured == {"status": "130", "ended": "4f1d"}
+        assert kept.read_text() == "none"
+        assert published.returncode == 0, published.stderr
+        [comment] = github.bodies(7)
+        assert said(comment) is State.PENDING
+        assert "This run was cut short" in comment
+        assert "doze/one" in (tmp_path / "summary.md").read_text()
+        assert "\nINCOMPLETE\n" in out.read_text()
 
 
 SHOW_PARENTS = r"""
@@ -952,6 +1013,7 @@ def test_uv_installs_where_there_is_one_and_pip_elsewhere(tmp_path, on_path, fro
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "log").read_text().splitlines() == calls
     assert outputs["artifact"] == "ci-perf-run-1"
+    assert re.fullmatch("[0-9a-f]{32}", outputs["nonce"])
     assert outputs["files"].splitlines() == [f"{outputs['folder']}/{name}" for name in FILES]
     venv = tmp_path / "ci-perf-venv"
     assert (venv / "bin/ci-perf.pth").read_text() == f"{ROOT}\n"
