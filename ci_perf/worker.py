@@ -15,7 +15,8 @@ Requests, each with `op`:
   compile   -> begins to launch each of `cases` once, in at most `processes` processes at the same time; `slots` is a
                folder of locks that limit how many compile at once, and `timeout_s` limits a case; how many cases it
                begins, and whether a kernel of the entry is tuned
-  compiled  -> waits until these processes have ended; the stages of each case
+  compiled  -> waits until the case with the number `case` was launched, or these processes have ended; the stages of
+               each case that was launched since the last such answer; with `give_up` no further case is begun
   verify    -> the error against the reference, and the cost; `strides` says how inputs lie in memory, and with
                `may_refuse` a ValueError is correct too
   time      -> samples in seconds per launch, the method id, and the window (CLOCK_MONOTONIC) in which they were taken

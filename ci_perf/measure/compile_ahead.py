@@ -21,10 +21,10 @@ STAGE = "compile"
 class CompileAhead:
     """Launches the jobs on a GPU once, kernel by kernel, for as long as a block runs; waits for the last at its end.
 
-    With several `processes`, the cases of head and base are compiled at once before the first case of their kernel is
-    verified. That first case itself is verified meanwhile, unless Triton tunes a kernel: the tuning needs all code, and
-    the GPU for itself. With one process, only the base is compiled, while the head is verified, and no kernel that is
-    tuned. Failures are ignored: they come again when the job is verified or timed.
+    With several `processes`, the cases of head and base are compiled at once, each before it is verified. The first
+    case of the head is verified meanwhile, unless Triton tunes a kernel: the tuning needs all code, and the GPU for
+    itself. With one process, only the base is compiled, while the head is verified, and no kernel that is tuned.
+    Failures are ignored: they come again when the job is verified or timed.
     """
 
     def __init__(
@@ -73,9 +73,11 @@ class CompileAhead:
         name = job.spec.name
         if self._slots is None or self._stopped or job.device != "cuda" or name not in self._kernels:
             return
-        self._wait_for_head()
         if name in self._begun:
+            if name == self._head_at_work and job in self._kernels[name]:
+                self._collect(self._head, name, case=self._kernels[name].index(job))
             return
+        self._wait_for_head()
         self._begun.add(name)
         self._begin_base(name)
         if self._begin_head(name):
@@ -88,7 +90,7 @@ class CompileAhead:
         The base's worker is killed: it starts again at its next request.
         """
         was_at_work = self._head_at_work is not None
-        self._wait_for_head()
+        self._wait_for_head(give_up=True)
         return self._stop_base() or was_at_work
 
     def _stop_base(self) -> bool:
@@ -115,10 +117,10 @@ class CompileAhead:
         self._head_at_work = name if answer["begun"] else None
         return bool(answer["tuned"])
 
-    def _wait_for_head(self) -> None:
+    def _wait_for_head(self, **more: object) -> None:
         if self._head_at_work is not None:
             name, self._head_at_work = self._head_at_work, None
-            self._finish(self._head, name)
+            self._collect(self._head, name, **more)
 
     def _begin_base(self, name: str) -> None:
         if self._base is not None and name in self._base.kernels:
@@ -132,18 +134,16 @@ class CompileAhead:
         if not self._stopped:
             answer = base.worker.ask(self._request(base, name), self._limit_s(name, 1))
             if not isinstance(answer, Failure) and not self._stopped:
-                self._finish(base, name)
+                self._collect(base, name)
 
-    def _finish(self, side: Side, name: str) -> None:
-        """Wait until the cases that a side compiles are done, and count their time."""
+    def _collect(self, side: Side, name: str, **more: object) -> None:
+        """Wait until a side has compiled its cases, or the one with the number `case`, and count their time."""
         jobs = self._kernels[name]
-        answer = side.worker.ask({**self._request(side, name), "op": "compiled"}, self._limit_s(name, len(jobs)))
-        if isinstance(answer, Failure):
-            return
-        last = len(jobs) - len(answer["cases"])
-        for job, case in zip(jobs[last:], answer["cases"], strict=True):
+        request = {**self._request(side, name), "op": "compiled", **more}
+        answer = side.worker.ask(request, self._limit_s(name, len(jobs)))
+        for number, case in ({} if isinstance(answer, Failure) else answer["cases"]).items():
             if seconds := sum(case.get("spent", {}).values()):
-                self._conditions.spent.add(job, side.name, {"spent": {STAGE: seconds}})
+                self._conditions.spent.add(jobs[int(number)], side.name, {"spent": {STAGE: seconds}})
 
     def _request(self, side: Side, name: str, **more: object) -> dict[str, Any]:
         """Return the request to compile all cases of a kernel."""

@@ -30,8 +30,7 @@ class Fork:
         self._body = body
         request_in, request_out = os.pipe()
         answer_in, answer_out = os.pipe()
-        self._pipes = {request_out, answer_in}
-        _STREAMS.update(self._pipes)
+        _STREAMS.update((request_out, answer_in))
         self._pid = self._start(request_in, answer_out)
         os.close(answer_out)
         os.close(request_in)
@@ -91,6 +90,14 @@ class Fork:
         """Free everything that it holds on the GPU."""
         self.release()
 
+    def close_requests(self) -> None:
+        """Send no further request: it ends when it has answered."""
+        if self._requests.closed:
+            return
+        _STREAMS.discard(self._requests.fileno())
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+
     def kill(self) -> None:
         """Kill it, in the middle of whatever it does."""
         if self._pid:
@@ -101,10 +108,9 @@ class Fork:
         """Let it end, and return its wait status."""
         if not self._pid:
             return 0
-        with contextlib.suppress(BrokenPipeError):
-            self._requests.close()
+        self.close_requests()
+        _STREAMS.discard(self._answers.fileno())
         self._answers.close()
-        _STREAMS.difference_update(self._pipes)
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         return status

@@ -83,10 +83,12 @@ def sides(bare_python, tmp_path, spent):
             worker = stack.enter_context(Worker(bare_python, env, tmp_path, name))
             return Side(name, tmp_path / name, {"k": spec}, worker)
 
-        def make(line="pass", *, above="", head_above="", processes=2, cases=(), base=True, timeout_s=300.0):
+        def make(
+            line="pass", *, head_line="pass", above="", head_above="", processes=2, cases=(), base=True, timeout_s=300.0
+        ):
             conditions = Conditions(bare_python, tmp_path, {}, 5, timeout_s, spent=spent)
             jobs = select_jobs((spec,), [f"k/{case}" for case in cases], ["cuda"])
-            head = side("head", "pass", head_above)
+            head = side("head", head_line, head_above)
             of_base = side("base", line, above) if base else None
             return CompileAhead(head, of_base, jobs, conditions, processes=processes), jobs
 
@@ -97,10 +99,11 @@ def sides(bare_python, tmp_path, spent):
         yield make, printed
 
 
-def run(ahead, jobs):
+def run(ahead, jobs, then=lambda: None):
     with ahead:
         for job in jobs:
             ahead.before(job)
+        then()
 
 
 def test_the_cases_of_both_sides_are_launched_once_but_the_first_one_of_the_head(sides):
@@ -179,6 +182,18 @@ def test_a_case_that_hangs_is_given_up(sides):
     run(ahead, jobs)
 
     assert not ahead.stop()
+
+
+def test_a_case_waits_for_its_own_code_alone(sides):
+    make, printed = sides
+    ahead, jobs = make(head_line=HANGS.replace("1", "3"), base=False)
+
+    def interrupt():
+        assert "head 2" in printed("head")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # it ends without waiting for the third case
+        run(ahead, jobs[:2], interrupt)
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, GeneratorExit])
