@@ -80,12 +80,19 @@ class Attempt:
         """
         if self.run is None:
             return _noted(blank, Reason.ATTEMPT_NOT_CONTINUED, self.why)
-        why = why_not_continued(self.run) or _unknown_code(blank) or _difference(blank, self.run)
+        try:
+            return self._begun(blank, self.run)
+        except (ArithmeticError, LookupError, ValueError, StopIteration) as error:  # numbers that nobody vouches for
+            why = f"{self.artifact} is not continued: its numbers cannot be judged: {error!r:.200}"
+            return _noted(blank, Reason.ATTEMPT_NOT_CONTINUED, why)
+
+    def _begun(self, blank: Run, earlier: Run) -> Run:
+        why = why_not_continued(earlier) or _unknown_code(blank) or _difference(blank, earlier)
         if why:
             return _noted(blank, Reason.ATTEMPT_NOT_CONTINUED, f"{self.artifact} is not continued: {why}")
-        begun = _joined(blank, self.run)
+        begun = _joined(blank, earlier)
         kept = tuple(m for m in begun.measurements if not m.failure and m.unpaired in ("", Reason.NOT_IN_BASE))
-        open_cases = undecided(self.run) if self.run.finished else ()
+        open_cases = undecided(earlier) if earlier.finished else ()
         decided = f"{counted(len(kept) - len(open_cases), 'case')} of {self.artifact} kept"
         further = f", {counted(len(open_cases), 'undecided case')} measured further" if open_cases else ""
         return _noted(replace(begun, measurements=kept), Reason.ATTEMPT_CONTINUED, decided + further)

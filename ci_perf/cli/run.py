@@ -102,6 +102,8 @@ def run(
         _print(report, session=session, form=form)
         ctx.exit(report.exit_status)
     show_report = partial(_print, form=form)
+    if resume and earlier:
+        raise ConfigError("--resume and --earlier each name a run to continue", hint="give one of them")
     begins = Resumed.of(resume) if resume else Attempt.of(earlier) if earlier else None
     report, session = measure_run(root, specs, patterns, settings, show_report, begins=begins)
     show_report(report, session=session)

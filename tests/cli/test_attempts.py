@@ -97,6 +97,13 @@ def test_a_session_that_cannot_be_believed_is_not_continued():
     assert "the base differed from itself by +5.0 %" in note.message
 
 
+def test_numbers_that_cannot_be_judged_are_not_continued():
+    run, note = begun(a_turn(timed("other", STEADY)))
+
+    assert run.measurements == ()
+    assert "its numbers cannot be judged" in note.message
+
+
 @pytest.fixture
 def artifact(tmp_path):
     """A function that packs a run, or the text of a run.json, as GitHub does; it returns the folder."""

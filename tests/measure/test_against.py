@@ -1,5 +1,6 @@
 """`--against`: a real git repository, base and head in turns on the CPU, with kernels that use a simulated clock."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from click.testing import CliRunner
 
 from ci_perf import store
 from ci_perf.cli import program
+from ci_perf.values.device import Device
+from ci_perf.values.merged import Merged, MergedChange
 from tests.measure.nap_repository import NAP, commit, git, run, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("repository")]
@@ -463,6 +466,33 @@ def test_baselines_of_the_base_that_cannot_be_read_are_noted():
     assert cases["nap"]["verdict"] == "UNCHANGED"
     notes = json.loads(Path("out/run.json").read_text())["notes"]
     assert any(note["code"] == "base-baselines" and f": {file}: " in note["message"] for note in notes)
+
+
+def test_creep_in_the_ledger_of_the_base_is_shown_and_fails_the_run_only_where_that_is_asked():
+    run("--processes", "5")
+    device = json.loads(Path("out/run.json").read_text())["devices"][0]
+    slug = Device(device["kind"], device["name"], cpu_model=device.get("cpu_model")).slug
+    commits = [commit_file(f"file-{number}") for number in range(3)]
+    for base, head in itertools.pairwise(commits):
+        change = {"nap/one": MergedChange(0.02, 0.002)}
+        store.append_merged(
+            Merged(slug, base, head, f"2026-01-0{commits.index(head)}T00:00:00Z", change), Path("baselines")
+        )
+    commit("the ledger")
+    commit_file("more")
+
+    ran, _ = run("--against", "HEAD~1")
+    red, _ = run("--against", "HEAD~1", "--fail-on", "creep")
+
+    (crept,) = json.loads(ran.stdout)["creep"]
+    assert (crept["case"], crept["merges"], crept["first"]) == ("nap/one", 2, commits[1])
+    assert (crept["low"], crept["change"], crept["high"]) == pytest.approx((0.0379, 0.0408, 0.0438), abs=2e-4)
+    assert (ran.exit_code, red.exit_code) == (0, 1), red.output
+
+
+def commit_file(name):
+    Path(name).touch()
+    return commit(name)
 
 
 def test_a_ledger_of_the_base_that_cannot_be_read_is_noted_and_its_scatter_is_used():

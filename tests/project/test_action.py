@@ -574,6 +574,23 @@ def test_perf_yml_distributes_a_pull_request_over_runners_and_shards_and_comment
     assert comment.count(", measured in turns;") == 1
 
 
+def test_a_rerun_of_perf_yml_continues_each_shard_without_a_token(repository):
+    few = MANY.replace("self-hosted,gpu,h100 self-hosted,gpu,l4", "self-hosted,gpu,l4").replace(
+        "shards: 2", "shards: 1"
+    )
+    (repository.tree / ".github/workflows/few.yml").write_text(few)
+    repository.push(factor=1.3, workflow="few.yml")
+    first = store.read_run(repository.kept / "ci-perf-run-1")
+    repository.keep("ci-perf-run-l4-1-of-1-1-shard")
+
+    again = repository.attempt(2, workflow="few.yml")
+
+    assert again.returncode == 1, again.stdout
+    second = store.read_run(repository.kept / "ci-perf-run-2")
+    assert notes_of(second)["attempt-continued"] == "1 case of ci-perf-run-l4-1-of-1-1-shard kept"
+    assert [m.pairs for m in second.measurements] == [m.pairs for m in first.measurements]
+
+
 def test_perf_yml_publishes_that_nothing_was_measured_where_it_could_not_plan(repository):
     repository.push(factor=1.3, workflow="two.yml")
     (repository.tree / "kernels/nap/kernel.toml").write_text("entry =")
