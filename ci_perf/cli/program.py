@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -20,9 +20,10 @@ from ci_perf.guard import own_environment
 from ci_perf.guard.secrets import FILES_OF_A_JOB, looks_secret
 from ci_perf.measure import process_tracking
 from ci_perf.values.errors import EXIT_BUG, EXIT_NOT_WRITTEN, EXIT_STOPPED, CiPerfError, ConfigError, WriteError
+from ci_perf.values.escape import plain, spans
 
 COMMANDS = {
-    "audit": ("ci_perf.cli.audit:audit", "Measure the error rate of `run --against`."),
+    "audit": ("ci_perf.cli.audit:audit", "Measure the error rate of run --against."),
     "baseline": ("ci_perf.cli.baseline:baseline", "Accept, check and compare baselines."),
     "bisect": ("ci_perf.cli.bisect:bisect", "Find the commit that changed the time of a case."),
     "doctor": ("ci_perf.cli.doctor:doctor", "Diagnose this machine, and print a fix for each problem."),
@@ -50,10 +51,17 @@ _NOT_WRITTEN = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO})
 def _say(error: CiPerfError) -> int:
     """Print an error and its hint, and return the exit status; a stderr that takes nothing does not change it."""
     with suppress(OSError):
-        click.secho(f"error: {error}", err=True, fg="red")
+        click.echo(_shown(f"error: {error}", fg="red"), err=True)
         if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
+            click.echo(_shown(f"hint: {error.hint}"), err=True)
     return error.exit_status
+
+
+def _shown(message: str, fg: str | None = None) -> str:
+    """Return a message with its code in bold for a terminal, and as it is for a file or a log."""
+    if not sys.stderr.isatty():
+        return message
+    return "".join(click.style(part, fg=fg, bold=is_code or None) for part, is_code in spans(message))
 
 
 def _was_closed(error: OSError) -> bool:
@@ -72,6 +80,30 @@ def _refuse_removed_folder() -> None:
         raise ConfigError("the current folder was removed", hint="change to a folder that exists") from None
 
 
+class _Formatter(click.HelpFormatter):
+    """Writes help texts, which are Markdown in the documentation, without markup."""
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(plain(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write a list of flags or commands."""
+        super().write_dl([(name, plain(text)) for name, text in rows], col_max, col_spacing)
+
+
+class _Context(click.Context):
+    formatter_class: type[click.HelpFormatter] = _Formatter
+
+
+def _without_markup(command: click.Command) -> None:
+    """Let the help of a command, and of those in it if it is a group, be without markup."""
+    command.context_class = _Context
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _without_markup(each)
+
+
 class LazyCommand(click.Command):
     """Stands for a command in the group; imports its module when it is called or asked for its own help."""
 
@@ -83,6 +115,7 @@ class LazyCommand(click.Command):
         """Import and return the command."""
         module, _, attribute = self._place.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        _without_markup(command)
         return command
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:  # noqa: ANN401 # click's own signature
@@ -112,6 +145,8 @@ def _exit_statuses() -> Iterator[None]:
 
 class Program(click.Group):
     """A group that prints what is wrong in one line and how to fix it in the next."""
+
+    context_class: type[click.Context] = _Context
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:  # noqa: ANN401 # click's own signature
         """Parse the arguments; --help and --version print here."""

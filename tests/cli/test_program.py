@@ -21,6 +21,7 @@ IMPORTED = {
     "ci_perf.measure.process_tracking",
     "ci_perf.values",
     "ci_perf.values.errors",
+    "ci_perf.values.escape",
 }
 """The modules of ci-perf that every command imports."""
 HEAVY = {
@@ -58,6 +59,15 @@ def test_the_help_of_a_command_is_its_own():
     shown = CliRunner().invoke(program, ["baseline", "accept", "--help"], prog_name="ci-perf")
 
     assert shown.output.startswith("Usage: ci-perf baseline accept ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_help_has_backticks(name):
+    shown = CliRunner().invoke(program, [name, "--help"], terminal_width=200).output
+
+    assert "`" not in shown
+    if name == "run":
+        assert "KERNEL and CASE can contain wildcards: \"ci-perf run 'sdpa/s*'\"." in shown
 
 
 @pytest.mark.parametrize(
