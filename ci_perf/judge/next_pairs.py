@@ -17,16 +17,18 @@ from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Policy, Run
 
 Case = TypeVar("Case", bound=Hashable)
+PRIOR = 16
+"""Cases whose decision is assumed to take as few pairs as possible before anything is known of a session."""
 
 
 def affordable(seconds: Mapping[Case, float], left_s: float) -> tuple[Case, ...]:
     """Return the cases that `left_s` seconds are expected to decide, the cheapest decision first.
 
     `seconds` is what each decision will take. The cheapest first decides the most cases in a given time: W. E. Smith,
-    "Various optimizers for single-stage production", 1956. Where not even one fits, all cases are returned.
+    "Various optimizers for single-stage production", 1956.
 
     >>> affordable({"a": 9.0, "b": 2.0, "c": 4.0}, 7.0), affordable({"a": 9.0, "b": 2.0}, 1.0)
-    (('b', 'c'), ('b', 'a'))
+    (('b', 'c'), ())
     """
     order = sorted(seconds, key=lambda case: seconds[case])
     chosen, total = [], 0.0
@@ -35,7 +37,18 @@ def affordable(seconds: Mapping[Case, float], left_s: float) -> tuple[Case, ...]
         if total > left_s:
             break
         chosen.append(case)
-    return tuple(chosen or order)
+    return tuple(chosen)
+
+
+def pairs_of_a_decision(pairs: int, decided: int) -> float:
+    """Return how many pairs a case without any will probably take, where so many pairs decided so many cases.
+
+    As many cases as PRIOR that take the fewest pairs are added: the first ones say little.
+
+    >>> pairs_of_a_decision(0, 0), pairs_of_a_decision(48, 0), pairs_of_a_decision(600, 184)
+    (3.0, 6.0, 3.24)
+    """
+    return (pairs + PRIOR * LOOKS[0]) / (decided + PRIOR)
 
 
 def expected_pairs(run: Run, measurement: Measurement, comparisons: int) -> int:

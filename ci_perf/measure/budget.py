@@ -2,10 +2,11 @@
 
 import math
 import statistics
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ci_perf.judge.next_pairs import affordable
+from ci_perf.judge.next_pairs import affordable, pairs_of_a_decision
 from ci_perf.measure.backend import Compared
 from ci_perf.values.job import Job
 
@@ -19,8 +20,12 @@ class Budget:
 
 
 UNBOUNDED = Budget()
-PROBED = 16
+PROBED = 2
 """So many cases get their first pair before it is known what one takes."""
+WAVE = 16
+"""So many cases of a kernel begin together where the budget is limited: they share the start of their processes."""
+RECENT = 2 * WAVE
+"""What a pair takes is the median of so many: the first one includes imports, and the load of a machine varies."""
 
 
 class BudgetLeft:
@@ -32,30 +37,77 @@ class BudgetLeft:
         self._started = now()
         self._spent: dict[tuple[str, str], float] = {}
         self._last: dict[tuple[str, str], float] = {}
+        self._start_s: dict[tuple[str, str], float] = {}
+        """What the last start of workers took, by case."""
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        self.pairs = 0
+        """How many were measured so far."""
+        self.decided = 0
+        """How many cases are decided so far."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit for all cases together."""
+        return not math.isinf(self._budget.total_s)
+
+    @property
+    def left_s(self) -> float:
+        """What is left of the total."""
+        return self._budget.total_s - (self._now() - self._started)
+
+    @property
+    def case_in_s(self) -> float:
+        """How long a case without a pair will probably take until it is decided; 0 where nothing is known."""
+        usual = statistics.median(self._recent) if self._recent else 0.0
+        return usual * pairs_of_a_decision(self.pairs, self.decided)
 
     def allows(self, job: Job, reserved_s: float = 0.0) -> bool:
         """Return whether another pair of the case fits, after others that will take `reserved_s`."""
-        case = (job.id, job.device)
-        next_s = self._last.get(case, 0.0)
-        of_all = self._now() - self._started + reserved_s + next_s
-        of_case = self._spent.get(case, 0.0) + next_s
-        return of_all <= self._budget.total_s and of_case <= self._budget.case_s
+        case = _case(job)
+        next_s = self._next_s(job)
+        of_case = self._spent.get(case, 0.0) + (next_s if case in self._last else 0.0)
+        return reserved_s + next_s <= self.left_s and of_case <= self._budget.case_s
 
-    def nearest(self, jobs: Sequence[Job], expected: Callable[[Job], int]) -> list[Job]:
-        """Return the jobs, in their order, that the total budget is expected to decide; without a limit, all.
+    def decision_s(self, job: Job, pairs: int) -> float:
+        """Return how long a case will probably take until it is decided, by so many more pairs."""
+        return pairs * self._next_s(job) if _case(job) in self._last else self.case_in_s
 
-        `expected` is how many more pairs will probably decide a job. A job without a pair counts as the mean of the
-        others; the first PROBED ones show what a pair takes.
+    def batch(self, jobs: Sequence[Job], expected: Callable[[Job], int]) -> list[Job]:
+        """Return the jobs, in their order, that are measured next: without a limit all.
+
+        With a limit a case is decided before others begin, unless it will take longer than one that has no pair yet;
+        and none begins that probably cannot be decided in time. Those of the kernel begin of which the fewest have.
+        `expected` is how many more pairs will probably decide a job.
         """
-        if math.isinf(self._budget.total_s):
+        if not self.is_limited:
             return list(jobs)
+        fresh = self._next_wave([job for job in jobs if _case(job) not in self._last])
+        seconds = {_case(job): self.decision_s(job, expected(job)) for job in jobs if _case(job) in self._last}
+        near = {case: cost for case, cost in seconds.items() if cost <= self.case_in_s or not fresh}
+        wave = {_case(job): self.case_in_s for job in fresh}
+        cheapest = sorted(seconds, key=lambda case: seconds[case])[:1]  # what is expected of it may be wrong
+        in_time = (affordable(costs, self.left_s) for costs in (near, wave, seconds))
+        chosen = set(next(filter(None, in_time), cheapest))
+        return [job for job in jobs if _case(job) in chosen]
+
+    def _next_wave(self, fresh: Sequence[Job]) -> Sequence[Job]:
+        """Return the jobs without a pair that may begin next."""
         if not self._last:
-            return list(jobs[:PROBED])
-        usual = statistics.fmean(self._last.values())
-        names = [(job.id, job.device) for job in jobs]
-        seconds = {name: expected(job) * self._last.get(name, usual) for name, job in zip(names, jobs, strict=True)}
-        chosen = set(affordable(seconds, self._budget.total_s - (self._now() - self._started)))
-        return [job for name, job in zip(names, jobs, strict=True) if name in chosen]
+            return fresh[:PROBED]
+        begun = Counter(case.partition("/")[0] for case, _ in self._last)
+        kernel = min(dict.fromkeys(job.spec.name for job in fresh), key=lambda name: begun[name], default="")
+        return [job for job in fresh if job.spec.name == kernel][:WAVE]
+
+    def _next_s(self, job: Job) -> float:
+        if _case(job) in self._last:
+            return self._last[_case(job)] + self._start_s.get(_case(job), 0.0)
+        return statistics.median(self._recent) if self._recent else 0.0
+
+    def start(self, jobs: Sequence[Job], start_workers: Callable[[], object]) -> None:
+        """Start new workers for the next pairs of these jobs; each counts a part of the time."""
+        before = self._now()
+        start_workers()
+        self._start_s.update(dict.fromkeys(map(_case, jobs), (self._now() - before) / len(jobs)))
 
     def spend(
         self,
@@ -67,12 +119,18 @@ class BudgetLeft:
         for kernel in dict.fromkeys((job.spec.name, job.device) for job in jobs):
             allowed: list[Job] = []
             for job in (job for job in jobs if (job.spec.name, job.device) == kernel):
-                if self.allows(job, sum(self._last.get((other.id, other.device), 0.0) for other in allowed)):
+                if self.allows(job, sum(self._next_s(other) for other in allowed)):
                     allowed.append(job)
             before = self._now()
             for job, found in measure(allowed, number) if allowed else ():
-                case = (job.id, job.device)
+                case = _case(job)
                 self._last[case] = self._now() - before
+                self._recent.append(self._last[case])
+                self.pairs += 1
                 self._spent[case] = self._spent.get(case, 0.0) + self._last[case]
                 yield job, found
                 before = self._now()
+
+
+def _case(job: Job) -> tuple[str, str]:
+    return (job.id, job.device)

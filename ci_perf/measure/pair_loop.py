@@ -3,21 +3,19 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ci_perf.judge.control import ENOUGH_IDENTICAL, LEAST_CONTROL, identical_pairs
-from ci_perf.judge.looks import LOOKS, goal
-from ci_perf.judge.next_pairs import expected_pairs
-from ci_perf.judge.outcome import policy_of
-from ci_perf.judge.pairs import further_starts
+from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.ratios import usable_ratios
-from ci_perf.judge.stats import Interval
-from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Progress
-from ci_perf.measure.budget import Budget, BudgetLeft
+from ci_perf.measure.budget import WAVE, Budget, BudgetLeft
 from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
+from ci_perf.measure.open_cases import OpenCases
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Pair
+from ci_perf.values.quantity import counted, duration, rounded_up
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note
 
@@ -26,67 +24,95 @@ SPARE_PAIRS = 3
 MOST_FAILURES = 2
 """After this many failures in a row the control is given up for this look."""
 CONTROL_PAIRS = LEAST_CONTROL
-"""How many pairs of base against base there are at the first look; one more at each look after it."""
+"""How many pairs of base against base there are at the first look."""
+PAIRS_OF_A_CONTROL = 3 * WAVE
+"""With a limited budget there is one more after so many pairs, otherwise at each look after the first."""
 LONG_ENOUGH_S = 20e-6
 """The control is a case of at least this duration, if there is one: shorter ones scatter more."""
 
 
 def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: Budget, progress: Progress) -> None:
-    """Measure pairs of every case until its verdict is clear or the budget is spent, then the control.
+    """Measure pairs of every case until its verdict is clear or the budget is spent, and the control.
 
-    The pairs of a run that this one continues count; the control is that of both sessions, and as long as that of one.
+    A batch of cases is measured up to its next look: without a limit for all cases together all of them, with one those
+    that the budget decides next. The pairs of a run that this one continues count; the control is that of both
+    sessions, and as long as that of one.
     """
     if not jobs:
         return
     left = BudgetLeft(budget, machine.now)
-    compared = len(jobs)
-    before = min(max(journal.of(job).looked, default=0) for job in jobs)
-    known = len(usable_ratios(journal.run.against.control)) if journal.run.against else 0
-    changes = _changes(journal) if before else {}
-    for index, look in enumerate(_looks(journal, jobs, before)):
-        progress.begin(f"pairs to {look}", sum(max(0, look - len(journal.of(job).sound_pairs)) for job in jobs))
-        for number in range(before, look + SPARE_PAIRS):
-            lacking = [job for job in journal.paired(jobs) if len(journal.of(job).sound_pairs) < look]
-            lacking = left.nearest(lacking, lambda job: expected_pairs(journal.run, journal.of(job), compared))
-            starts = {job.id: _further_starts(journal, job, changes.get(job.id), compared) for job in lacking}
-            changed = [job for job in lacking if starts[job.id]]
-            if changed:
-                machine.start_anew(changed, max(starts.values()))
-            for job, found in left.spend(machine.pairs, [*changed, *(j for j in lacking if j not in changed)], number):
-                journal.add_pair(job, found)
-                progress.step(job.id)
-        _control(journal, machine, journal.paired(jobs), before, known + CONTROL_PAIRS + index)
-        before = look
-        changes = _changes(journal)
-        jobs = [job for job in journal.paired(jobs) if job.id in changes and left.allows(job)]
-        if not jobs:
+    cases = OpenCases(journal, jobs)
+    against = journal.run.against
+    known = len(usable_ratios(against.control)) if against else 0
+    looks: set[int] = set()
+    if left.is_limited:
+        progress.begin("pairs", LOOKS[0] * len(jobs))
+    while True:
+        batch, look = cases.next_look(left.batch(cases.jobs, cases.expected_pairs))
+        if not left.is_limited:
+            lacking = cases.lacking(batch, look)
+            progress.begin(f"pairs to {look}", sum(look - len(journal.of(job).sound_pairs) for job in lacking))
+        measured = _measure(journal, machine, cases, batch, look, left, progress)
+        looks.add(look)
+        more = left.pairs // PAIRS_OF_A_CONTROL if left.is_limited else len(looks) - 1
+        _control(journal, machine, journal.paired(jobs), known + CONTROL_PAIRS + more)
+        cases.look(measured, look)
+        left.decided = cases.number_decided
+        cases.keep(left.allows)
+        if not (batch and cases.jobs):
             break
+    if left.is_limited:
+        _note_lack_of_time(journal, cases, left, budget)
 
 
-def _looks(journal: Journal, jobs: Sequence[Job], before: int) -> list[int]:
-    """Return after how many pairs this run looks at its cases, which had so many before it at least."""
-    goals = {goal(journal.of(job).looked) for job in jobs}
-    return sorted(look for look in {*LOOKS, *goals} if look > before)
+def _measure(
+    journal: Journal,
+    machine: Machine,
+    cases: OpenCases,
+    batch: Sequence[Job],
+    look: int,
+    left: BudgetLeft,
+    progress: Progress,
+) -> list[Job]:
+    """Measure a batch up to a look; return the jobs that were measured so far, or cannot be measured.
+
+    Disturbed pairs are repeated SPARE_PAIRS times. A job that meanwhile seems to take too long for what is left of the
+    budget is left for later.
+    """
+    before = cases.pairs_before(batch)
+    for number in range(before, look + SPARE_PAIRS):
+        lacking = cases.lacking(batch, look)
+        going_on = {job.id for job in left.batch(cases.jobs, cases.expected_pairs)}
+        lacking = [job for job in lacking if job.id in going_on]
+        if not lacking:
+            break
+        starts = {job.id: cases.further_starts(job) for job in lacking if left.allows(job)}
+        changed = [job for job in lacking if starts.get(job.id)]
+        if changed:
+            left.start(changed, partial(machine.start_anew, changed, max(starts.values())))
+        for job, found in left.spend(machine.pairs, [*changed, *(j for j in lacking if j not in changed)], number):
+            journal.add_pair(job, found)
+            progress.step(job.id)
+    else:
+        return list(batch)
+    short = {job.id for job in cases.lacking(batch, look)}
+    return [job for job in batch if job.id not in short]
 
 
-def _changes(journal: Journal) -> dict[str, Interval | None]:
-    """Return the changes of the cases that are not decided yet; None of those that have no pair, for want of budget."""
-    undecided = (Reason.NEEDS_MORE_PAIRS, Reason.NOT_MEASURED)
-    return {f.id: f.change for f in judge(journal.run) if f.code in undecided}
+def _note_lack_of_time(journal: Journal, cases: OpenCases, left: BudgetLeft, budget: Budget) -> None:
+    """Note which budget would decide the cases that there was no time for."""
+    lacking = [job for job in (*cases.jobs, *cases.out_of_time) if journal.of(job).failure is None]
+    more_s = sum(left.decision_s(job, cases.expected_pairs(job)) for job in lacking)
+    if not more_s:
+        return
+    number, whole = counted(len(lacking), "case"), rounded_up(budget.total_s + more_s)
+    message = f"there was no time to decide {number} within {duration(budget.total_s)}"
+    message = f"{message}: about {duration(whole)} in all would decide each case that can be decided"
+    hint = f"`--budget {whole:.0f}`, `--resume` to measure on, or `ci-perf plan` to divide the cases among jobs"
+    journal.note(Note(Reason.BUDGET_SPENT, message, hint))
 
 
-def _further_starts(journal: Journal, job: Job, change: Interval | None, compared: int) -> int:
-    """Return of how many further starts the pairs should be that will probably decide a case."""
-    if change is None:
-        return 0
-    measurement = journal.of(job)
-    pairs, cases = measurement.sound_pairs, max(journal.run.among, len(journal.run.measurements))
-    policy = policy_of(journal.run.policy, job.spec)
-    starts = further_starts(change, policy, [pair.start for pair in pairs], len(pairs), cases)
-    return min(starts, expected_pairs(journal.run, measurement, compared)) if starts else 0
-
-
-def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int, wanted: int) -> None:
+def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], wanted: int) -> None:
     """Measure the base against itself, on a case that has a base, until `wanted` pairs in all are undisturbed.
 
     Cases of identical code that were timed check the session as well: with enough of their pairs there is no control.
@@ -106,7 +132,7 @@ def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], first: int
     def sound() -> int:
         return len(usable_ratios(pairs))
 
-    for number in range(first, first + wanted - sound() + SPARE_PAIRS):
+    for number in range(len(pairs), len(pairs) + wanted - sound() + SPARE_PAIRS):
         if sound() >= wanted or len(failures) == MOST_FAILURES:
             break
         found = machine.control(job, number)

@@ -66,6 +66,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / factor:.4g} {unit}"
 
 
+def rounded_up(value: float) -> float:
+    """Return a positive value with two digits, not less than it is.
+
+    >>> rounded_up(1234.0), rounded_up(7.41), rounded_up(90.0)
+    (1300.0, 7.5, 90.0)
+    """
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(round(value / step, 6)) * step:.6g}")
+
+
 def rate(per_second: float, unit: str) -> str:
     """Write a rate with a decimal prefix.
 
