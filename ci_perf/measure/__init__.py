@@ -22,6 +22,7 @@ main_job          verify, time, confirm, profile
 confirm           turns with the commit of a baseline for the cases that it calls changed
 budget            the seconds of the turns, and which cases get what is left of them
 pair_loop         pairs until the verdict is clear, and the control
+open_cases        the cases that are not decided yet
 journal           the run as it grows
 
 Backends
