@@ -1,6 +1,8 @@
 """How many processes may compile at once, and the slots that they share."""
 
-import os
+import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -61,13 +63,36 @@ def test_a_slot_that_is_lent_is_for_others_and_is_taken_again(slots):
     assert order == ["mine", "other", "mine again", "other"]
 
 
-def test_the_slot_of_a_process_that_was_killed_is_free(slots):
-    mine, other = slots
-    pid = os.fork()
-    if not pid:
-        with mine.own():
-            os.kill(os.getpid(), 9)
-    os.waitpid(pid, 0)
+def test_the_slot_of_a_process_that_was_killed_is_free(slots, tmp_path):
+    _, other = slots
+    script = "import os, sys; from ci_perf.userside.slots import Slots\nwith Slots(sys.argv[1]).own(): os.abort()"
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
 
+    assert killed.returncode < 0
     with other.taken():
         pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ends", "answered"), [(False, [0, 1, 2]), (True, [0])])
+def test_no_further_case_is_begun_at_the_end_of_the_requests(ends, answered):
+    """As where both sides do not fit on the GPU at once."""
+    script = f"""
+import json, os, sys
+from ci_perf.userside.answers import reply
+from ci_perf.userside.compile_pool import compile_cases
+from ci_perf.userside.processes import Fork
+
+def body(requests, answers):
+    for line in requests:
+        reply(answers, json.dumps({{"ok": True}}) + "\\n")
+
+read, write = os.pipe()
+if {ends}:
+    os.close(write)
+request = {{"first": 0, "cases": [{{}}] * 3, "processes": 1, "timeout_s": 300.0}}
+print([number for number, _ in compile_cases(request, os.fdopen(read), lambda: Fork(body))])
+"""
+    printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+
+    assert json.loads(printed) == answered
