@@ -14,6 +14,8 @@ from ci_perf.userside.timers import capture
 
 _CHILD_GRAPH = 4  # CU_GRAPH_NODE_TYPE_GRAPH
 _STATIC_SHARED, _LOCAL, _REGISTERS = 1, 3, 4  # CUfunction_attribute
+LEAST_REGISTERS = 16
+"""A thread has at least so many. On an H200 the driver tells the 10 that a small kernel uses, CUPTI 16."""
 _MOST = 10_000
 """Nodes of a graph, and kernels, that are read."""
 
@@ -77,7 +79,7 @@ def _kernel(driver: Any, node: int) -> dict[str, Any]:
     return {
         "grid": [params.gx, params.gy, params.gz],
         "block": [params.bx, params.by, params.bz],
-        "registers_per_thread": registers,
+        "registers_per_thread": max(LEAST_REGISTERS, registers),
         "static_shared_bytes": static,
         "dynamic_shared_bytes": params.shared,
         "local_bytes": local,
