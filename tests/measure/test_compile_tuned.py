@@ -1,4 +1,4 @@
-"""All configurations of a tuned kernel are compiled ahead: real workers, real Triton, and a driver without a GPU."""
+"""All configurations of a tuned kernel are compiled ahead: real workers, real Triton, with and without a GPU."""
 
 import os
 import sys
@@ -53,6 +53,12 @@ class Driver:
 
 driver.set_active(Driver())
 torch.cuda.synchronize = lambda: None
+PLACE, FACTOR = "cpu", 0  # nothing is computed
+"""
+GPU = """
+import torch
+
+PLACE, FACTOR = "cuda", 2
 """
 CONFIGURATIONS = 6
 """Of the kernel below; one more does not compile."""
@@ -84,25 +90,26 @@ def scale(x, y, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
 
 
 def make_inputs(rng, device, *, n):
-    return torch.rand(n, generator=rng), torch.zeros(n)
+    return torch.rand(n, generator=rng).to(PLACE), torch.zeros(n, device=PLACE)
 
 
 def launch(inputs):
-    scale[(1,)](*inputs, len(inputs[0]))
+    n = len(inputs[0])
+    scale[lambda chosen: (triton.cdiv(n, chosen["BLOCK"]),)](*inputs, n)
     return inputs[1]
 
 
 def reference(inputs):
-    return torch.zeros_like(inputs[1])
+    return FACTOR * inputs[0]
 """
 
 
-@pytest.fixture
-def session(tmp_path):
+@pytest.fixture(params=[pytest.param(DRIVER, id="no-gpu"), pytest.param(GPU, id="gpu", marks=pytest.mark.gpu)])
+def session(tmp_path, request):
     """A head and its jobs, what its kernels printed, and the compiled kernels in the cache."""
     spec = a_spec("scale", cases={"even": {"n": 1024}, "odd": {"n": 1000}}, devices=("cuda",))
     (tmp_path / spec.folder).mkdir(parents=True)
-    (tmp_path / spec.folder / spec.entry).write_text(KERNEL.format(driver=DRIVER))
+    (tmp_path / spec.folder / spec.entry).write_text(KERNEL.format(driver=request.param))
     cache = tmp_path / "cache"
     env = {**os.environ, "TRITON_CACHE_DIR": str(cache), "TRITON_CACHE_AUTOTUNING": "1"}
     conditions = Conditions(sys.executable, tmp_path, env, 5, 300.0)
@@ -135,7 +142,7 @@ def test_all_configurations_are_compiled_by_several_processes_and_the_tuning_fin
 
     assert len(ahead_of_time) == len(jobs) * CONFIGURATIONS
     assert len(set(ahead_of_time)) == len(jobs), "each case in a process of its own"
-    assert len(launched) == len(jobs), "no configuration is timed"
+    assert len(launched) in (len(jobs), 0), "no configuration is timed; a real launch prints nothing"
     assert choices == []
     assert [answer["error"] for answer in answers] == [0.0, 0.0]
     assert compiled(lines) == ahead_of_time, "the tuning compiles nothing"
@@ -150,4 +157,5 @@ def test_a_choice_that_is_known_is_used(session):
     with CompileAhead(head, None, jobs[:1], conditions, processes=2) as ahead:
         ahead.before(jobs[0])
 
-    assert [line.partition(" in ")[0] for line in lines()[before:]] == ["launched scale"]
+    shown = [line.partition(" in ")[0] for line in lines()[before:]]
+    assert shown in (["launched scale"], []), "it is launched once; a real launch prints nothing"
