@@ -12,7 +12,7 @@ from typing import Any, Callable
 from ci_perf.userside.slots import Slots
 
 MOST_THREADS = 8
-"""Threads of one process: about a tenth of a compilation holds the lock of Python's interpreter (Triton 3.7)."""
+"""Threads of one process: 5 % of a compilation of a matmul is Python code, of one thread at a time (Triton 3.7)."""
 
 
 class _NotTuned(BaseException):
