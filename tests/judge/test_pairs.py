@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ci_perf.judge.clocks import knows_clocks
 from ci_perf.judge.looks import CONTINUED, FAKED, FAR, LOOKS, SPENT, faked, least_pairs, odd
-from ci_perf.judge.pairs import decide_pairs, needs_new_starts
+from ci_perf.judge.pairs import decide_pairs, further_starts
 from ci_perf.judge.ratios import (
     LEAST_SD,
     POWER,
@@ -390,7 +390,7 @@ def test_a_change_that_is_far_needs_no_new_starts_of_the_workers():
     ],
 )
 def test_a_case_that_seems_changed_gets_new_starts_until_they_suffice(change, starts, cases, needed):
-    assert needs_new_starts(change, POLICY, starts, len(starts), cases) is needed
+    assert (further_starts(change, POLICY, starts, len(starts), cases) > 0) is needed
 
 
 @pytest.mark.parametrize(("number", "code"), [(2, "budget-spent"), (3, "within-noise")])

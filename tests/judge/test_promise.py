@@ -31,7 +31,7 @@ def test_at_most_1_percent_of_unchanged_pull_requests_is_red(noise, comparisons)
 def test_a_rule_that_takes_each_pair_for_a_draw_of_its_own_is_fooled_by_kinds_that_last():
     """The simulation can fail: without new starts of the workers, a quarter of the cases is slower in every pair."""
     with (
-        patch.object(verdict_simulation, "needs_new_starts", lambda *_: False),
+        patch.object(verdict_simulation, "further_starts", lambda *_: 0),
         patch.object(pairs, "starts_of", lambda _, number: [1] * number),
     ):
         assert false_alarms(MODELS["two kinds 50:50, 4 % apart, for as long as the workers"], 400, 12) >= 60
