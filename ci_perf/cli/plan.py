@@ -1,6 +1,7 @@
 """`ci-perf plan`: divides the cases among jobs; prints a table or a matrix for GitHub."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -8,11 +9,19 @@ from tabulate import tabulate
 
 from ci_perf import store
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.fleet.shards import fewest_shards, matrix, seconds_of_baselines, seconds_of_run, share_out
+from ci_perf.fleet.shards import (
+    costs,
+    fewest_shards,
+    matrix,
+    number_decided,
+    seconds_of_baselines,
+    seconds_of_run,
+    share_out,
+)
 from ci_perf.values.codec import dump_plan
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Plan, select_jobs
-from ci_perf.values.quantity import duration
+from ci_perf.values.quantity import counted, duration
 
 
 @click.command("plan")
@@ -25,7 +34,8 @@ from ci_perf.values.quantity import duration
     metavar="MINUTES",
     type=click.FloatRange(0, min_open=True),
     default=None,
-    help="Use as many jobs as are needed so that the cases of each take so many minutes, start and builds not counted.",
+    help="Use as many jobs as are needed so that the cases of each take so many minutes, start and builds not counted; "
+    "with --shards, only say how many cases will probably be decided in that time.",
 )
 @click.option(
     "--runner",
@@ -65,10 +75,9 @@ def plan(
     """Divide the cases among jobs of about the same duration; nothing is imported or run.
 
     Each runner gets all cases, divided into --shards jobs, or into as many as --within needs; the cases of a kernel may
-    be in several jobs. A case without a known duration counts as the mean of the others.
+    be in several jobs. A case without a known duration counts as the mean of the others. With --within, stderr says how
+    many cases will probably be decided.
     """
-    if shards is not None and within is not None:
-        raise ConfigError("--shards and --within both say how many jobs there are", hint="give one of them")
     root = Path.cwd()
     settings = resolve_settings(root, flags)
     kinds = ["cuda" if kind == "auto" else kind for kind in settings["device"]]
@@ -80,12 +89,14 @@ def plan(
         seconds = seconds_of_run(store.read_run(durations))
     else:
         seconds = seconds_of_baselines(store.read_baselines(root / settings["baselines"]))
-    if within is not None:
+    if within is not None and shards is None:
         shards = fewest_shards(jobs, seconds, 60 * within)
     made = share_out(jobs, patterns, shards or 1, [_runner(labels) for labels in runners], seconds)
     if file:
         store.write_text(file, dump_plan(made))
     click.echo({"json": dump_plan, "github": _line, "text": _table}[form](made), nl=False)
+    if within is not None:
+        click.echo(_decided(made, costs([job.id for job in jobs], seconds), within), err=True)
 
 
 def _runner(labels: str) -> tuple[str, ...]:
@@ -97,6 +108,14 @@ def _runner(labels: str) -> tuple[str, ...]:
 
 def _line(made: Plan) -> str:
     return json.dumps(matrix(made), separators=(",", ":")) + "\n"
+
+
+def _decided(made: Plan, cost: Mapping[str, float], minutes: float) -> str:
+    """Say how many cases all jobs together will probably decide, each in so many minutes."""
+    number = sum(number_decided(shard.cases, cost, 60 * minutes) for shard in made.shards)
+    whole = sum(len(shard.cases) for shard in made.shards)
+    jobs = counted(len(made.shards), "job")
+    return f"{number} of {counted(whole, 'case')} will probably be decided by {jobs} with `--budget {60 * minutes:.0f}`"
 
 
 def _table(made: Plan) -> str:

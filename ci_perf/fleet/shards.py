@@ -5,11 +5,14 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from ci_perf.judge.next_pairs import affordable
+from ci_perf.judge.verdict import judge
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import Job, Plan, Shard
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.quantity import duration
+from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Run
 
 START_S = 1.5
@@ -45,7 +48,7 @@ def share_out(
             f"{count} shards on {len(runners)} runners are {count * len(runners)} jobs, GitHub takes {MOST_JOBS}",
             hint="fewer --shards",
         )
-    cost = _costs(ids, seconds)
+    cost = costs(ids, seconds)
     piles = _piles(cost, count)
     devices = tuple(dict.fromkeys(job.device for job in jobs))
     planned = [
@@ -67,7 +70,7 @@ def fewest_shards(jobs: Sequence[Job], seconds: Mapping[str, float], most_s: flo
 
     `seconds` is as in `share_out`. ConfigError where one case alone takes longer.
     """
-    cost = _costs(list(dict.fromkeys(job.id for job in jobs)), seconds)
+    cost = costs(list(dict.fromkeys(job.id for job in jobs)), seconds)
     longest = max(cost, key=lambda case: cost[case])
     if cost[longest] > most_s:
         raise ConfigError(
@@ -79,7 +82,7 @@ def fewest_shards(jobs: Sequence[Job], seconds: Mapping[str, float], most_s: flo
     return count
 
 
-def _costs(ids: Sequence[str], seconds: Mapping[str, float]) -> dict[str, float]:
+def costs(ids: Sequence[str], seconds: Mapping[str, float]) -> dict[str, float]:
     """Return how long each case uses the GPU; an unknown one counts as the mean of the known ones."""
     unknown = statistics.fmean(seconds.values()) if seconds else PROCESSES * START_S
     return {case: seconds.get(case, unknown) for case in ids}
@@ -135,8 +138,43 @@ def matrix(plan: Plan) -> dict[str, list[dict[str, object]]]:
     }
 
 
+def number_decided(cases: Iterable[str], cost: Mapping[str, float], within_s: float) -> int:
+    """Return how many of the cases a run with such a budget will probably decide: the cheapest ones that fit in it.
+
+    >>> number_decided(["k/a", "k/b", "k/c"], {"k/a": 9.0, "k/b": 2.0, "k/c": 4.0}, 7.0)
+    2
+    """
+    return len(affordable({case: cost[case] for case in cases}, within_s))
+
+
 def seconds_of_run(run: Run) -> dict[str, float]:
-    """Return how long each case of an earlier run used the GPU: its samples, and a share of the other time.
+    """Return how long each case of an earlier run probably takes.
+
+    That is how long it took there. If its budget left cases undecided, what these took is shared by those that it
+    decided, and each counts as their mean: a plan for the same budget so has as many decisions as the run had.
+    """
+    took = _wall_seconds(run) or _gpu_seconds(run)
+    undecided = {finding.id for finding in judge(run) if finding.code is Reason.BUDGET_SPENT}
+    decided = took.keys() - undecided
+    if not decided:
+        return took
+    whole = sum(took.values())
+    more, mean = whole / sum(took[case] for case in decided), whole / len(decided)
+    return {case: more * seconds if case in decided else max(seconds, mean) for case, seconds in took.items()}
+
+
+def _wall_seconds(run: Run) -> dict[str, float]:
+    """Return what each case of a run on CPUs took, with a share of the control; empty on a GPU, or if it is unknown."""
+    if any(device.kind != "cpu" for device in run.devices):
+        return {}
+    head = {m.id: sum(m.spent.get("head", {}).values()) for m in run.measurements if m.timed and m.spent}
+    control = sum(sum(m.spent.get("control", {}).values()) for m in run.measurements)
+    more = 1 + control / sum(head.values()) if any(head.values()) else 1.0
+    return {case: more * seconds for case, seconds in head.items()}
+
+
+def _gpu_seconds(run: Run) -> dict[str, float]:
+    """Return how long each case used the GPU: its samples, and a share of the other time.
 
     The time beside the samples is known for all processes together, from `gpu_seconds`.
     """

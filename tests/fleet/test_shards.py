@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from ci_perf.cli import program
 from ci_perf.fleet.merge import merge_planned, merge_runs
-from ci_perf.fleet.shards import START_S, fewest_shards, matrix, seconds_of_baselines, seconds_of_run, share_out
+from ci_perf.fleet.shards import (
+    START_S,
+    fewest_shards,
+    matrix,
+    number_decided,
+    seconds_of_baselines,
+    seconds_of_run,
+    share_out,
+)
 from ci_perf.judge.report import build_report
 from ci_perf.render.markdown import render_comment
 from ci_perf.values.codec import dump_plan, dump_run, load_plan, load_run
@@ -24,6 +32,7 @@ from tests.builders import (
     STEADY,
     a_baseline,
     a_baseline_case,
+    a_cpu,
     a_device,
     a_measurement,
     a_policy,
@@ -122,6 +131,59 @@ def test_durations_come_from_an_earlier_run_or_from_baselines():
     assert sum(of_run.values()) == pytest.approx(130.0)
     assert of_run["sdpa/slow"] > 5 * of_run["sdpa/s128"]
     assert of_baselines["sdpa/s128"] == pytest.approx(6 * START_S + 18 * 4e-3, rel=0.01)
+
+
+def a_cpu_run(decided, undecided, control_s=0.0):
+    """Return a run of a limited budget on a CPU: each decided case took 6 s, each undecided one 2 s for one pair."""
+    fine = tuple(Pair((1e-4,) * 4, (1e-4 * ratio,) * 4, 20, "perf-counter") for ratio in (0.999, 1.0, 1.001))
+    spent = {"base": {"rounds": 5.0}, "control": {"rounds": control_s}}
+    cases = [
+        a_measurement(case=f"s{n}", device="cpu", pairs=fine, spent={**spent, "head": {"rounds": 4.0, "waiting": 2.0}})
+        for n in range(decided)
+    ]
+    cases += [
+        a_measurement(case=f"s{n}", device="cpu", pairs=fine[:1], spent={**spent, "head": {"rounds": 2.0}})
+        for n in range(decided, decided + undecided)
+    ]
+    spec = a_spec("sdpa", cases={case.case: PARAMS for case in cases})
+    return a_run(*cases, kernels=(spec,), devices=(a_cpu(),), against=Against("main", "abc"), gpu_seconds=0.0)
+
+
+def test_the_durations_of_a_run_on_a_cpu_are_those_of_its_clock_with_a_share_of_its_control():
+    assert seconds_of_run(a_cpu_run(2, 0, control_s=3.0)) == pytest.approx({"sdpa/s0": 9.0, "sdpa/s1": 9.0})
+
+
+def test_what_cases_took_that_a_budget_left_undecided_is_shared_by_the_decisions():
+    """Four decisions took 4 * 6 + 2 * 2 seconds."""
+    assert list(seconds_of_run(a_cpu_run(4, 2)).values()) == pytest.approx([7.0] * 6)
+
+
+def test_a_plan_for_the_budget_of_a_run_expects_as_many_decisions_as_the_run_had():
+    cost = seconds_of_run(a_cpu_run(4, 2))
+
+    assert [number_decided(cost, cost, within) for within in (27.9, 28.1, 34.9, 42.1)] == [3, 4, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--shards", "1", "--within", "0.5"), "4 of 6 cases will probably be decided by 1 job with `--budget 30`"),
+        (("--shards", "2", "--within", "0.2"), "2 of 6 cases will probably be decided by 2 jobs with `--budget 12`"),
+        (("--within", "0.5"), "6 of 6 cases will probably be decided by 2 jobs with `--budget 30`"),
+    ],
+)
+def test_a_plan_says_how_many_cases_will_probably_be_decided(flags, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "kernels" / "sdpa"
+    folder.mkdir(parents=True)
+    tables = "".join(f"[cases.s{n}]\nn = {n}\n" for n in range(6))
+    (folder / "kernel.toml").write_text(f'entry = "kernel.py"\ndevices = ["cpu"]\n{tables}')
+    (folder / "kernel.py").write_text("")
+    (tmp_path / "run.json").write_text(dump_run(a_cpu_run(4, 2)))
+
+    ran = CliRunner().invoke(program, ["plan", "--device", "cpu", "--durations", "run.json", *flags])
+
+    assert (ran.exit_code, ran.stderr) == (0, f"{says}\n")
 
 
 def test_a_plan_survives_its_file_and_the_matrix_fits_strategy_matrix():
