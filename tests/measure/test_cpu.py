@@ -75,6 +75,13 @@ def test_a_wait_that_other_threads_of_the_process_may_have_caused_does_not_count
     assert wait.seconds() == pytest.approx(counts)
 
 
+def test_a_child_process_that_ended_counts_as_one_of_the_others_that_ran():
+    before = core_clock.others_ran()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.05: pass"], check=True)
+
+    assert core_clock.others_ran() - before >= 0.05
+
+
 @pytest.mark.parametrize(("keeps_waits", "seconds"), [(False, 0.5), (True, 2.0)])
 def test_the_times_of_a_cpu_kernel_include_its_waits_only_where_they_are_to(monkeypatch, keeps_waits, seconds):
     clocks = {"now": 0.0, "waited": 0.0}
