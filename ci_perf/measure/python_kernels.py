@@ -63,6 +63,7 @@ class PythonKernels:
         The job after a failure has a fresh process.
         """
         self._starts.preload(jobs, control=True)
+        self._starts.guess(jobs)
         resident: str | None = None
         head = Side("head", self._conditions.root, {job.spec.name: job.spec for job in jobs}, self._worker)
         base = self._base.side if self._base else None
@@ -90,6 +91,7 @@ class PythonKernels:
         """Time each job in turns with the base, those of one kernel in one fresh pair of processes."""
         self._heads.update({job.spec.name: job.spec for job in jobs})
         self._starts.preload(jobs)
+        self._starts.wait()  # they use cores until they have imported
         for job, found in self._with_head.pairs(jobs, number):
             if not isinstance(found, SideFailure):
                 yield job, found
