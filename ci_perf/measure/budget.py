@@ -63,10 +63,12 @@ class BudgetLeft:
 
     def allows(self, job: Job, reserved_s: float = 0.0) -> bool:
         """Return whether another pair of the case fits, after others that will take `reserved_s`."""
-        case = _case(job)
-        next_s = self._next_s(job)
-        of_case = self._spent.get(case, 0.0) + (next_s if case in self._last else 0.0)
-        return reserved_s + next_s <= self.left_s and of_case <= self._budget.case_s
+        return reserved_s + self._next_s(job) <= self.left_s and self.allows_case(job)
+
+    def allows_case(self, job: Job) -> bool:
+        """Return whether another pair of the case fits into its own budget."""
+        next_s = self._next_s(job) if _case(job) in self._last else 0.0
+        return self._spent.get(_case(job), 0.0) + next_s <= self._budget.case_s
 
     def decision_s(self, job: Job, pairs: int) -> float:
         """Return how long a case will probably take until it is decided, by so many more pairs."""

@@ -8,6 +8,7 @@ from functools import partial
 from ci_perf.judge.control import ENOUGH_IDENTICAL, LEAST_CONTROL, identical_pairs
 from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.ratios import usable_ratios
+from ci_perf.judge.verdict import judge
 from ci_perf.measure.backend import Progress
 from ci_perf.measure.budget import WAVE, Budget, BudgetLeft
 from ci_perf.measure.journal import Journal
@@ -16,7 +17,7 @@ from ci_perf.measure.open_cases import OpenCases
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Pair
 from ci_perf.values.quantity import counted, duration, rounded_up
-from ci_perf.values.reasons import Reason
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Note
 
 SPARE_PAIRS = 3
@@ -101,7 +102,9 @@ def _measure(
 
 def _note_lack_of_time(journal: Journal, cases: OpenCases, left: BudgetLeft, budget: Budget) -> None:
     """Note which budget would decide the cases that there was no time for."""
-    lacking = [job for job in (*cases.jobs, *cases.out_of_time) if journal.of(job).failure is None]
+    found = judge(replace(journal.run, finished=True))  # the end of a run is a look, too
+    undecided = {finding.id for finding in found if finding.verdict is Verdict.INCONCLUSIVE}
+    lacking = [job for job in (*cases.jobs, *cases.out_of_time) if job.id in undecided and left.allows_case(job)]
     more_s = sum(left.decision_s(job, cases.expected_pairs(job)) for job in lacking)
     if not more_s:
         return

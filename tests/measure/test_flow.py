@@ -381,6 +381,20 @@ def test_a_budget_that_is_too_short_decides_as_many_cases_as_fit_and_begins_no_o
     assert note.hint.startswith("`--budget 610`, ")
 
 
+def test_a_case_that_the_end_of_the_run_decides_is_not_one_that_there_was_no_time_for():
+    """It is undecided at the look after three pairs; the end of the run is a look after four."""
+    machine = TurnsMachine(ratios={"gemm/s128": (0.985, 0.985, 1.01, 0.985)})
+    run, _, found = take_turns(machine, budget=Budget(total_s=4.0), specs=(a_spec("gemm"),))
+
+    assert (len(of(run, "gemm").pairs), found["gemm"].code, run.notes) == (4, "within-noise", ())
+
+
+def test_a_case_that_its_own_budget_stopped_does_not_ask_for_more_of_the_total():
+    run, _, found = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}), budget=Budget(total_s=100.0, case_s=4.0))
+
+    assert (found["gemm"].code, run.notes) == ("budget-spent", ())
+
+
 def test_the_budget_that_a_run_asks_for_decides_all_of_its_cases():
     specs = tuple(a_spec(f"k{kernel}", cases={f"n{case}": {"n": case} for case in range(50)}) for kernel in range(4))
     run, _, _ = take_turns(TurnsMachine(), specs=specs, budget=Budget(total_s=610.0))
