@@ -9,8 +9,9 @@ Statistics alone do not exclude that processes come in two kinds. A case whose b
 each pair and whose head in the slow one shows a change without any scatter. The kind may also last: all processes that
 descend from one start of the workers may be of one kind (a template imports the kernel, and its forks share what that
 left in memory). So the workers start anew for each further pair of a case that seems changed, and pairs of the same
-start count as one draw. How often two kinds fake a change follows from the numbers of pairs of each start: `faked`
-computes it exactly, and it is allowed in half of 1 % of runs. What is left is for the statistics.
+start count as one draw. How often two kinds fake a change follows from the numbers of pairs of each start, and from how
+many pairs do not show the change: `faked` computes it exactly, and it is allowed in half of 1 % of runs. What is left
+is for the statistics.
 `tests/judge/test_promise.py` simulates whole runs.
 
 Kinds that outlast a start of the workers, for example those of the files of a side, cannot be told from a change. The
@@ -20,8 +21,8 @@ which is expected of independent pairs. The new starts cost detection at small t
 """
 
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import cache, reduce
 
 LOOKS = (3, 5, 8, 12, 24)
 """After how many pairs of a case the data are looked at; the last is the budget of a run."""
@@ -40,7 +41,8 @@ A change that is wholly beyond it is not faked by two kinds, only by odd process
 ODD = 1 / 25
 """How many processes are odd from start to end by more than FAR; recorded on H100s: at most 1 in 80."""
 EXCUSED = 12
-"""One of so many pairs need not show the change."""
+"""Before the last look, one of so many pairs need not show the change: now and then a process is an odd one. At the
+last look, as many as `is_faked` allows."""
 
 
 def goal(looked: Sequence[int] = ()) -> int:
@@ -80,15 +82,13 @@ def level(confidence: float, pairs: int, comparisons: int = 1, looked: Sequence[
 
 
 @cache
-def least_pairs(comparisons: int, *, far: bool) -> int:
-    """Return from how many pairs on a change counts, in a run of so many cases; `far`: a change beyond FAR.
+def least_far_pairs(comparisons: int) -> int:
+    """Return from how many pairs on a change beyond FAR counts, in a run of so many cases.
 
-    That is if each pair is of another start.
-
-    >>> [least_pairs(cases, far=False) for cases in (1, 12, 1000)], [least_pairs(c, far=True) for c in (1, 12, 1000)]
-    ([5, 8, 12], [3, 3, 5])
+    >>> [least_far_pairs(cases) for cases in (1, 88, 89)]
+    [3, 3, 5]
     """
-    return next((look for look in LOOKS if comparisons * (odd(look) if far else faked([1] * look)) <= FAKED), LOOKS[-1])
+    return next((look for look in LOOKS if comparisons * odd(look) <= FAKED), LOOKS[-1])
 
 
 def odd(pairs: int) -> float:
@@ -96,21 +96,45 @@ def odd(pairs: int) -> float:
     return (ODD * (1 - ODD)) ** pairs
 
 
-def faked(starts: Sequence[int], most: int | None = None) -> float:
+def faked(starts: Sequence[int], hidden: int) -> float:
     """Return how probably two kinds of processes, as frequent as each other, fake a slower head.
 
     `starts` has the number of pairs of each start of the workers, whose processes are all of one kind. Of one start in
-    four the base is by chance of the fast kind and the head of the slow one. `most`: so many pairs, by default those
-    that are excused, need not show the change. Other frequencies fake less.
+    four the base is by chance of the fast kind and the head of the slow one. `hidden`: at most so many pairs do not
+    show the change. Other frequencies fake less.
 
-    >>> f"{faked([1] * 5):.5f} {faked([1] * 8):.2e} {faked([1] * 12):.2e} {faked([3, 1, 1]):.5f} {faked([12])}"
-    '0.00098 1.53e-05 2.21e-06 0.01562 0.25'
+    >>> f"{faked([1] * 5, 0):.5f} {faked([1] * 8, 0):.2e} {faked([1] * 12, 1):.2e} {faked([3, 1, 1], 0):.5f}"
+    '0.00098 1.53e-05 2.21e-06 0.01562'
     """
-    most = excused(sum(starts)) if most is None else most
-    chances = [1.0, *[0.0] * most]  # by the number of pairs that do not show the change
-    for pairs in starts:
-        chances = [c / 4 + (chances[n - pairs] * 3 / 4 if n >= pairs else 0.0) for n, c in enumerate(chances)]
-    return math.fsum(chances)
+    return math.fsum(_shown(starts, hidden))
+
+
+def _shown(starts: Iterable[int], hidden: int) -> list[float]:
+    """Return how probably, by chance, 0, 1, ... `hidden` pairs of two kinds do not show a slower head."""
+    return reduce(_with_start, starts, [1.0, *[0.0] * hidden])
+
+
+def _with_start(chances: list[float], pairs: int) -> list[float]:
+    return [c / 4 + (chances[n - pairs] * 3 / 4 if n >= pairs else 0.0) for n, c in enumerate(chances)]
+
+
+def is_faked(starts: Sequence[int], hidden: int, comparisons: int = 1, looked: Sequence[int] = ()) -> bool:
+    """Return whether two kinds of processes may fake a change that so many pairs do not show, of one in so many cases.
+
+    The last look, and each of the runs that continue an undecided one, may spend their `share` of FAKED. The looks
+    before have what is left of it; together they spend hardly more than the one at which fewest pairs suffice.
+
+    >>> is_faked([3, 1, 1, 1, 1, 1], 0, 17), is_faked([3, 1, 1, 1, 1, 1], 0, 18), is_faked([1] * 8, 1, 1)
+    (False, True, True)
+    >>> is_faked([3] + [1] * 21, 7, 12), is_faked([3] + [1] * 21, 8, 12), is_faked([3] + [1] * 21, 5, 1000)
+    (False, True, False)
+    """
+    pairs = sum(starts)
+    early = pairs < LOOKS[-1]
+    if early and hidden > excused(pairs):
+        return True
+    spent = 1 - SPENT[-1] - CONTINUED if early else share(pairs, looked)
+    return max(1, comparisons) * faked(starts, hidden) > FAKED * spent
 
 
 def starts_of(starts: Sequence[int | None], pairs: int) -> list[int]:
@@ -129,18 +153,25 @@ def starts_of(starts: Sequence[int | None], pairs: int) -> list[int]:
     return sizes
 
 
-def lacking_starts(starts: Sequence[int], comparisons: int) -> int:
+def lacking_starts(starts: Sequence[int], hidden: int, comparisons: int) -> int:
     """Return how many further starts, of a pair each, a case that seems changed needs for the last look to decide it.
 
-    >>> lacking_starts([3], 1), lacking_starts([3, 1, 1], 1), lacking_starts([3, *[1] * 7], 1)
-    (7, 5, 0)
+    `hidden`: how many of its pairs do not show the change so far. As many in proportion, and those that are excused,
+    are expected at the last look.
+
+    >>> lacking_starts([3], 0, 1), lacking_starts([3, 1, 1], 0, 1), lacking_starts([3] + [1] * 9, 0, 1)
+    (9, 7, 0)
+    >>> lacking_starts([3, 1, 1], 1, 12)
+    19
     """
-    further = 0
-    while comparisons * faked([*starts, *[1] * further], excused(LOOKS[-1])) > FAKED:
-        further += 1
+    expected = math.ceil(hidden * LOOKS[-1] / sum(starts)) + excused(LOOKS[-1])
+    further, most = 0, goal([sum(starts)]) - sum(starts)
+    chances = _shown(starts, expected)
+    while further < most and comparisons * math.fsum(chances) > FAKED * SPENT[-1]:
+        chances, further = _with_start(chances, 1), further + 1
     return further
 
 
 def excused(pairs: int) -> int:
-    """Return how many of so many pairs need not show the change: now and then a process is an odd one."""
+    """Return how many of so many pairs need not show the change before the last look."""
     return pairs // EXCUSED

@@ -19,14 +19,13 @@ from ci_perf.judge.clocks import clock_ratio, doubt_of_clock, knows_clocks
 from ci_perf.judge.control import Doubt, believe, disturbances, is_identical
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.looks import (
-    FAKED,
     FAR,
     LOOKS,
     excused,
-    faked,
     goal,
+    is_faked,
     lacking_starts,
-    least_pairs,
+    least_far_pairs,
     level,
     starts_of,
 )
@@ -51,7 +50,7 @@ from ci_perf.values.reasons import NO_BASE_CODES, Reason, Verdict
 from ci_perf.values.run import Against, Policy, Run
 
 SHOWN = 1 / 3
-"""The part of the change that each pair must show, but for those excused: two kinds show all or nothing."""
+"""A pair shows the change if it has this part of it: two kinds show all or nothing."""
 _CLOCK = (Reason.SLOWER_CLOCK, Reason.FASTER_CLOCK)
 
 
@@ -270,24 +269,37 @@ def _weakness(values: Sequence[float], sure: Interval, look: _Look, scatter: Sca
     if nearest <= 1 or (nearest < limit and not look.last):
         return allows(sure)
     change = math.log(sure.point)
-    shown = sum(value / change >= SHOWN for value in values)
-    if shown < len(values) - excused(len(values)):
-        return f"{size(sure.point)} on average, but not in {len(values) - shown} of {len(values)} pairs"
+    hidden = _hidden(values, sure)
     far = nearest > 1 + FAR or (scatter.far is not None and abs(change) >= scatter.far)
-    least = least_pairs(look.comparisons, far=far)
-    if len(values) < least:
-        return f"fewer than {least} pairs do not exclude that processes of two kinds look {size(sure.point)}"
-    if not far and look.comparisons * faked(look.starts) > FAKED:
-        few = f"pairs of {len(look.starts)} starts of the workers" if len(look.starts) > 1 else "pairs of one start"
-        return f"{few} do not exclude that processes of two kinds look {size(sure.point)}"
-    return ""
+    is_far = far and len(values) >= least_far_pairs(look.comparisons) and hidden <= excused(len(values))
+    if is_far or not is_faked(look.starts, hidden, look.comparisons, look.looked):
+        return ""
+    if hidden > excused(len(values)):
+        return f"{size(sure.point)} on average, but not in {hidden} of {len(values)} pairs"
+    number = f"{len(values)} pairs{_of_starts(look.starts)}"
+    return f"{number} do not exclude that processes of two kinds look {size(sure.point)}"
 
 
-def further_starts(change: Interval, policy: Policy, starts: Sequence[int | None], pairs: int, cases: int) -> int:
+def _of_starts(starts: Sequence[int]) -> str:
+    """Say of how many starts the pairs are, where they share one."""
+    if len(starts) == sum(starts):
+        return ""
+    return f" of {len(starts)} starts of the workers" if len(starts) > 1 else " of one start of the workers"
+
+
+def further_starts(
+    values: Sequence[float], change: Interval, policy: Policy, starts: Sequence[int | None], cases: int
+) -> int:
     """Return how many further starts of the workers, with a pair each, an undecided case of so many needs.
 
-    None, unless it seems changed by at least a threshold, and further pairs of the same start could not establish it.
+    None, unless its estimate reaches a threshold, and further pairs of the same start could not establish it.
     """
     slow, fast = thresholds(policy)
-    seems = (change.low > 1 and change.point >= slow) or (change.high < 1 and 1 / change.point >= fast)
-    return lacking_starts(starts_of(starts, pairs), max(1, cases)) if seems else 0
+    if not (change.point >= slow or 1 / change.point >= fast):
+        return 0
+    return lacking_starts(starts_of(starts, len(values)), _hidden(values, change), max(1, cases))
+
+
+def _hidden(values: Sequence[float], change: Interval) -> int:
+    """Return how many pairs do not show the change."""
+    return sum(value / math.log(change.point) < SHOWN for value in values)

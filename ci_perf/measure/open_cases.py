@@ -7,6 +7,7 @@ from ci_perf.judge.looks import LOOKS, goal
 from ci_perf.judge.next_pairs import expected_pairs
 from ci_perf.judge.outcome import policy_of
 from ci_perf.judge.pairs import further_starts
+from ci_perf.judge.ratios import log_ratio
 from ci_perf.judge.stats import Interval
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.journal import Journal
@@ -70,7 +71,8 @@ class OpenCases:
         run, pairs = self._journal.run, self._journal.of(job).sound_pairs
         cases = max(run.among, len(run.measurements))
         policy = policy_of(run.policy, job.spec)
-        starts = further_starts(change, policy, [pair.start for pair in pairs], len(pairs), cases)
+        values, known = [log_ratio(pair) for pair in pairs], [pair.start for pair in pairs]
+        starts = further_starts(values, change, policy, known, cases)
         return min(starts, self.expected_pairs(job)) if starts else 0
 
     def look(self, jobs: Collection[Job], pairs: int) -> None:

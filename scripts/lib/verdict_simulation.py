@@ -13,9 +13,10 @@ from unittest.mock import patch
 from ci_perf.audit.session import AuditSession
 from ci_perf.judge import looks
 from ci_perf.judge.continued import UNDECIDED
-from ci_perf.judge.looks import LOOKS, excused, goal
-from ci_perf.judge.outcome import Outcome
+from ci_perf.judge.looks import LOOKS, goal, is_faked
+from ci_perf.judge.outcome import Outcome, thresholds
 from ci_perf.judge.pairs import decide_pairs, further_starts
+from ci_perf.judge.ratios import trimmed_mean
 from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Policy
 
@@ -76,10 +77,12 @@ MODELS: Mapping[str, Noise] = {
     "restless, sd 1 %": normal(0.01),
     "hopeless, sd 24 %": normal(0.24),
     "heavy tails, 1 %": heavy(0.01),
+    "two kinds 50:50, 1.5 % apart": kinds(0.015, 0.5),
     "two kinds 50:50, 4 % apart": kinds(0.04, 0.5),
     "two kinds 50:50, 13 % apart": kinds(0.13, 0.5),
     "two kinds 20:80, 8 % apart": kinds(0.08, 0.2),
     "two kinds 50:50, 13 % apart, that stay for 2.5 pairs": kinds(0.13, 0.5, stay=0.2),
+    "two kinds 50:50, 1.5 % apart, for as long as the workers": lasting(0.015),
     "two kinds 50:50, 4 % apart, for as long as the workers": lasting(0.04),
     "two kinds 50:50, 13 % apart, for as long as the workers": lasting(0.13),
     "1 process in 25 odd by 30 %": kinds(0.3, 1 / 25),
@@ -165,11 +168,19 @@ class Case:
         self.outcome = decide_pairs(self.values, self._policy, **more)
         return self.outcome
 
+    def judge_estimate(self, *, last: bool) -> Outcome:
+        """Look at the pairs if their mean reaches a threshold; else they are not red, and need no new starts."""
+        slow, fast = thresholds(self._policy)
+        if not -math.log(fast) < trimmed_mean(self.values) < math.log(slow):
+            return self.judge(last=last)
+        self.outcome = None
+        return Outcome(Verdict.INCONCLUSIVE, Reason.NEEDS_MORE_PAIRS, "the estimate does not reach the threshold")
+
     def _starts_anew(self) -> bool:
-        if self.outcome is None or self.outcome.change is None:
+        change = self.outcome.change if self.outcome else None
+        if change is None:
             return False
-        change, pairs = self.outcome.change, len(self.values)
-        return further_starts(change, self._policy, self._starts, pairs, self._comparisons) > 0
+        return further_starts(self.values, change, self._policy, self._starts, self._comparisons) > 0
 
 
 def judge(draw: Draw, comparisons: int, policy: Policy, continuations: int = 0) -> tuple[Outcome, int]:
@@ -198,24 +209,28 @@ def judge_run(case: Case, looked: Sequence[int]) -> Outcome:
     return case.judge(last=True, looked=looked)
 
 
-def false_alarms(noise: Noise, cases: int, comparisons: int, seed: int = 1) -> int:
+def false_alarms(noise: Noise, cases: int, comparisons: int, *, threshold: float = 0.03, seed: int = 1) -> int:
     """Return at most how many unchanged cases are red, of so many, each as one of `comparisons` in its pull request.
 
-    It judges a case only at the looks at which enough pairs are slower (`looks.excused`), as a red case needs, and
+    It judges a case only at the looks at which its estimate reaches the threshold, as that of a red case does, and
     takes no case for unchanged before. So it simulates many more cases than `simulate` in the same time.
     """
-    chance, policy = random.Random(seed), Policy()
-    return sum(is_red(Case(noise(chance), comparisons, policy)) for _ in range(cases))
+    chance, policy, most = random.Random(seed), Policy(regression=threshold), most_hidden(comparisons)
+    return sum(is_red(Case(noise(chance), comparisons, policy), most) for _ in range(cases))
 
 
-def is_red(case: Case) -> bool:
-    """Return whether a case is red at one of the looks; see `false_alarms`."""
+def most_hidden(comparisons: int) -> int:
+    """Return how many pairs of a red case, one of so many, do not show the change at most."""
+    return max(number for number in range(LOOKS[-1]) if not is_faked([1] * LOOKS[-1], number, comparisons))
+
+
+def is_red(case: Case, most: int) -> bool:
+    """Return whether a case is red at one of the looks, if at most so many pairs need not be slower."""
     for look in LOOKS:
         case.measure_to(look)
-        faster = sum(value <= 0 for value in case.values)
-        if faster > excused(LOOKS[-1]):
+        if sum(value <= 0 for value in case.values) > most:
             return False
-        if faster <= excused(look) and case.judge(last=look == LOOKS[-1]).verdict is Verdict.REGRESSION:
+        if case.judge_estimate(last=look == LOOKS[-1]).verdict is Verdict.REGRESSION:
             return True
     return False
 
