@@ -18,7 +18,7 @@ from ci_perf.values.job import Job
 MOST_PRELOADED = 8
 """Kernels that each worker imports before they are asked for: each import takes a core and memory."""
 GUESSED = 5
-"""So many starts, one pair of each, decide a change of 3 to 20 % in a run of up to 20 cases (`judge.looks`)."""
+"""So many starts, one pair of each, decide a change of 3 to 20 % in a run of up to 17 cases (`judge.looks`)."""
 MOST_GUESSED = 2
 """Where a run has more kernels on a GPU, no start is made before a case seems changed."""
 WORKER_BYTES = 1 << 30
