@@ -4,9 +4,10 @@ import hashlib
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from ci_perf.audit.rule import rule_hash
 from ci_perf.audit.session import AuditCase, AuditSession
 from ci_perf.judge.ratios import log_ratio, usable_ratios
 from ci_perf.measure import gpu
@@ -16,7 +17,7 @@ from ci_perf.measure.budget import Budget
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
 from ci_perf.measure.python_kernels import PythonKernels
-from ci_perf.measure.session import Session
+from ci_perf.measure.session import PrepareBase, Session
 from ci_perf.measure.side import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.errors import MachineError
@@ -70,10 +71,14 @@ def measure_session(
     verified: dict[str, Verified],
     planted: float,
     progress: Progress,
+    prepare_base: PrepareBase | None = None,
 ) -> AuditSession:
-    """Measure one session as `run --against` would, with its own workers, and return what an audit file keeps."""
+    """Measure one session as `run --against` would, with its own workers, and return what an audit file keeps.
+
+    `prepare_base` checks out and builds the commit of the tree; without it both sides run the one tree.
+    """
     started = time.monotonic()
-    with _against_itself(session, jobs) as (base, worker):
+    with _against_itself(session, jobs, prepare_base) as (base, worker):
         machine = _AuditMachine(session, planted, base, worker, verified)
         run = replace(blank, against=base.against, planted=planted or None)
         run = execute(run, jobs, machine, processes=1, save=lambda _: None, progress=progress, budget=Budget())
@@ -89,23 +94,31 @@ def measure_session(
         control_case=against.control_case,
         control=tuple(_short(value) for value in usable_ratios(against.control)),
         card=card_hash(gpu.card_of(session.conditions.gpu_uuid)) if on_gpu else "",
+        rule=rule_hash(),
+        checked_out=prepare_base is not None,
     )
 
 
 @contextmanager
-def _against_itself(session: Session, jobs: Sequence[Job]) -> Iterator[tuple[Base, Worker]]:
-    """Start three workers on the same tree: the base, a second base for the control, and the head."""
+def _against_itself(
+    session: Session, jobs: Sequence[Job], prepare_base: PrepareBase | None
+) -> Iterator[tuple[Base, Worker]]:
+    """Start three workers: the base, a second base for the control, and the head."""
     conditions, logs = session.conditions, session.folder / "logs"
-    names = ("audit-base", "audit-control", "audit-head")
-    workers = [Worker(conditions.python, conditions.env, logs, name, conditions.root) for name in names]
-    try:
-        for worker in workers:
-            worker.begin()
-        side = Side("base", conditions.root, {job.spec.name: job.spec for job in jobs}, workers[0])
-        yield Base(Against("itself", ""), side, replace(side, worker=workers[1])), workers[2]
-    finally:
-        for worker in workers:
-            worker.close()
+
+    def started(name: str) -> Worker:
+        worker = Worker(conditions.python, conditions.env, logs, name, conditions.root)
+        worker.begin()
+        return worker
+
+    with ExitStack() as stack:
+        head = stack.enter_context(started("audit-head"))
+        if prepare_base is not None and (base := stack.enter_context(prepare_base(head, logs))) is not None:
+            yield base, head
+            return
+        worker, control = (stack.enter_context(started(name)) for name in ("audit-base", "audit-control"))
+        side = Side("base", conditions.root, {job.spec.name: job.spec for job in jobs}, worker)
+        yield Base(Against("itself", ""), side, replace(side, worker=control)), head
 
 
 def card_hash(uuid: str | None) -> str:

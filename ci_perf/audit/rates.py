@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from ci_perf.audit.rule import rule_hash
 from ci_perf.audit.session import CLASSES, AuditSession, Judged, judge_controls, judge_sessions
 from ci_perf.judge.outcome import Outcome
 from ci_perf.judge.stats import upper_bound
@@ -93,6 +94,27 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """The A/A sessions that were recorded after the rule: the rule was not chosen by them."""
+
+    rule: str
+    """The hash of today's rule."""
+    sessions: int
+    alarmed: int
+    """Sessions with at least one red or green verdict."""
+    counts: Counts
+    steps: Mapping[float, tuple[int, int]]
+    """For each planted step of these sessions, how many verdicts are REGRESSION, and how many there are."""
+    checked_out: int
+    """A/A sessions whose base was checked out and built as for `run --against`."""
+
+    @property
+    def session_bound(self) -> float:
+        """The upper bound of the share of A/A sessions with an alarm."""
+        return upper_bound(self.alarmed, self.sessions, CONFIDENCE) if self.sessions else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class AuditReport:
     """The figures of an audit."""
 
@@ -118,6 +140,9 @@ class AuditReport:
     seconds_per_case: Seconds
     threshold: float
     """The slowdown from which a case is a regression, as a fraction."""
+    later: Later
+    methods: Mapping[str, Counts]
+    """Of the A/A sessions, by the method of timing."""
 
     @property
     def session_bound(self) -> float:
@@ -199,7 +224,31 @@ def build_audit(sessions: Sequence[AuditSession], policy: Policy) -> AuditReport
         curve=_curve(judged),
         seconds_per_case=_seconds(unchanged or sessions),
         threshold=policy.regression,
+        later=_later([found for found in judged if found.session.rule == rule_hash()]),
+        methods=_by_method(same),
     )
+
+
+def _later(judged: Sequence[Judged]) -> Later:
+    same = [found for found in judged if found.session.planted == 0]
+    sessions = {found.session.session: found.session for found in same}
+    planted = sorted({found.session.planted for found in judged if found.session.planted})
+    red = {
+        step: [f.outcome.verdict is Verdict.REGRESSION for f in judged if f.session.planted == step] for step in planted
+    }
+    return Later(
+        rule=rule_hash(),
+        sessions=len(sessions),
+        alarmed=len({found.session.session for found in same if found.outcome.verdict.is_change}),
+        counts=_count(found.outcome for found in same),
+        steps={step: (sum(flags), len(flags)) for step, flags in red.items()},
+        checked_out=sum(session.checked_out for session in sessions.values()),
+    )
+
+
+def _by_method(judged: Sequence[Judged]) -> dict[str, Counts]:
+    methods = sorted({found.case.method for found in judged})
+    return {name: _count(found.outcome for found in judged if found.case.method == name) for name in methods}
 
 
 def _bound(counts: Sequence[Counts], of: int) -> float | None:

@@ -16,6 +16,8 @@ from ci_perf.values.quantity import counted, duration, percent
 from ci_perf.values.run import Policy
 
 NOTHING = "-"
+GOAL_SESSIONS = 299
+"""If none of so many sessions has an alarm, at most 1 % of all have one, with 95 % confidence: 0.99^299 < 0.05."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,37 @@ def _cards(report: AuditReport) -> str:
 
 
 def _sections(report: AuditReport) -> tuple[_Section, ...]:
-    sections = (_figures(report), _classes(report), _curve(report), _scatter(report))
+    sections = (_later(report), _figures(report), _methods(report), _classes(report), _curve(report), _scatter(report))
     return tuple(section for section in sections if section.lines)
+
+
+def _later(report: AuditReport) -> _Section:
+    """Return the figures of the sessions by which the rule was not chosen."""
+    later, confidence = report.later, percent(CONFIDENCE, digits=0)
+    counts = later.counts
+    lines = [("A/A sessions", f"{later.sessions} of the {GOAL_SESSIONS} that would prove at most 1 %")]
+    if later.sessions:
+        lines += [
+            ("with an alarm", f"{later.alarmed}; of sessions, at most ({confidence}) {percent(later.session_bound)}"),
+            ("A/A verdicts", f"{counts.verdicts}: {_changes(counts)}"),
+            (f"false-alarm rate, at most ({confidence})", percent(counts.alarm_bound, digits=2)),
+            ("with a base that was checked out", f"{later.checked_out} sessions"),
+        ]
+    lines += [
+        (f"planted {step_name(step)}, REGRESSION", f"{red} of {verdicts}")
+        for step, (red, verdicts) in later.steps.items()
+    ]
+    note = "The other tables are of all sessions, also of those by which the rule may have been chosen."
+    return _Section(f"Sessions recorded after today's rule ({later.rule})", ("what", "figure"), tuple(lines), note=note)
+
+
+def _methods(report: AuditReport) -> _Section:
+    header = ("method", "A/A verdicts", "REGRESSION", "SPEEDUP", "UNCHANGED", "INCONCLUSIVE")
+    lines = tuple(
+        (name, *(str(n) for n in (c.verdicts, c.regression, c.speedup, c.unchanged, c.inconclusive)))
+        for name, c in report.methods.items()
+    )
+    return _Section("By the method of timing", header, lines, ("method",))
 
 
 def _figures(report: AuditReport) -> _Section:
@@ -107,7 +138,7 @@ def _figures(report: AuditReport) -> _Section:
         ("cases without pairs", str(report.failed)),
         ("records that end before the rule decides", f"{cut_short} A/A, {cut_short_planted} with a planted slowdown"),
     )
-    return _Section("Unchanged code", ("what", "figure"), lines)
+    return _Section("Unchanged code, all sessions", ("what", "figure"), lines)
 
 
 def _changes(counts: Counts) -> str:
@@ -210,6 +241,15 @@ def render_audit_json(report: AuditReport) -> str:
     document = {
         "sessions": len(report.sessions),
         "threshold": report.threshold,
+        "later": {
+            **asdict(report.later),
+            "alarmed_sessions_upper": report.later.session_bound,
+            "steps": [
+                {"step": step, "regression": red, "verdicts": verdicts}
+                for step, (red, verdicts) in report.later.steps.items()
+            ],
+        },
+        "methods": {name: asdict(counts) for name, counts in report.methods.items()},
         "unchanged_sessions": report.unchanged_sessions,
         "alarmed_sessions": report.alarmed_sessions,
         "devices": sorted({session.device.slug for session in report.sessions}),

@@ -99,6 +99,10 @@ class AuditSession(Extensible):
     """log(base / base) of each pair of the control."""
     card: Annotated[str, pattern("^([0-9a-f]{16})?$")] = ""
     """A hash of the UUID of the physical GPU; empty: not recorded, or no GPU."""
+    rule: Annotated[str, pattern("^([0-9a-f]{12})?$"), OMIT_DEFAULT] = ""
+    """A hash of the rule of that day (`audit.rule`); empty: not recorded."""
+    checked_out: Annotated[bool, OMIT_DEFAULT] = False
+    """Whether the base was checked out and built as for `run --against`; otherwise both sides ran one tree."""
 
     @property
     def swapped(self) -> "AuditSession":

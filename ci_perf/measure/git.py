@@ -27,12 +27,16 @@ def outside_hooks(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in _OF_A_HOOK}
 
 
-def query_commit(root: Path) -> str | None:
-    """Return the commit that is checked out, with `-dirty` where tracked files differ from it; None without git."""
+def query_commit(root: Path, *, besides: Path | None = None) -> str | None:
+    """Return the commit that is checked out, with `-dirty` where tracked files differ from it; None without git.
+
+    The file `besides` may differ.
+    """
     commit = ask(root, "rev-parse", "HEAD")
     if not commit:
         return None
-    return f"{commit}-dirty" if ask(root, "status", "--porcelain", "--untracked-files=no") else commit
+    files = (".", f":(exclude){besides}") if besides else ()
+    return f"{commit}-dirty" if ask(root, "status", "--porcelain", "--untracked-files=no", "--", *files) else commit
 
 
 def query_problem(root: Path) -> tuple[str, str] | None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ci_perf.audit import rates
 from ci_perf.audit.file import append_session, dump_session, load_sessions, read_sessions
 from ci_perf.audit.measure import card_hash
 from ci_perf.audit.rates import Seconds, Seen, build_audit
@@ -62,6 +63,12 @@ def recorded_sessions(steps=STEPS):
         for step in steps
         for i in range(0, 30, 5)
     )
+
+
+@pytest.fixture(autouse=True)
+def rule(monkeypatch):
+    """Give today's rule a hash that stays."""
+    monkeypatch.setattr(rates, "rule_hash", lambda: "0123456789ab")
 
 
 @pytest.fixture
@@ -474,6 +481,23 @@ def test_another_threshold_judges_all_cases_by_it_and_is_named(audit_file):
     assert flagged == {0.0: 0, 0.02: 18, 0.035: 18, 0.05: 18}
     assert "threshold 1.5 %" in run("--show", audit_file, "--threshold", "1.5%", "--markdown").stdout
     assert run("--show", audit_file, "--threshold", "0").exit_code == 2
+
+
+def test_only_sessions_recorded_after_the_rule_count_as_later_ones():
+    late = {"rule": "0123456789ab"}
+    sessions = [
+        an_audit_session(1),
+        an_audit_session(2, **late, checked_out=True),
+        an_audit_session(3, an_audit_case(true=1.1), **late),
+        an_audit_session(4, planted=0.1, **late),
+        an_audit_session(5, planted=0.1, rule="ffffffffffff"),
+    ]
+    later = build_audit(sessions, Policy()).later
+
+    assert (later.sessions, later.alarmed, later.checked_out) == (2, 1, 1)
+    assert (later.counts.regression, later.counts.unchanged) == (1, 1)
+    assert later.steps == {0.1: (1, 1)}
+    assert later.session_bound == upper_bound(1, 2, 0.95)
 
 
 def test_the_tables_of_recorded_sessions(audit_file, golden):

@@ -1,15 +1,17 @@
 """`ci-perf audit` from end to end: sessions of a kernel with its own clock on the CPU, appended to a file."""
 
 import os
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from ci_perf.audit.file import read_sessions
+from ci_perf.audit.rule import rule_hash
 from ci_perf.cli import program
 from ci_perf.judge.control import LEAST_CONTROL
 from ci_perf.measure import turns
-from tests.measure.nap_repository import NAP, TOML
+from tests.measure.nap_repository import NAP, TOML, git
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +52,24 @@ def test_two_calls_append_to_one_file_and_record_what_was_really_planted(folder)
     assert sessions[1].cases[0].launches % 10 == 0
     assert len({session.session for session in sessions}) == 3
     assert warnings == ()
+
+
+def test_a_session_records_the_rule_and_checks_the_base_out_as_a_run_does(folder):
+    (folder / "kernels/nap/kernel.py").write_text(NAP.format(factor=1.0) + "print(__file__)\n")
+    for arguments in (("init", "-q"), ("add", "kernels"), ("commit", "-qm", "one")):
+        git("-c", "user.name=a", "-c", "user.email=a@example.com", *arguments)
+    built = audit("--ladder", "0", "--setup", "touch built")
+    printed = (folder / "ci-perf-run/logs/worker-base.stdout.txt").read_text()
+    Path("kernels/nap/kernel.toml").write_text(TOML.format(microseconds=2600))
+    changed = audit("--ladder", "0", "--method", "wall")
+
+    assert (built.exit_code, changed.exit_code) == (0, 0), built.output + changed.output
+    sessions, _ = read_sessions([folder / "audit.jsonl"])
+    assert [(session.rule, session.checked_out) for session in sessions] == [(rule_hash(), True), (rule_hash(), False)]
+    assert [session.cases[0].method for session in sessions] == ["perf-counter"] * 2  # on a CPU the clock times all
+    assert "warning: this tree differs from its commit: both sides run it" in changed.stderr
+    assert "kernels/nap/kernel.py" in printed
+    assert "2 of the 299" in changed.output
 
 
 def test_a_file_that_cannot_be_read_is_refused_before_anything_is_measured_and_stays_as_it_was(folder):
