@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ci_perf.measure import git
-from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.errors import ConfigError, MachineError, did_you_mean
 from ci_perf.values.pull_request import claimed_number
 
 
@@ -51,8 +51,14 @@ def _no_commit(root: Path, ref: str, target: str) -> MachineError:
         return MachineError(f"--against {ref}: {root} has no commit yet", hint="commit the kernels first")
     return MachineError(
         f"--against {ref}: git knows no commit `{target}` here, and {_why_not_fetched(root)}",
-        hint="check out with `fetch-depth: 0`, or name a commit that exists",
+        hint=did_you_mean(target, _names(root)) or "check out with `fetch-depth: 0`, or name a commit that exists",
     )
+
+
+def _names(root: Path) -> list[str]:
+    """Return the branches and tags of this clone, those of `origin` too."""
+    listed = git.ask(root, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
+    return (listed or "").splitlines()
 
 
 def query_event_base(environ: Mapping[str, str]) -> str | None:
@@ -142,6 +148,8 @@ def _why_not_fetched(root: Path) -> str:
     status, said = git.run(root, "ls-remote", "--quiet", "origin", "HEAD", timeout_s=git.FETCH_TIMEOUT_S)
     if status == 0:
         return "origin does not have it"
+    if git.ask(root, "remote", "get-url", "origin") is None:
+        return "there is no remote `origin` to fetch it from"
     lines = said.strip().splitlines() or ["git gave no reason"]
     fatal = next((line for line in lines if line.lower().startswith(("fatal:", "error"))), lines[-1])
     return f"origin could not be asked: {re.sub(r'//[^/@ ]*@', '//', fatal)[:300]}"

@@ -183,6 +183,14 @@ def test_the_error_for_an_unavailable_base_says_its_cause(repository, origin, sa
     assert f"git knows no commit `gone` here, and {says}" in ran.stderr.replace("\n", " ")
 
 
+def test_the_error_for_a_misspelt_base_without_a_remote_names_a_similar_branch(repository):
+    ran, _ = run("--against", "mian")
+
+    assert ran.exit_code == 3
+    assert "git knows no commit `mian` here, and there is no remote `origin`" in ran.stderr.replace("\n", " ")
+    assert "did you mean main?" in ran.stderr
+
+
 def test_a_folder_without_git_is_named_in_the_error(monkeypatch, tmp_path_factory):
     bare = tmp_path_factory.mktemp("bare")
     monkeypatch.chdir(bare)
