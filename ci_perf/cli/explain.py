@@ -24,7 +24,7 @@ from ci_perf.values.escape import clean, plain
 from ci_perf.values.job import matches
 
 _NO_BASE = "both sides are profiled in a run against a base: `ci-perf run --against REF`"
-_NO_PROFILE = "both sides are profiled where the time changed, on a GPU with nsys or ncu: `ci-perf report` has notes"
+_NO_PROFILE = "causes need profiles of both sides, from a GPU with nsys or ncu: see the notes of `ci-perf report`"
 _NO_CHANGE = "no change of its time or its host's work is to be explained"
 
 

@@ -145,7 +145,7 @@ def _make_baseline(report: Report) -> str:
     command = cells.accept(report)
     text = (
         "Times that were measured in turns with the base cannot be a baseline. These commands measure a baseline on"
-        " this GPU. After the merge, a run on the default branch offers one as a patch."
+        " this machine. After the merge, a run on the default branch offers one as a patch."
     )
     return f"{text}\n\n```sh\n{command}\n```" if command else ""
 

@@ -111,7 +111,8 @@ class Case:
         with stage("import"):
             self.module = load_entry(request)
         if not callable(getattr(self.module, request["target"], None)):
-            raise Wrong("raised", f"{request['entry']} defines no function `{request['target']}`")
+            file = os.path.basename(request["entry"])
+            raise Wrong("raised", f"{file} defines no function `{request['target']}`")
         self.function = getattr(self.module, request["target"])
         self.prepares = request["target"] == "launch" and callable(getattr(self.module, "prepare", None))
         self.prepared: Any = None

@@ -39,6 +39,9 @@ MOST_SWEPT = 10_000
 """Cases that a sweep may make: each is measured by itself, in seconds."""
 REFUSED = "refused"
 """The value of `fuzz.strides` in place of a list: `launch` may raise a ValueError for all but contiguous inputs."""
+DATA_TYPES = ("float64", "float32", "float16", "bfloat16", "bool")
+"""Those of `[tolerance]` that are suggested for a misspelt one."""
+_DATA_TYPE = re.compile(r"float(16|32|64)|bfloat16|float[468]_\w+|complex(32|64|128)|u?int([1-7]|8|16|32|64)|bool")
 GATED = (*COUNTERS, *TIMELINE, PEAK_MEMORY)
 """The names that `[gates]` of a kernel.toml accepts."""
 
@@ -79,7 +82,7 @@ def _spec(document: Mapping[str, Any], name: str, folder: str) -> KernelSpec:
     given: dict[str, Any] = {"devices": ("cpu", "cuda") if program else ("cuda",)}
     copied = ("entry", "description", "l2", "rng", "time", "env", "expected_failures")
     given |= {key: document[key] for key in copied if key in document}
-    given |= _tolerance(document.get("tolerance", {}), cases)
+    given |= _tolerance(document.get("tolerance", {}), cases, _declared(cases, fuzz))
     listed = ("devices", "ranges", "kernels", "cpu_cases", "sanitize")
     given |= {key: tuple(document[key]) for key in listed if key in document}
     for key in ("regression", "speedup", "memory"):
@@ -252,7 +255,14 @@ def _check_package(document: Mapping[str, Any]) -> None:
             raise _wrong(f"env.{name}", f"`{{{lacking[0]}}}` is not known", hint)
 
 
-def _tolerance(table: Mapping[str, Any], cases: Mapping[str, Params]) -> dict[str, Any]:
+def _declared(cases: Mapping[str, Params], fuzz: Mapping[str, Any]) -> set[str]:
+    """Return the data types that cases declare in their parameter `dtype`, without `torch.`."""
+    drawn = fuzz.get("dtype", ())
+    values = [params["dtype"] for params in cases.values() if "dtype" in params]
+    return {str(value).replace("torch.", "") for value in (*values, *(drawn if isinstance(drawn, list) else ()))}
+
+
+def _tolerance(table: Mapping[str, Any], cases: Mapping[str, Params], declared: set[str]) -> dict[str, Any]:
     """Return the general tolerance, and the rules for single outputs and for cases with some parameters."""
     known = {name for params in cases.values() for name in params}
     rules: list[ToleranceRule] = []
@@ -262,13 +272,20 @@ def _tolerance(table: Mapping[str, Any], cases: Mapping[str, Params]) -> dict[st
             if name not in known:
                 raise _wrong(f"tolerance.when.params.{name}", "no case has this parameter", _similar(name, known))
         if params:
-            rules.append(ToleranceRule(_by_type(part), "", params))
-        rules += [ToleranceRule(_by_type(own), output, params) for output, own in part.get("outputs", {}).items()]
-    return {"tolerance": _by_type(table), "tolerance_rules": tuple(rules)}
+            rules.append(ToleranceRule(_by_type(part, declared, "tolerance.when"), "", params))
+        for output, own in part.get("outputs", {}).items():
+            rules.append(ToleranceRule(_by_type(own, declared, f"tolerance.outputs.{output}"), output, params))
+    return {"tolerance": _by_type(table, declared, "tolerance"), "tolerance_rules": tuple(rules)}
 
 
-def _by_type(table: Mapping[str, Any]) -> dict[str, float]:
-    return {key: value for key, value in table.items() if key not in {"outputs", "when", "params"}}
+def _by_type(table: Mapping[str, Any], declared: set[str], where: str) -> dict[str, float]:
+    """Return the tolerances by data type; ConfigError for a name that is neither one nor the `dtype` of a case."""
+    found = {key: value for key, value in table.items() if key not in {"outputs", "when", "params"}}
+    for name in found:
+        if not _DATA_TYPE.fullmatch(name) and name not in declared:
+            hint = _similar(name, (*DATA_TYPES, *declared.difference(DATA_TYPES)))
+            raise _wrong(f"{where}.{name}", "no data type of torch, and no `dtype` of a case", hint)
+    return found
 
 
 def _fuzz(table: Mapping[str, object], cases: Mapping[str, Params]) -> dict[str, FuzzRange]:

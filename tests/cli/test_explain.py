@@ -210,7 +210,7 @@ def test_a_change_against_a_base_without_a_profile_says_what_profiles_it():
 
     assert found.exit_code == 0
     assert "REGRESSION" in found.output
-    assert "not explained: both sides are profiled where the time changed" in found.output
+    assert "not explained: causes need profiles of both sides" in found.output
     assert "--against REF" not in found.output
 
 

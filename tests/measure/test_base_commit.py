@@ -183,7 +183,8 @@ def test_the_error_for_an_unavailable_base_says_its_cause(repository, origin, sa
     assert f"git knows no commit `gone` here, and {says}" in ran.stderr.replace("\n", " ")
 
 
-def test_the_error_for_a_misspelt_base_without_a_remote_names_a_similar_branch(repository):
+@pytest.mark.usefixtures("repository")
+def test_the_error_for_a_misspelt_base_without_a_remote_names_a_similar_branch():
     ran, _ = run("--against", "mian")
 
     assert ran.exit_code == 3

@@ -367,11 +367,22 @@ def test_a_tolerance_may_be_that_of_one_output_and_of_cases_with_some_parameters
         ("outputs.dw.float16 = -1", "tolerance.outputs.dw.float16"),
         ("[[tolerance.when]]\nfloat16 = 1", "tolerance.when[0]"),
         ("[[tolerance.when]]\nparams = { se = 128 }", "tolerance.when.params.se"),
+        ("float23 = 1", "tolerance.float23"),
+        ("outputs.dw.float23 = 1", "tolerance.outputs.dw.float23"),
     ],
 )
 def test_an_invalid_tolerance_is_an_error_that_names_the_key(text, key):
     with pytest.raises(ConfigError, match=f"`{re.escape(key)}`"):
         parse(MINIMAL + "[tolerance]\n" + text)
+
+
+def test_a_tolerance_may_be_that_of_a_type_of_torch_or_of_the_dtype_of_a_case():
+    text = 'entry = "kernel.py"\n[cases.a]\ndtype = "torch.half"\n'
+    text += "[tolerance]\nhalf = 1e-2\nfloat8_e4m3fn = 0.1\nint32 = 1\n"
+    assert parse(text).tolerance == {"half": 1e-2, "float8_e4m3fn": 0.1, "int32": 1}
+    with pytest.raises(ConfigError) as error:
+        parse(text + "float23 = 1e-5\n")
+    assert error.value.hint.startswith("did you mean float32")
 
 
 def test_the_examples_of_the_page_are_valid():
