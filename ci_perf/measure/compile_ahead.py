@@ -124,6 +124,8 @@ class CompileAhead:
 
     def _begin_base(self, name: str) -> None:
         if self._base is not None and name in self._base.kernels:
+            if all(work.done() for work in self._of_base):
+                self._base.worker.begin()  # not in the thread: Linux ends a worker with the thread that started it
             self._of_base.append(self._thread.submit(self._compile_base, self._base, name))
 
     def _wait_for_base(self) -> None:
@@ -131,7 +133,7 @@ class CompileAhead:
             work.exception()
 
     def _compile_base(self, base: Side, name: str) -> None:
-        if not self._stopped:
+        if not self._stopped and base.worker.is_begun:
             answer = base.worker.ask(self._request(base, name), self._limit_s(name, 1))
             if not isinstance(answer, Failure) and not self._stopped:
                 self._collect(base, name)

@@ -96,8 +96,16 @@ class Worker:
         return self.receive(timeout_s)
 
     def begin(self) -> None:
-        """Start the process without waiting for it: importing torch takes seconds, and several can do it at once."""
+        """Start the process without waiting for it: importing torch takes seconds, and several can do it at once.
+
+        Linux ends the process together with the thread that started it (`userside.processes.die_with_parent`).
+        """
         self._begun()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the next request goes to a process that was started before."""
+        return self._running is not None
 
     def wait(self) -> None:
         """Wait until the process has started; MachineError."""

@@ -3,6 +3,7 @@
 import os
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -65,14 +66,21 @@ def spent():
 
 
 @pytest.fixture
-def sides(bare_python, tmp_path, spent):
-    """Return what makes head and base of a kernel with three cases, and what a side printed."""
+def workers():
+    """Those of the sides, by name."""
+    return {}
+
+
+@pytest.fixture
+def sides(bare_python, tmp_path, spent, workers):
+    """Return what makes head and base of kernels with three cases and one entry, and what a side printed."""
     (tmp_path / "torch.py").write_text((ROOT / "tests/data/fakes/torch").read_text())
     tuner = tmp_path / "triton/runtime/autotuner.py"
     tuner.parent.mkdir(parents=True)
     tuner.write_text(TUNER)
     cases = {name: {"number": number} for number, name in enumerate(("first", "second", "third"), 1)}
     spec = a_spec("k", cases=cases, devices=("cuda",))
+    specs = (spec, replace(spec, name="l"))
     with ExitStack() as stack:
 
         def side(name, line, above):
@@ -80,14 +88,23 @@ def sides(bare_python, tmp_path, spent):
             folder.mkdir(parents=True)
             (folder / spec.entry).write_text(above + KERNEL.format(line=line, side=name))
             env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-            worker = stack.enter_context(Worker(bare_python, env, tmp_path, name))
-            return Side(name, tmp_path / name, {"k": spec}, worker)
+            worker = workers[name] = stack.enter_context(Worker(bare_python, env, tmp_path, name))
+            return Side(name, tmp_path / name, {spec.name: spec for spec in specs}, worker)
 
         def make(
-            line="pass", *, head_line="pass", above="", head_above="", processes=2, cases=(), base=True, timeout_s=300.0
+            line="pass",
+            *,
+            head_line="pass",
+            above="",
+            head_above="",
+            processes=2,
+            kernels="k",
+            cases=("*",),
+            base=True,
+            timeout_s=300.0,
         ):
             conditions = Conditions(bare_python, tmp_path, {}, 5, timeout_s, spent=spent)
-            jobs = select_jobs((spec,), [f"k/{case}" for case in cases], ["cuda"])
+            jobs = select_jobs(specs, [f"{kernel}/{case}" for kernel in kernels for case in cases], ["cuda"])
             head = side("head", head_line, head_above)
             of_base = side("base", line, above) if base else None
             return CompileAhead(head, of_base, jobs, conditions, processes=processes), jobs
@@ -145,6 +162,23 @@ def test_a_failure_is_ignored_and_the_other_cases_are_launched(sides, line, proc
     run(*make(line, processes=processes))
 
     assert printed("base") == ["base 1", "base 2", "base 3"]
+
+
+def test_the_worker_that_compiled_stays(sides, workers):
+    make, _ = sides
+    run(*make())
+
+    assert workers["base"].ask({"op": "rest"}, 300.0) == {"ok": True}
+
+
+def test_no_worker_starts_in_place_of_one_that_died_while_it_compiled(sides, workers):
+    """It would be of the thread that compiles, and end with it."""
+    make, printed = sides
+    ahead, jobs = make(above="import os; os.kill(os.getppid(), 9)\n", kernels="kl", processes=1)
+    run(ahead, jobs)
+
+    assert not workers["base"].is_begun
+    assert printed("base") == []
 
 
 def test_all_code_of_a_tuned_kernel_is_there_before_its_first_case_is_verified(sides):
