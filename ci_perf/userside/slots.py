@@ -29,7 +29,7 @@ class Slots:
         try:
             yield
         finally:
-            os.close(handle)
+            _free(handle)
 
     @contextlib.contextmanager
     def own(self) -> Iterator[None]:
@@ -38,7 +38,7 @@ class Slots:
         try:
             yield
         finally:
-            os.close(self._mine)
+            _free(self._mine)
             self._mine = None
 
     @contextlib.contextmanager
@@ -64,6 +64,12 @@ class Slots:
                     return handle
                 os.close(handle)
             time.sleep(_POLL_S)
+
+
+def _free(handle: int) -> None:
+    """Free a slot. Closing it is not enough: a process that was forked meanwhile shares the lock."""
+    fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
 
 
 @functools.cache

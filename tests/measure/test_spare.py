@@ -1,6 +1,8 @@
 """How many processes may compile at once, and the slots that they share."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +42,22 @@ def slots(tmp_path):
     """Return two users of one slot."""
     (tmp_path / "0").touch()
     return Slots(str(tmp_path)), Slots(str(tmp_path))
+
+
+def test_a_slot_is_free_although_a_process_forked_meanwhile_still_runs(slots):
+    """Such as one of multiprocessing, which shares the descriptor."""
+    mine, other = slots
+    for hold in (mine.taken, mine.own):
+        with hold():
+            process = os.fork()
+            if not process:
+                signal.pause()
+        try:
+            with other.taken():
+                pass
+        finally:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
 
 
 def test_a_slot_that_is_lent_is_for_others_and_is_taken_again(slots):
