@@ -10,10 +10,13 @@ import xml.etree.ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lib.rule_comparison.pair_rules import PAIR_RULES, signed_rank_p
 from lib.rule_comparison.plot import render_plot
 from lib.rule_comparison.rules import RULES, Call, Setting, bootstrap_median, cliffs_delta, mann_whitney_p
+from lib.rule_comparison.same_pairs import KINDS, OWN, Taken, flag_drawn, flag_recorded, one_process_a_side, wandering
 from lib.rule_comparison.shares import MOST_STORED, judge_by_rules
 
+from ci_perf.audit.file import append_session
 from ci_perf.audit.rates import build_audit
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.run import Policy
@@ -22,6 +25,7 @@ from tests.builders import STEADY, a_device, an_audit_case, an_audit_session, ti
 from tests.project.test_project import ROOT
 
 RULE = {rule.name: rule.call for rule in RULES}
+OF_PAIRS = {rule.name: rule.call for rule in PAIR_RULES}
 
 
 def compare(*arguments):
@@ -140,6 +144,83 @@ def test_the_effect_size_is_that_of_all_pairs_of_samples(base, head):
 )
 def test_the_exact_p_counts_orderings(u, m, n, p):
     assert mann_whitney_p(u, m, n) == pytest.approx(p)
+
+
+# --- with the pairs of ci-perf ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "ratios", "call"),
+    [
+        ("median, 3 %", (1.0, 1.03, 1.5), Call.SLOWER),
+        ("median, 3 %", (1.0, 1.0299, 1.5), Call.SAME),
+        ("mean, 3 % (nsys-ai)", (1.0, 1.0, 1.0, 1.13), Call.SLOWER),
+        ("mean, 3 % (nsys-ai)", (1.0, 1.0, 1.0, 1.12), Call.SAME),
+        ("bootstrap + Cliff's delta", (1.001, 1.001, 1.002), Call.SLOWER),
+        ("bootstrap + Cliff's delta", (0.999, 1.001, 1.002), Call.SAME),
+        ("bootstrap + Cliff's delta, 3 %", (1.001, 1.03, 1.04), Call.SLOWER),
+        ("bootstrap + Cliff's delta, 3 %", (1.001, 1.029, 1.04), Call.SAME),
+        # Where all n pairs are slower, p = 2 / 2^n: 0.0039 of 9 pairs, 0.00195 of 10; 0.0625 of 5, 0.031 of 6.
+        ("asv continuous", (1.11,) * 10, Call.SLOWER),
+        ("asv continuous", (1.11,) * 9, Call.SAME),
+        ("asv continuous", (1.09,) * 10, Call.SAME),
+        ("benchstat", (1.001,) * 6, Call.SLOWER),
+        ("benchstat", (1.001,) * 5, Call.SAME),
+    ],
+)
+def test_each_rule_keeps_its_threshold_in_its_form_for_pairs(name, ratios, call):
+    logs = [math.log(ratio) for ratio in ratios]
+
+    assert OF_PAIRS[name](logs) is call
+    assert OF_PAIRS[name]([-log for log in logs]) is MIRROR[call]
+
+
+@given(ratios=st.lists(st.floats(-1, 1).filter(bool), min_size=1, max_size=8, unique_by=abs))
+def test_the_p_of_signed_ranks_counts_all_signs(ratios):
+    ranks = range(1, len(ratios) + 1)
+    ups = itertools.product((0, 1), repeat=len(ranks))
+    sums = [sum(rank * up for rank, up in zip(ranks, signs, strict=True)) for signs in ups]
+    seen = sum(rank for rank, ratio in enumerate(sorted(ratios, key=abs), 1) if ratio > 0)
+    p = 2 * min(sum(s <= seen for s in sums), sum(s >= seen for s in sums)) / len(sums)
+
+    assert signed_rank_p(ratios) == pytest.approx(min(1.0, p))
+
+
+def test_the_rules_get_the_pairs_that_ci_perf_used_and_no_more():
+    quiet = an_audit_case(ratios=(0.0,) * 3 + (0.5,) * 2)  # decided after three pairs
+    [found] = flag_recorded([an_audit_session(1, quiet)]).values()
+
+    assert {(f.slower, f.pairs) for f in found.values()} == {(0, 3)}
+
+
+def flagged(noise, change, name, taken):
+    found = flag_drawn([noise], 100, change)[name, taken]
+    return found.slower / found.n
+
+
+def test_without_turns_or_fresh_processes_no_rule_helps():
+    for name, taken in ((OWN, Taken.AS_OWN), ("median, 3 %", Taken.TWELVE)):
+        assert flagged(wandering(0.001, turns=True), 0.035, name, taken) == 1.0
+        assert flagged(wandering(0.001, turns=False), 0.035, name, taken) < 0.8
+        assert flagged(KINDS, 0.0, name, taken) < 0.1
+        assert flagged(one_process_a_side(KINDS), 0.0, name, taken) > 0.1
+
+
+def test_with_few_pairs_of_two_kinds_of_processes_the_median_is_wrong_where_ci_perf_is_not():
+    assert flagged(KINDS, 0.0, OWN, Taken.AS_OWN) == 0.0
+    assert flagged(KINDS, 0.0, "median, 3 %", Taken.THREE) > 0.05
+
+
+def test_pairs_are_not_drawn_from_too_few(tmp_path):
+    file = tmp_path / "audit.jsonl"
+    append_session(file, an_audit_session(1))
+    shown = compare("--drawn", file)
+
+    assert shown.returncode == 1
+    assert shown.stderr == "error: --drawn needs a case with 20 pairs of A/A sessions: `ci-perf audit --ladder 0`\n"
+
+
+# --- against stored runs ---------------------------------------------------------------------------------------------
 
 
 def shares(sessions, name, setting):

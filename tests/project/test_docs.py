@@ -21,7 +21,7 @@ OTHER_FLAGS = {
     *("add", "global", "gpus", "cap-add", "cuda-graph-trace", "benchmark-compare-fail"),
     *("csv", "html", "show-settings", "dry-run", "from-workflow-run", "format", "runner", "shards", "timings"),
     *("check", "ephemeral", "axis", "benchmark", "jsonbin", "repo"),
-    *("cases", "durations", "kernels", "load", "within"),
+    *("cases", "drawn", "durations", "kernels", "load", "within"),
     *("resume", "earlier", "runs", "picture", "export", "store", "good", "bad", "pull-request"),
 }
 """Flags that are not settings, and flags of other programs."""
