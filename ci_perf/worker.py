@@ -63,8 +63,8 @@ if "ci_perf" not in sys.modules:
     expose_package()
 
 from ci_perf.userside.answers import answer_all  # noqa: E402
+from ci_perf.userside.fork_server import serve  # noqa: E402
 from ci_perf.userside.processes import die_with_parent, keep_memory  # noqa: E402
-from ci_perf.userside.templates import serve  # noqa: E402
 
 
 def main() -> None:

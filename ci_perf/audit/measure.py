@@ -67,7 +67,7 @@ class _AuditMachine(Machine):
 def measure_session(
     session: Session,
     jobs: Sequence[Job],
-    blank: Run,
+    empty: Run,
     verified: dict[str, Verified],
     planted: float,
     progress: Progress,
@@ -80,12 +80,12 @@ def measure_session(
     started = time.monotonic()
     with _against_itself(session, jobs, prepare_base) as (base, worker):
         machine = _AuditMachine(session, planted, base, worker, verified)
-        run = replace(blank, against=base.against, planted=planted or None)
+        run = replace(empty, against=base.against, planted=planted or None)
         run = execute(run, jobs, machine, processes=1, save=lambda _: None, progress=progress, budget=Budget())
     against, on_gpu = run.against or base.against, run.devices[0].kind == "cuda"
     return AuditSession(
         session=secrets.token_hex(8),
-        provenance=blank.provenance,
+        provenance=empty.provenance,
         device=run.devices[0],
         toolchain=run.toolchain,
         planted=planted,

@@ -5,10 +5,11 @@ artifacts   finishes the artifact folder of a run
 audit       `audit`
 baseline    `baseline accept`, `check`, `diff`
 bisect      `bisect`
-blank       a run before anything is measured
+case_history  the history of the cases of a run, for its page
 checks      `run --fuzz` and `run --sanitize`
 creep       the creep that the ledger of a tree shows
 doctor      `doctor`
+empty_run   a run before anything is measured
 explain     `explain`
 history     `history` and `site`
 init        `init`
@@ -18,7 +19,6 @@ listing     `list`
 merge       `merge`: makes one run of several
 options     makes flags from the table of settings
 output      the report on a terminal, progress bars
-past        the history of the cases of a run, for its page
 plan        `plan`: divides the cases among jobs
 program     the group of all commands; turns errors into exit statuses
 publish     `publish`: a run's comment, summary, annotations and outputs

@@ -119,21 +119,21 @@ def prepared_commit(
         yield known, session.machine(jobs, base)
 
 
-def with_against(blank: Run, base: Base | None, baselines: str) -> Run:
+def with_against(empty: Run, base: Base | None, baselines: str) -> Run:
     """Return the run with its base, and a note where a commit is compared with itself."""
     if base is None:
-        return blank
-    scatter, crept, found = _known(base, blank, baselines)
-    notes = (*blank.notes, *base.notes, *found)
-    if base.against.commit == blank.provenance.commit:
+        return empty
+    scatter, crept, found = _known(base, empty, baselines)
+    notes = (*empty.notes, *base.notes, *found)
+    if base.against.commit == empty.provenance.commit:
         message = f"the base is the commit that is checked out, {base.against.commit[:8]}: it is compared with itself"
         hint = "name the commit before the change: --against HEAD~1, or merge-base:BRANCH"
         notes = (*notes, Note("base-is-head", message, hint))
-    return replace(blank, against=replace(base.against, scatter=scatter, creep=crept), notes=notes)
+    return replace(empty, against=replace(base.against, scatter=scatter, creep=crept), notes=notes)
 
 
 def _known(
-    base: Base, blank: Run, baselines: str
+    base: Base, empty: Run, baselines: str
 ) -> tuple[dict[str, KnownScatter], tuple[Creep, ...], tuple[Note, ...]]:
     """Return what the base knows of the scatter of cases, creep, and notes: on it, or that files cannot be read.
 
@@ -144,16 +144,16 @@ def _known(
     if not folder.is_relative_to(tree):
         return {}, (), ()
     try:
-        known = store.read_baselines(folder, blank.devices)
+        known = store.read_baselines(folder, empty.devices)
     except FormatError as error:
         return (
             {},
             (),
             (_unreadable("the baselines of the base cannot be read, so its scatter is not used", error, tree),),
         )
-    limit = blank.policy.regression
+    limit = empty.policy.regression
     try:
-        crept = find_creep(folder, blank.devices, blank.kernels, known, limit)
+        crept = find_creep(folder, empty.devices, empty.kernels, known, limit)
     except FormatError as error:
         message = "the ledger of merges of the base cannot be read, so creep is not noticed"
         return known_scatter(known), (), (_unreadable(message, error, tree),)

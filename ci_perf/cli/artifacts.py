@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ci_perf import store
-from ci_perf.cli.past import trends_of
+from ci_perf.cli.case_history import trends_of
 from ci_perf.guard.guard import Guard
 from ci_perf.guard.redact import redact_run, redact_step
 from ci_perf.judge.report import Report, build_report

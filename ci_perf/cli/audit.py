@@ -18,7 +18,7 @@ from ci_perf.audit.measure import measure_session, verify_once
 from ci_perf.audit.rates import AuditReport, build_audit
 from ci_perf.audit.render import render_audit_json, render_audit_markdown, render_audit_terminal
 from ci_perf.cli.against import prepared_base, refuse_several_devices
-from ci_perf.cli.blank import blank_run
+from ci_perf.cli.empty_run import empty_run
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import Bars, draw, no_workflow_commands
 from ci_perf.measure import git
@@ -139,9 +139,9 @@ def measure(
         for note in session.notes:
             say(f"warning: {note.message}")
         jobs = select_jobs(specs, patterns, session.kinds)
-        blank = blank_run(patterns, jobs, settings, session, root)
-        provenance = replace(blank.provenance, command=_command())
-        blank = replace(blank, policy=policy, baselines=(), provenance=provenance)
+        empty = empty_run(patterns, jobs, settings, session, root)
+        provenance = replace(empty.provenance, command=_command())
+        empty = replace(empty, policy=policy, baselines=(), provenance=provenance)
         verified = verify_once(session, jobs)
         started = time.monotonic()
         for number, step in enumerate(steps, 1):
@@ -149,7 +149,7 @@ def measure(
                 say(f"{minutes:g} minutes are over: {number - 1} of {len(steps)} sessions were measured")
                 break
             with Bars() as bars:
-                measured = measure_session(session, jobs, blank, verified, step, bars, prepare_base)
+                measured = measure_session(session, jobs, empty, verified, step, bars, prepare_base)
             for note in session.memory_errors():
                 raise MachineError(f"{note.message}: the session is not kept", hint=note.hint)
             append_session(file, measured)

@@ -12,7 +12,7 @@ from ci_perf.checks.flow import fuzz, sanitize
 from ci_perf.checks.random_cases import fuzz_jobs, named_case
 from ci_perf.checks.sanitize import SanitizerRunner
 from ci_perf.cli import artifacts
-from ci_perf.cli.blank import blank_run
+from ci_perf.cli.empty_run import empty_run
 from ci_perf.cli.output import Bars
 from ci_perf.guard.guard import rules_of
 from ci_perf.judge.checks import applies, left_out
@@ -44,7 +44,7 @@ def check(
             hint = "`ci-perf doctor` lists what is missing"
             raise MachineError("--sanitize needs a GPU, and none was found", hint=hint)
         jobs = select(["cuda"] if settings["sanitize"] else session.kinds)
-        run = blank_run(patterns, jobs, settings, session, root, checks=True)
+        run = empty_run(patterns, jobs, settings, session, root, checks=True)
         session.begin()
         save = artifacts.Recorder(session.guard)
         with Bars() as bars:

@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from ci_perf import store
+from ci_perf.cli.case_history import read_runs
 from ci_perf.cli.creep import sound_merges
 from ci_perf.cli.options import resolve_settings, setting_options
-from ci_perf.cli.past import read_runs
 from ci_perf.history.export import FORMATS
 from ci_perf.history.git_log import read_history
 from ci_perf.history.page import render_site

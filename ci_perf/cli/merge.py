@@ -9,7 +9,7 @@ import click
 
 from ci_perf import store
 from ci_perf.cli import artifacts
-from ci_perf.cli.blank import provenance_of
+from ci_perf.cli.empty_run import provenance_of
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import no_workflow_commands, show
 from ci_perf.fleet.merge import merge_planned, merge_runs

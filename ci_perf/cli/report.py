@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from ci_perf import store
+from ci_perf.cli.case_history import read_runs, trends_of
 from ci_perf.cli.options import resolve_settings
 from ci_perf.cli.output import no_workflow_commands, show
-from ci_perf.cli.past import read_runs, trends_of
 from ci_perf.judge.report import Report, build_report
 from ci_perf.render.html import render_html
 from ci_perf.render.json_text import render_json

@@ -45,13 +45,13 @@ class Resumed:
             raise ConfigError(f"--resume {folder}: this run is finished, and {_why_final(run)}", hint=_AGAIN)
         return cls(folder, run)
 
-    def begin(self, blank: Run) -> Run:
+    def begin(self, empty: Run) -> Run:
         """Return a run with what the folder has; ConfigError where the two would not measure the same."""
-        if why := _unknown_code(blank):
+        if why := _unknown_code(empty):
             raise ConfigError(f"--resume {self.folder}: {why}", hint=f"commit the changes, or {_AGAIN}")
-        if differs := _difference(blank, self.run):
+        if differs := _difference(empty, self.run):
             raise ConfigError(f"--resume {self.folder}: {differs}", hint=f"give the same as then, or {_AGAIN}")
-        return _joined(blank, self.run)
+        return _joined(empty, self.run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +73,24 @@ class Attempt:
         except CiPerfError as error:
             return cls(path.name, None, str(error))
 
-    def begin(self, blank: Run) -> Run:
-        """Return a run with what the attempt measured and decided, or else the blank run; a note says which.
+    def begin(self, empty: Run) -> Run:
+        """Return a run with what the attempt measured and decided, or else the empty run; a note says which.
 
         A case that failed, or whose base did, is measured again: that may have been the machine.
         """
         if self.run is None:
-            return _noted(blank, Reason.ATTEMPT_NOT_CONTINUED, self.why)
+            return _noted(empty, Reason.ATTEMPT_NOT_CONTINUED, self.why)
         try:
-            return self._begun(blank, self.run)
+            return self._begun(empty, self.run)
         except (ArithmeticError, LookupError, ValueError, StopIteration) as error:  # numbers that nobody vouches for
             why = f"{self.artifact} is not continued: its numbers cannot be judged: {error!r:.200}"
-            return _noted(blank, Reason.ATTEMPT_NOT_CONTINUED, why)
+            return _noted(empty, Reason.ATTEMPT_NOT_CONTINUED, why)
 
-    def _begun(self, blank: Run, earlier: Run) -> Run:
-        why = why_not_continued(earlier) or _unknown_code(blank) or _difference(blank, earlier)
+    def _begun(self, empty: Run, earlier: Run) -> Run:
+        why = why_not_continued(earlier) or _unknown_code(empty) or _difference(empty, earlier)
         if why:
-            return _noted(blank, Reason.ATTEMPT_NOT_CONTINUED, f"{self.artifact} is not continued: {why}")
-        begun = _joined(blank, earlier)
+            return _noted(empty, Reason.ATTEMPT_NOT_CONTINUED, f"{self.artifact} is not continued: {why}")
+        begun = _joined(empty, earlier)
         kept = tuple(m for m in begun.measurements if not m.failure and m.unpaired in ("", Reason.NOT_IN_BASE))
         open_cases = undecided(earlier) if earlier.finished else ()
         decided = f"{counted(len(kept) - len(open_cases), 'case')} of {self.artifact} kept"
@@ -102,14 +102,14 @@ def _noted(run: Run, code: Reason, message: str) -> Run:
     return replace(run, notes=(*run.notes, Note(code, message, code.hint)))
 
 
-def _joined(blank: Run, earlier: Run) -> Run:
+def _joined(empty: Run, earlier: Run) -> Run:
     """Return a run with what an earlier one has measured; it is finished where the earlier one was."""
     kept = (note for note in earlier.notes if note.code != Reason.ATTEMPT_NOT_CONTINUED)
     run = replace(
-        blank,
+        empty,
         measurements=continued(earlier) if earlier.finished else earlier.measurements,
-        notes=(*kept, *blank.notes),
-        against=_continued(blank.against, earlier.against),
+        notes=(*kept, *empty.notes),
+        against=_continued(empty.against, earlier.against),
         gpu_seconds=earlier.gpu_seconds,
         trace=earlier.trace,
         finished=earlier.finished,

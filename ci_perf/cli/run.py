@@ -21,8 +21,8 @@ from ci_perf.cli.against import (
     with_against,
     with_event_base,
 )
-from ci_perf.cli.blank import blank_run, text_of
 from ci_perf.cli.checks import check, is_check
+from ci_perf.cli.empty_run import empty_run, text_of
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.cli.resume import Attempt, Resumed, first_start, without_repeats
@@ -140,17 +140,17 @@ def measure_run(
     with open_session(settings, root, say, planned, prepare_base) as session:
         selected = select_jobs(_specs(specs, settings), patterns, session.kinds, all_cases=settings["all-cases"])
         jobs = tuple(job for job in selected if job.runs)
-        blank = blank_run(patterns, jobs, settings, session, root)
+        empty = empty_run(patterns, jobs, settings, session, root)
         more = (*untracked, *_left_out_note(selected), *_small_note(selected, planned))
-        blank = replace(blank, notes=(*blank.notes, *more))
+        empty = replace(empty, notes=(*empty.notes, *more))
         complete = partial(_completed, session=session, jobs=jobs, begins=begins)
         with _reported(session, complete, settings["baselines"], partial(print_report, session=session)) as recorder:
-            blank = with_against(blank, session.base, settings["baselines"])
-            blank = begins.begin(blank) if begins else blank
+            empty = with_against(empty, session.base, settings["baselines"])
+            empty = begins.begin(empty) if begins else empty
             session.begin(keep=begins is not None and begins.keeps_folder)
             prepare = partial(prepared_commit, root, specs, settings, session) if settings["confirm"] else None
-            machine = session.machine(jobs, session.base, first_start=first_start(blank))
-            found = _measure(blank, jobs, settings, recorder, machine, prepare)
+            machine = session.machine(jobs, session.base, first_start=first_start(empty))
+            found = _measure(empty, jobs, settings, recorder, machine, prepare)
             report = artifacts.conclude(complete(found), session, settings["baselines"])
     return report, session
 
@@ -244,7 +244,7 @@ def _small_note(jobs: tuple[Job, ...], planned: tuple[Job, ...]) -> tuple[Note, 
 
 
 def _measure(
-    blank: Run,
+    empty: Run,
     jobs: tuple[Job, ...],
     settings: Settings,
     recorder: artifacts.Recorder,
@@ -252,11 +252,11 @@ def _measure(
     prepare: Prepare | None,
 ) -> Run:
     """Measure the jobs; `prepare` gives the commits of baselines, in turns with which changes are confirmed."""
-    blank = replace(blank, notes=(*blank.notes, *machine.notes(jobs)))
+    empty = replace(empty, notes=(*empty.notes, *machine.notes(jobs)))
     budget = Budget(settings["budget"] or math.inf, settings["case-budget"] or math.inf)
     with Bars() as bars:
         return execute(
-            blank,
+            empty,
             jobs,
             machine,
             processes=settings["processes"],

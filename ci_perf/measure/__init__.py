@@ -45,7 +45,7 @@ base              its tree, build, kernels and workers
 both_sides        the base under the profilers
 setup             the setup command
 one_install       packages that programs of both sides import from one place
-built             its tree as the setup command left it, kept from run to run
+kept_base         its tree as the setup command left it, kept from run to run
 git               runs git; commits, renamed files
 git_base          which commit is the base
 git_checkout      commits in folders of their own

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ci_perf.measure import git, git_base, git_checkout
 from ci_perf.measure.both_sides import ProfiledBase
-from ci_perf.measure.built import built_tree, toolchain_hash
+from ci_perf.measure.kept_base import built_tree, toolchain_hash
 from ci_perf.measure.one_install import note_one_install
 from ci_perf.measure.setup import Setup
 from ci_perf.measure.side import Side

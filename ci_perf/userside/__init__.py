@@ -1,16 +1,17 @@
 """The parts of the worker and of `ci_perf.cuda`; standard library and torch only, Python 3.9 and newer.
 
 answers       the operations of the worker: a request in, an answer out
-blame         the line of a kernel that raised an error
 case          a kernel.py with its inputs
 compile_pool  compiles the cases of a kernel in several processes at once
 compilers     NVRTC or nvcc, and what their output depends on
-core_clock    how long a thread waited for a core
+core_wait     how long a thread waited for a core
 cpu_timers    timers of kernels on a CPU
 cupti         the times at which the GPU worked, from CUPTI's activity records
 cupti_timers  timers that use them
 device_queries  answers questions about the GPU during an import without initialising CUDA
+error_line    the line of a kernel that raised an error
 first_launch  launches a case once, so that the compile caches have its code
+fork_server   processes that import an entry once and fork those that run its cases
 gradients     the expected gradients of a kernel.py that names them
 identity      a hash of what a launch makes the GPU do
 imported      the files that a kernel imported
@@ -28,7 +29,6 @@ slots         how many threads and processes compile at once
 stages        where the time of a request goes
 stopwatch     times a case, alone or in turns with another process
 strides       inputs in another order of memory
-templates     processes that import an entry once and fork those that run its cases
 timer_choice  chooses how a case is timed
 timers        how a sample is taken
 tuned         compiles the configurations of tuned Triton kernels without timing them

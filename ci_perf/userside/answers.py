@@ -8,8 +8,8 @@ import json
 import platform
 from typing import Any, Callable
 
-from ci_perf.userside.blame import kernels_traceback
 from ci_perf.userside.case import Answer, Request, Wrong, code_of, torch_or_none
+from ci_perf.userside.error_line import kernels_traceback
 from ci_perf.userside.first_launch import compile_case
 from ci_perf.userside.profiling import profile, sanitize, trace
 from ci_perf.userside.stages import take_spent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from ci_perf.userside import core_clock
+from ci_perf.userside import core_wait
 from ci_perf.userside.restore import restore
 from ci_perf.userside.timers import Timer
 
@@ -25,7 +25,7 @@ class CpuTimer(Timer):
 
     def seconds(self, launches: int) -> float:
         launch = self.case.launch
-        wait = core_clock.Wait()
+        wait = core_wait.Wait()
         started = time.perf_counter()
         for _ in range(launches):
             launch()
@@ -50,7 +50,7 @@ class RestoredCpuTimer(CpuTimer):
         launch, pairs, spent, done, spare = self.case.launch, self.case.saved, 0.0, 0, launches
         while done < launches:
             restore(pairs)
-            wait = core_clock.Wait()
+            wait = core_wait.Wait()
             started = time.perf_counter()
             launch()
             seconds = time.perf_counter() - started

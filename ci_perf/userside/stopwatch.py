@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from ci_perf.userside.case import Answer, Case, Request, Wrong, release_memory
-from ci_perf.userside.core_clock import others_ran
+from ci_perf.userside.core_wait import others_ran
 from ci_perf.userside.cupti_timers import CuptiRestoredTimer
 from ci_perf.userside.identity import inputs_hash, launch_hash, shapes_hash
 from ci_perf.userside.imported import installed_packages, own_files

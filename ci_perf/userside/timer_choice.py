@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ci_perf.userside.blame import what_broke
 from ci_perf.userside.case import Case, Wrong, code_of
 from ci_perf.userside.cpu_timers import CpuTimer, RestoredCpuTimer
 from ci_perf.userside.cupti import CuptiError
 from ci_perf.userside.cupti_timers import CuptiColdTimer, CuptiRestoredTimer, CuptiTimer
+from ci_perf.userside.error_line import what_broke
 from ci_perf.userside.timers import (
     ColdTimer,
     EventTimer,

@@ -18,7 +18,7 @@ microseconds = {microseconds}
 
 NAP = """
 import os, random, time
-from ci_perf.userside import core_clock
+from ci_perf.userside import core_wait
 
 now, noise = 0.0, random.Random(os.getpid())
 
@@ -26,7 +26,7 @@ def perf_counter():
     return now
 
 time.perf_counter = perf_counter  # a clock that only launches move: a busy machine changes no verdict
-core_clock.waited = lambda: 0.0  # nor does the time for which it waits for a core
+core_wait.waited = lambda: 0.0  # nor does the time for which it waits for a core
 
 def make_inputs(rng, device, microseconds):
     return microseconds / 1e6

@@ -12,7 +12,7 @@ import pytest
 from ci_perf import store
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.cpu import cpu_device, note_busy, used_share
-from ci_perf.userside import core_clock
+from ci_perf.userside import core_wait
 from ci_perf.userside.cpu_timers import CpuTimer
 from ci_perf.userside.instructions import Counter
 from tests.builders import a_baseline, a_baseline_case, a_cpu, a_measurement, a_run
@@ -51,7 +51,7 @@ def test_a_thread_that_shares_a_core_waits():
     with subprocess.Popen([sys.executable, "-c", spin]) as other:
         try:
             os.sched_setaffinity(0, {core})
-            wait, started = core_clock.Wait(), time.monotonic()
+            wait, started = core_wait.Wait(), time.monotonic()
             while wait.seconds() < 0.02:
                 pass
             assert time.monotonic() - started >= 0.02
@@ -66,20 +66,20 @@ def test_a_thread_that_shares_a_core_waits():
 )
 def test_a_wait_that_other_threads_of_the_process_may_have_caused_does_not_count(monkeypatch, waited, others, counts):
     """Else a kernel that starts too many threads would seem as fast as before."""
-    monkeypatch.setattr(core_clock, "waited", lambda: 7.0)
-    monkeypatch.setattr(core_clock, "others_ran", lambda: 3.0)
-    wait = core_clock.Wait()
-    monkeypatch.setattr(core_clock, "waited", lambda: 7.0 + waited)
-    monkeypatch.setattr(core_clock, "others_ran", lambda: 3.0 + others)
+    monkeypatch.setattr(core_wait, "waited", lambda: 7.0)
+    monkeypatch.setattr(core_wait, "others_ran", lambda: 3.0)
+    wait = core_wait.Wait()
+    monkeypatch.setattr(core_wait, "waited", lambda: 7.0 + waited)
+    monkeypatch.setattr(core_wait, "others_ran", lambda: 3.0 + others)
 
     assert wait.seconds() == pytest.approx(counts)
 
 
 def test_a_child_process_that_ended_counts_as_one_of_the_others_that_ran():
-    before = core_clock.others_ran()
+    before = core_wait.others_ran()
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.05: pass"], check=True)
 
-    assert core_clock.others_ran() - before >= 0.05
+    assert core_wait.others_ran() - before >= 0.05
 
 
 @pytest.mark.parametrize(("keeps_waits", "seconds"), [(False, 0.5), (True, 2.0)])
@@ -91,8 +91,8 @@ def test_the_times_of_a_cpu_kernel_include_its_waits_only_where_they_are_to(monk
         clocks["waited"] += 1.5
 
     monkeypatch.setattr(time, "perf_counter", lambda: clocks["now"])
-    monkeypatch.setattr(core_clock, "waited", lambda: clocks["waited"])
-    monkeypatch.setattr(core_clock, "others_ran", lambda: 0.0)
+    monkeypatch.setattr(core_wait, "waited", lambda: clocks["waited"])
+    monkeypatch.setattr(core_wait, "others_ran", lambda: 0.0)
     timer = CpuTimer(SimpleNamespace(launch=launch))
     timer.keeps_waits = keeps_waits
 
@@ -118,8 +118,8 @@ def test_a_core_taken_away_while_the_counts_are_read_does_not_change_the_time_of
 
     monkeypatch.setattr(time, "perf_counter", lambda: clocks["now"])
     monkeypatch.setattr(time, "thread_time", lambda: clocks["ran"])
-    monkeypatch.setattr(core_clock, "waited", lambda: read(clocks["waited"]))
-    monkeypatch.setattr(core_clock, "others_ran", lambda: read(0.0))
+    monkeypatch.setattr(core_wait, "waited", lambda: read(clocks["waited"]))
+    monkeypatch.setattr(core_wait, "others_ran", lambda: read(0.0))
 
     assert CpuTimer(SimpleNamespace(launch=launch)).seconds(4) == 0.5
 
@@ -127,7 +127,7 @@ def test_a_core_taken_away_while_the_counts_are_read_does_not_change_the_time_of
 def test_the_time_in_which_a_launch_sleeps_counts(monkeypatch):
     clocks = {"now": 0.0}
     monkeypatch.setattr(time, "perf_counter", lambda: clocks["now"])
-    monkeypatch.setattr(core_clock, "waited", lambda: 0.0)
+    monkeypatch.setattr(core_wait, "waited", lambda: 0.0)
 
     assert CpuTimer(SimpleNamespace(launch=lambda: clocks.update(now=clocks["now"] + 3.0))).seconds(2) == 3.0
 

@@ -16,7 +16,7 @@ from ci_perf.measure.side import Side
 from ci_perf.measure.turns import TurnTaking
 from ci_perf.measure.worker_process import Worker
 from ci_perf.userside import timers
-from ci_perf.userside.blame import what_broke
+from ci_perf.userside.error_line import what_broke
 from ci_perf.values.job import select_jobs
 from ci_perf.values.kernel import Gate
 from ci_perf.values.kernel_toml import parse_kernel

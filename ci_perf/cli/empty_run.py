@@ -18,7 +18,7 @@ from ci_perf.values.run import Note, Run
 from ci_perf.values.settings import BY_NAME, Settings, policy_from
 
 
-def blank_run(
+def empty_run(
     patterns: tuple[str, ...],
     jobs: tuple[Job, ...],
     settings: Settings,

@@ -1,4 +1,4 @@
-"""Processes that import an entry once and fork those that run its cases."""
+"""A fork server: processes that import an entry once (templates) and fork those that run its cases."""
 
 from __future__ import annotations
 
