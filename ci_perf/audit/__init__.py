@@ -5,4 +5,5 @@ measure  measures such sessions
 file     the audit file: a session for each line of JSON
 rates    error rate, scatter and operating curve of some sessions
 render   these as tables and as JSON
+rule     a hash of the rule that judges pairs
 """
