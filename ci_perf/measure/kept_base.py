@@ -61,8 +61,8 @@ def built_tree(
     """Yield the folder of `root` in a commit's tree in which `build` was run once for these `depends_on`.
 
     It is built again, and `build` is told why, where `toolchain`, which returns a hash, or a tracked file has changed
-    since the build. A build that fails or is killed does not count as built. One run at a time builds a tree, and a
-    tree in use is not removed.
+    since the build. A build that fails or is killed does not count as built. One run at a time builds a tree, several
+    use it, and a tree in use is neither built again nor removed.
     """
     cache = _cache_folder(environ)
     parts = (git.query_tree(root, commit), git.query_prefix(root), *git_checkout.query_submodules(root), *depends_on)
@@ -75,9 +75,12 @@ def built_tree(
         ) from None
     descriptor = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
         tree, complete = folder / "tree", folder / "complete"
         why = _why_not_usable(root, commit, tree, complete, toolchain)
+        if why is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # another run may build it first
+            why = _why_not_usable(root, commit, tree, complete, toolchain)
         if why is not None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """The setup command in both trees, and the built trees of base commits that later runs use."""
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from ci_perf.measure import setup
 from ci_perf.measure.git import query_changed
+from ci_perf.measure.kept_base import built_tree
 from tests.measure.nap_repository import NAP, commit, git, run, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("repository")]
@@ -110,6 +112,19 @@ def test_the_base_is_built_once_for_each_content_command_and_commit(repository, 
     assert len(bases()) == 2
     assert Path(first[0]).is_relative_to(cache)
     assert git("worktree", "list").count("\n") == 0
+
+
+def test_runs_at_the_same_time_use_one_built_base(repository, monkeypatch, tmp_path_factory):
+    lock, builds = fcntl.flock, []
+    monkeypatch.setattr(fcntl, "flock", lambda file, how: lock(file, how | fcntl.LOCK_NB))  # an error, no waiting
+    environ = {"CI_PERF_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    base = git("rev-parse", "HEAD")
+    trees = [
+        built_tree(repository, base, (), environ, lambda tree, _: builds.append(tree), lambda: "same") for _ in "ab"
+    ]
+
+    with trees[0] as first, trees[1] as second:
+        assert [first] == [second] == builds
 
 
 @pytest.fixture
