@@ -151,13 +151,12 @@ def _known(
             (),
             (_unreadable("the baselines of the base cannot be read, so its scatter is not used", error, tree),),
         )
-    limit = empty.policy.regression
     try:
-        crept = find_creep(folder, empty.devices, empty.kernels, known, limit)
+        crept = find_creep(folder, empty.devices, empty.kernels, known, empty.policy.regression)
     except FormatError as error:
         message = "the ledger of merges of the base cannot be read, so creep is not noticed"
         return known_scatter(known), (), (_unreadable(message, error, tree),)
-    return known_scatter(known), crept, creep_notes(crept, limit)
+    return known_scatter(known), crept, creep_notes(crept)
 
 
 def _unreadable(message: str, error: FormatError, tree: Path) -> Note:

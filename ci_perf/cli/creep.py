@@ -18,10 +18,13 @@ def find_creep(
     """Return the creep of the cases of these kernels on these devices; FormatError where the ledger cannot be read.
 
     `folder` is that of the baselines, in a repository; `known` are the baselines, which end what was before them.
+    `limit` is the threshold of a kernel that sets none.
     """
+    specs = tuple(specs)
+    own = {spec.name: spec.regression for spec in specs if spec.regression}
     cases = {f"{spec.name}/{case}" for spec in specs for case in spec.cases}
     merges = sound_merges(folder, store.read_merged(folder, [device.slug for device in devices]))
-    return tuple(one for one in creep(merges, limit, accepted(known)) if one.case in cases)
+    return tuple(one for one in creep(merges, limit, accepted(known), own) if one.case in cases)
 
 
 def sound_merges(folder: Path, merges: Sequence[Merged]) -> tuple[Merged, ...]:

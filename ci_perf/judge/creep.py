@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from ci_perf.judge.verdict import judge
 from ci_perf.values.baseline import Baseline
@@ -55,19 +56,28 @@ def without_overlaps(merges: Iterable[Merged], parents: Mapping[str, str]) -> tu
     return tuple(kept.values())
 
 
-def creep(merges: Iterable[Merged], limit: float, since: Mapping[tuple[str, str], str]) -> tuple[Creep, ...]:
+def creep(
+    merges: Iterable[Merged],
+    limit: float,
+    since: Mapping[tuple[str, str], str],
+    limits: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[Creep, ...]:
     """Return the cases whose small changes add up to `limit` (0.03 is 3 %) or more, from the oldest merge on.
 
-    The sum begins again where it is not above zero, and after a change of at least `limit`, which was flagged by
-    itself. It counts if it exceeds its own error, that of a sum of independent changes. `since` says by device and
-    kernel when a baseline was accepted: what was merged until then is agreed.
+    `limits` has the limit of each kernel that sets its own threshold. The sum begins again where it is not above zero,
+    and after a change of at least the limit, which was flagged by itself. It counts if it exceeds its own error, that
+    of a sum of independent changes. `since` says by device and kernel when a baseline was accepted: what was merged
+    until then is agreed.
     """
     series: dict[tuple[str, str], list[tuple[str, MergedChange]]] = {}
     for merged in merges:
         for case, change in merged.cases.items():
             if merged.date > since.get((merged.device, case.partition("/")[0]), ""):
                 series.setdefault((case, merged.device), []).append((merged.head, change))
-    found = (_of_case(*key, changes, math.log1p(limit)) for key, changes in series.items())
+    found = (
+        _of_case(case, device, changes, math.log1p(limits.get(case.partition("/")[0], limit)))
+        for (case, device), changes in series.items()
+    )
     return tuple(one for one in found if one)
 
 
@@ -76,13 +86,13 @@ def accepted(baselines: Iterable[Baseline]) -> dict[tuple[str, str], str]:
     return {(baseline.device.slug, baseline.kernel): baseline.provenance.date for baseline in baselines}
 
 
-def creep_notes(found: Sequence[Creep], limit: float) -> tuple[Note, ...]:
+def creep_notes(found: Sequence[Creep]) -> tuple[Note, ...]:
     """Return a note that names the cases that creep, at most MOST_NAMED of them."""
     if not found:
         return ()
     named = [sentence(one) for one in sorted(found, key=lambda one: -one.change)[:MOST_NAMED]]
     more = [f"{len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
-    message = f"merges before this change made cases slower by less than {percent(limit)} each, and together by more"
+    message = "merges before this change made cases slower by less than their threshold each, and together by more"
     return (Note(Reason.CREEP, f"{message}: {'; '.join([*named, *more])}", Reason.CREEP.hint),)
 
 

@@ -66,6 +66,15 @@ def test_small_changes_that_add_up_to_the_threshold_are_creep(ratios, error, cha
     assert [one.change for one in found] == ([pytest.approx(change, abs=5e-4)] if number else [])
 
 
+def test_a_kernel_with_a_threshold_of_its_own_creeps_at_that_one():
+    ten = merges(*[1.04] * 10)
+
+    assert creep(ten, 0.03, {}) == ()  # each was flagged by itself
+    assert creep(ten, 0.03, {}, {"sdpa": 0.05})[0].merges == 10
+    assert creep(merges(1.02, 1.02), 0.03, {}, {"sdpa": 0.05}) == ()
+    assert creep(merges(1.02, 1.02), 0.03, {}, {"sdpa": 0.02}) == ()  # each was flagged by itself
+
+
 def test_what_was_merged_before_a_baseline_was_accepted_is_agreed():
     ten = merges(*[1.02] * 10)
 
@@ -101,14 +110,14 @@ def test_only_changes_that_do_not_overlap_are_added_up(lines, parents, counted):
 
 def test_a_note_names_the_cases_that_creep_the_worst_first():
     found = creep([*merges(1.02, 1.02), *merges(*[1.02] * 10, case="gemm/n1")], 0.03, {})
-    (note,) = creep_notes(found, 0.03)
+    (note,) = creep_notes(found)
 
     assert note.code == "creep"
     assert note.message.endswith(
         "gemm/n1 on h200: +21.9 % [+21.1, +22.7] in 10 merges since 00000000; "
         "sdpa/s128 on h200: +4.0 % [+3.7, +4.3] in 2 merges since 00000000"
     )
-    assert creep_notes((), 0.03) == ()
+    assert creep_notes(()) == ()
 
 
 def merged_run(ratio, base="b" * 40, head="a" * 40):
@@ -188,6 +197,19 @@ def test_record_refuses_a_base_that_is_not_the_parent_of_the_head(commits):
     assert unknown.exit_code == 2
     assert "the parent of commit aaaaaaaa is not known in this clone: fetch the commit" in unknown.output
     assert not list(Path.cwd().glob("baselines/*/merged.jsonl"))
+
+
+def test_record_writes_through_no_link(commits, tmp_path):
+    target = tmp_path / "elsewhere"
+    record(base=commits[0], head=commits[1])
+    ledger = ledger_of()
+    ledger.unlink()
+    ledger.symlink_to(target)
+
+    ran = record(base=commits[1], head=commits[2])
+
+    assert (ran.exit_code, "merged.jsonl: is a link, expected a file" in ran.output) == (2, True), ran.output
+    assert not target.exists()
 
 
 def test_a_line_of_several_merges_does_not_count_and_check_names_it(commits):
