@@ -62,10 +62,15 @@ def _merged(where: str, line: str) -> Merged:
 
 
 def append_merged(merged: Merged, baselines: Path) -> Path:
-    """Add a merge to the ledger of its device, and return the path of the ledger."""
+    """Add a merge to the ledger of its device, and return the path of the ledger.
+
+    FormatError where the ledger is a link: the line must not be written elsewhere.
+    """
     document = to_document(merged, "merged")
     text = json.dumps(document, sort_keys=True, allow_nan=False, separators=(",", ":"))
     check(json.loads(text), "merged", f"merge {merged.head}", FormatError)
     path = baselines / merged.device / FILE
+    if path.is_symlink():
+        raise FormatError(f"{path}: is a link, expected a file", hint="replace the link by the file")
     append_line(path, text + "\n", make_folder=True)
     return path
