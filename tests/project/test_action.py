@@ -837,6 +837,33 @@ def test_a_rerun_continues_the_latest_attempt_before_it_of_the_same_job(attempt,
     assert ran.stdout == (f"<run><--earlier><{folder / flag}><a>\n" if flag else "<run><a>\n")
 
 
+@pytest.mark.parametrize("folder", ["baselines", "perf/agreed"], ids=["default", "settings"])
+def test_the_ledger_is_pushed_from_the_folder_of_the_settings_and_where_git_ignores_it(folder, tmp_path):
+    install(tmp_path, f"mkdir -p {folder}/gpu\necho line >>{folder}/gpu/merged.jsonl")
+
+    def git(*words):
+        who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    git("init", "--quiet", "--bare", "origin.git")
+    git("init", "--quiet", "--initial-branch", "main")
+    (tmp_path / ".gitignore").write_text("*.jsonl\n")
+    git("add", ".gitignore")
+    git("commit", "--quiet", "--message", "one")
+    git("remote", "add", "origin", str(tmp_path / "origin.git"))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/run.json").touch()
+
+    where = {"ACTION_RUNS": str(tmp_path / "runs"), "GITHUB_SHA": "a" * 40, "GITHUB_REF_NAME": "main"}
+    ran, _ = script(tmp_path, "record", GITHUB_TOKEN="t", **where)
+
+    assert ran.returncode == 0, ran.stderr
+    assert git("-C", "origin.git", "ls-tree", "-r", "--name-only", "main").split() == [
+        ".gitignore",
+        f"{folder}/gpu/merged.jsonl",
+    ]
+
+
 @pytest.mark.parametrize("status", [0, 1, 2, 3, 70])
 def test_the_status_of_the_measurement_decides_in_the_last_step(installed, status):
     measured, outputs = script(installed, "measure", STATUS=str(status))
