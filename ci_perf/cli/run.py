@@ -96,8 +96,10 @@ def run(
     _refuse_missing_baselines(root, settings)
     _refuse_unfinished(root, specs, patterns)
     if is_check(patterns, settings):
-        if resume or earlier:
+        if resume:
             raise ConfigError("--resume: --fuzz and --sanitize cannot be resumed", hint="run them again")
+        if earlier:  # a re-run of a job, which must not fail for it
+            _say("--earlier is not used: a run of --fuzz or --sanitize is done again as a whole")
         report, session = check(root, patterns, _specs(specs, settings), settings)
         _print(report, session=session, form=form)
         ctx.exit(report.exit_status)
