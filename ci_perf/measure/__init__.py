@@ -16,6 +16,7 @@ spare             how many processes may compile at once
 spent             where the seconds of a run go
 starts            starts of the workers of both sides that import at the same time
 tools, proc       finds programs; starts them with a time limit
+temporary         temporary folders, also those of runs that were killed
 
 Flow, pure
 main_job          verify, time, confirm, profile

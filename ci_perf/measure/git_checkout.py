@@ -1,17 +1,13 @@
 """Checks commits out: as a worktree of the repository, in a temporary folder or in one that is kept."""
 
-import fcntl
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ci_perf.measure import git, proc
+from ci_perf.measure.temporary import temporary_folder
 from ci_perf.values.errors import MachineError
-
-_PREFIX, _LOCK = "ci-perf-base-", "used"
 
 
 @contextmanager
@@ -20,38 +16,12 @@ def checked_out(root: Path, commit: str) -> Iterator[Path]:
 
     Where the commit does not have the folder, it is empty.
     """
-    _remove_abandoned()
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as parent, _marked_as_used(Path(parent)):
-        tree = Path(parent) / "tree"
+    with temporary_folder("ci-perf-base-", lambda parent: _forget(parent / "tree")) as parent:
+        tree = parent / "tree"
         with worktree(root, commit, tree):
             folder = tree / git.query_prefix(root)
             folder.mkdir(parents=True, exist_ok=True)
             yield folder
-
-
-@contextmanager
-def _marked_as_used(folder: Path) -> Iterator[None]:
-    """Hold a lock in a folder; it ends with this process, however that ends."""
-    descriptor = os.open(folder / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        (folder / "new").rename(folder / _LOCK)  # visible only once it is held
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove_abandoned() -> None:
-    """Remove the checkouts of this user's runs that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-                continue
-            with (folder / _LOCK).open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if (folder / "tree" / ".git").is_file():
-                    _forget(folder / "tree")
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -89,6 +59,8 @@ def _check_out(folder: Path, what: str, *arguments: str) -> None:
 def _forget(tree: Path) -> None:
     """Make plain files of a worktree: remove the links between it and its repository, and nothing else."""
     link = tree / ".git"
+    if not link.is_file():
+        return
     folder = Path(link.read_text(encoding="utf-8").strip().removeprefix("gitdir: "))
     link.unlink()
     if folder.parent.name == "worktrees":

@@ -5,7 +5,6 @@ Every command that runs kernels opens it here, so that all of them refuse the sa
 
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -28,6 +27,7 @@ from ci_perf.measure.program_trace import KeptTraces
 from ci_perf.measure.programs import Programs
 from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.setup import setup_of
+from ci_perf.measure.temporary import temporary_folder
 from ci_perf.measure.worker_process import Worker
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import CiPerfError, MachineError
@@ -187,8 +187,8 @@ def _worker(settings: Settings, root: Path, logs: Path) -> Iterator[Worker]:
     own_environment.hide(lambda name, _: rules.withholds(name))
     env = git.outside_hooks(rules.for_workers(os.environ))
     python = _find_python(settings, root)
-    with tempfile.TemporaryDirectory(prefix="ci-perf-caches-", ignore_cleanup_errors=True) as caches:
-        yield Worker(python, private_caches(env, Path(caches)) if settings["compile-cache"] == "run" else env, logs)
+    with temporary_folder("ci-perf-caches-") as caches:
+        yield Worker(python, private_caches(env, caches) if settings["compile-cache"] == "run" else env, logs)
 
 
 @contextmanager

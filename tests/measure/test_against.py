@@ -376,13 +376,14 @@ def test_every_case_is_new_if_the_base_lacks_the_folder(repository, monkeypatch,
     assert cases["nap"]["verdict"] == "NEW", ran.output
 
 
-def test_the_next_run_removes_the_checkout_of_a_killed_run(monkeypatch, tmp_path_factory):
+def test_the_next_run_removes_checkout_and_caches_of_a_killed_run(monkeypatch, tmp_path_factory):
     temporary = tmp_path_factory.mktemp("tmp")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     code = (
-        "import os, pathlib, signal, sys, tempfile\nfrom ci_perf.measure import git_checkout\n"
+        "import os, pathlib, signal, sys, tempfile\nfrom ci_perf.measure import git_checkout, temporary\n"
         f"tempfile.tempdir = {str(temporary)!r}\n"
-        "with git_checkout.checked_out(pathlib.Path(), 'HEAD') as tree:\n"
+        "caches = temporary.temporary_folder('ci-perf-caches-')\n"
+        "with caches, git_checkout.checked_out(pathlib.Path(), 'HEAD') as tree:\n"
         "    {}\n"
     )
     killed = subprocess.run([sys.executable, "-c", code.format("os.kill(os.getpid(), signal.SIGKILL)")], check=False)
@@ -391,13 +392,14 @@ def test_the_next_run_removes_the_checkout_of_a_killed_run(monkeypatch, tmp_path
         in_use = Path(alive.stdout.readline().strip())
         assert killed.returncode == -9
         assert list(temporary.glob("*/tree")) == [in_use]
+        assert len(list(temporary.iterdir())) == 2
 
         run("--against", "HEAD")
 
         assert (in_use / "kernels").is_dir()
         assert git("worktree", "list").count("\n") == 1
         alive.communicate("")
-    assert list(temporary.glob("ci-perf-base-*")) == []
+    assert list(temporary.iterdir()) == []
     assert git("worktree", "list").count("\n") == 0
 
 
