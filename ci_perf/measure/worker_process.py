@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
@@ -265,7 +266,10 @@ class Worker:
             status = process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return Failure(stage, "timeout", f"no answer within {timeout_s:g} s; the process was killed", self._tail())
-        return Failure(stage, "crashed", f"the worker ended with {proc.signal_name(status)}", self._tail())
+        ended = f"the worker ended with {proc.signal_name(status)}"
+        if status == -signal.SIGKILL:
+            return Failure(stage, "out-of-memory", f"{ended}: most often the system ran out of memory", self._tail())
+        return Failure(stage, "crashed", ended, self._tail())
 
     def _tail(self) -> str:
         try:

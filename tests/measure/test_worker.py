@@ -697,13 +697,17 @@ def test_an_interpreter_that_cannot_be_started_is_a_machine_error(tmp_path):
     assert error.value.hint == "name another with --python"
 
 
-def test_a_worker_that_dies_itself_is_replaced(worker, kernel):
+@pytest.mark.parametrize(
+    ("number", "code", "cause"),
+    [(signal.SIGTERM, "crashed", ""), (signal.SIGKILL, "out-of-memory", ": most often the system ran out of memory")],
+)
+def test_a_worker_that_dies_itself_is_replaced(worker, kernel, number, code, cause):
     kills = kernel(
-        "import os, signal\ndef launch(inputs):\n    os.kill(os.getsid(0), signal.SIGTERM)\n    signal.pause()\n"
+        f"import os, signal\ndef launch(inputs):\n    os.kill(os.getsid(0), {number:d})\n    signal.pause()\n"
     )
     failure = ask(worker, kills)
 
-    assert (failure.code, failure.message) == ("crashed", f"the worker ended with {signal.SIGTERM.name}")
+    assert (failure.code, failure.message) == (code, f"the worker ended with {number.name}{cause}")
     assert works(worker, kernel)
     assert math.isfinite(ask(worker, kernel(), "time")["seconds"][0])
 
