@@ -1,4 +1,7 @@
-"""A fork server: processes that import an entry once (templates) and fork those that run its cases."""
+"""A fork server: processes that import an entry once (templates) and fork those that run its cases.
+
+Kernels of one package, which name it in kernel.toml, have their templates forked from a process that has imported it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ci_perf.userside.answers import answer_all, reply
 from ci_perf.userside.case import Request, load_entry, torch_or_none
 from ci_perf.userside.compile_pool import NOTHING, CompilePool
 from ci_perf.userside.device_queries import asked_in_forks
-from ci_perf.userside.package import needs_new_interpreter
+from ci_perf.userside.package import needs_new_interpreter, take_effect
 from ci_perf.userside.processes import Fork, Spawned, keep_open
 from ci_perf.userside.stages import stage, take_spent
 from ci_perf.userside.tuned import has_tuned
@@ -68,15 +71,7 @@ class Template(Fork):
 
 def serve_template(request: Request, requests: Any, answers: Any) -> None:
     """Import an entry, report whether forks of this process can use CUDA, and answer each request from a fork."""
-    # Otherwise torch.cuda.is_available(), which many packages call at import, initialises the driver.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    # The process of the case gets an error, too, and reports it.
-    with contextlib.suppress(Exception), stage("import"), asked_in_forks():
-        load_entry(request)
-        hash_triton()
-    usable = not driver_initialized() and threading.active_count() == 1
-    reply(answers, _USABLE if usable else "not usable\n")
-    if not usable:
+    if not _reported_usable(lambda: load_entry(request), answers):
         gc.freeze()
         answer_all(requests, answers)
         return
@@ -87,6 +82,19 @@ def serve_template(request: Request, requests: Any, answers: Any) -> None:
         return process
 
     answer_from_processes(requests, answers, start, CompilePool(tuned=has_tuned()).beside)
+
+
+def _reported_usable(imports: Callable[[], object], answers: Any) -> bool:
+    """Import something, and report whether forks of this process can use CUDA."""
+    # Otherwise torch.cuda.is_available(), which many packages call at import, initialises the driver.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    # The process of the case gets an error, too, and reports it.
+    with contextlib.suppress(Exception), stage("import"), asked_in_forks():
+        imports()
+        hash_triton()
+    usable = not driver_initialized() and threading.active_count() == 1
+    reply(answers, _USABLE if usable else "not usable\n")
+    return usable
 
 
 def hash_triton() -> None:
@@ -115,10 +123,15 @@ def driver_initialized() -> bool:
     return bool(ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count)) != not_initialized)
 
 
-class WithVariables(Spawned):
-    """A worker within the worker, for kernels whose variables are read when an interpreter or torch starts."""
+class ForkServer(Fork):
+    """A worker within the worker, which has templates of its own."""
 
-    more: tuple[str, ...] = ("--fork",)
+    is_given_up = False
+    """Whether its packages cannot be imported before a fork."""
+
+    def usable(self) -> bool:
+        """Return whether it can be asked."""
+        return self.alive
 
     def compile(self, line: str) -> str:
         """Return the answer to `compile` or `compiled`."""
@@ -141,38 +154,87 @@ class WithVariables(Spawned):
             self._requests.flush()
 
 
-class Templates:
-    """The templates of a worker, by entry, and its workers with other variables."""
+class WithVariables(Spawned, ForkServer):
+    """A new interpreter, for kernels whose variables are read when an interpreter or torch starts."""
 
-    def __init__(self, printed: str, *, has_variables: bool = False) -> None:
+    more: tuple[str, ...] = ("--fork",)
+
+
+class WithPackages(ForkServer):
+    """A fork that has imported the packages of kernels, which are imported only once for all of them."""
+
+    def __init__(self, printed: str, uses: dict[str, Any]) -> None:
+        """`uses` are the packages and variables (`userside.package`), `printed` is the path of the log of stdout."""
+        super().__init__(lambda requests, answers: serve_packages(uses, requests, answers, printed))
+        self._usable: bool | None = None
+
+    def usable(self) -> bool:
+        """Return whether its forks can use CUDA; waits until it has imported the packages. If not, it has ended."""
+        if self._usable is None:
+            self._usable = self._answers.readline() == _USABLE
+            if not self._usable:
+                self.is_given_up = True
+                self.release()
+        return self.alive
+
+    def ask(self, line: str) -> str:
+        """Return the answer to a request."""
+        self.usable()  # its first line is no answer
+        return super().ask(line)
+
+    def imported(self) -> None:
+        """Wait until it has imported what it was to preload."""
+        if self.usable():
+            super().imported()
+
+
+def serve_packages(uses: dict[str, Any], requests: Any, answers: Any, printed: str) -> None:
+    """Import packages, report whether forks of this process can use CUDA, and if so answer requests from templates."""
+
+    def imports() -> None:
+        take_effect(uses)
+        for name in uses["imports"]:
+            importlib.import_module(name)
+
+    if _reported_usable(imports, answers):
+        templates = Templates(printed, has_variables=True, has_packages=True)
+        answer_from_processes(requests, answers, templates.start, templates.beside)
+        templates.release()
+
+
+class Templates:
+    """The templates of a worker, by entry, and its fork servers for kernels with packages or other variables."""
+
+    def __init__(self, printed: str, *, has_variables: bool = False, has_packages: bool = False) -> None:
         """`printed` is the path of the log of stdout.
 
-        `has_variables` says that this process was started with the variables of a kernel.
+        `has_variables` says that this process was started with the variables of a kernel, `has_packages` that it has
+        imported its packages.
         """
         torch = torch_or_none()
         self._used_cuda = torch is not None and torch.cuda.is_initialized()
         self._printed = printed
         self._has_variables = has_variables
         self._templates: dict[str, Template] = {}
-        self._workers: dict[str, WithVariables] = {}
+        self._has_packages = has_packages
+        self._servers: dict[str, ForkServer] = {}
 
     def start(self, request: Request) -> Fork:
         """Return a process that answers a request."""
-        variables = request.get("uses", {}).get("env", {})
         if self._used_cuda:
-            return Spawned(self._printed, variables)
-        if self._needs_variables(request):
-            return self._worker_of(variables)
+            return Spawned(self._printed, request.get("uses", {}).get("env", {}))
         if "entry" not in request:
             return Fork()
-        return self._template_of(request)
+        server = self._server_of(request)
+        return server if server is not None and server.usable() else self._template_of(request)
 
     def preload(self, request: Request) -> None:
         """Begin to import the entry of a request, without waiting for it."""
         if self._used_cuda:
             return
-        if self._needs_variables(request):
-            self._worker_of(request["uses"]["env"]).preload(request)
+        server = self._server_of(request)
+        if server is not None:
+            server.preload(request)
         elif len(self._templates) < MOST_TEMPLATES:
             self._template_of(request)
 
@@ -180,8 +242,8 @@ class Templates:
         """Wait until what was to be preloaded is imported."""
         for template in self._templates.values():
             template.imported()
-        for worker in self._workers.values():
-            worker.imported()
+        for server in self._servers.values():
+            server.imported()
 
     def beside(self, line: str) -> str | None:
         """Answer a request that concerns imports or compiling ahead; None for any other."""
@@ -197,21 +259,31 @@ class Templates:
     def _compile(self, line: str, request: Request) -> str:
         """Compile ahead in the process that has imported the entry."""
         process = self.start(request) if not self._used_cuda else None
-        return process.compile(line) if isinstance(process, (Template, WithVariables)) else json.dumps(NOTHING) + "\n"
+        return process.compile(line) if isinstance(process, (Template, ForkServer)) else json.dumps(NOTHING) + "\n"
 
     def release(self) -> None:
         """Let all of them end."""
-        for process in (*self._templates.values(), *self._workers.values()):
+        for process in (*self._templates.values(), *self._servers.values()):
             process.release()
 
-    def _needs_variables(self, request: Request) -> bool:
-        return not self._has_variables and needs_new_interpreter(request.get("uses", {}))
+    def _server_of(self, request: Request) -> ForkServer | None:
+        """Return the fork server for the variables or packages of a kernel; None for one that has neither.
 
-    def _worker_of(self, variables: dict[str, str]) -> WithVariables:
-        key = json.dumps(variables, sort_keys=True)
-        if key not in self._workers or not self._workers[key].alive:
-            self._workers[key] = WithVariables(self._printed, variables)
-        return self._workers[key]
+        One that has ended is replaced, unless its packages cannot be imported before a fork.
+        """
+        uses = request.get("uses", {})
+        if not self._has_variables and needs_new_interpreter(uses):
+            return self._server(
+                json.dumps(uses["env"], sort_keys=True), lambda: WithVariables(self._printed, uses["env"])
+            )
+        if not self._has_packages and uses.get("imports"):
+            return self._server(json.dumps(uses, sort_keys=True), lambda: WithPackages(self._printed, uses))
+        return None
+
+    def _server(self, key: str, start: Callable[[], ForkServer]) -> ForkServer:
+        if key not in self._servers or not (self._servers[key].alive or self._servers[key].is_given_up):
+            self._servers[key] = start()
+        return self._servers[key]
 
     def _template_of(self, request: Request) -> Template:
         entry = request["entry"]
@@ -221,6 +293,7 @@ class Templates:
             if len(self._templates) == MOST_TEMPLATES:
                 self._templates.pop(next(iter(self._templates))).release()
             self._templates[entry] = Template(request)
+            take_spent()  # the first template reports the time of the packages
         return self._templates[entry]
 
 

@@ -984,6 +984,77 @@ def test_a_kernel_with_variables_of_the_interpreter_is_imported_once_too(bare_py
     assert len((tmp_path / "imports").read_text().split()) == 1
 
 
+PACKAGE = """
+import sys
+with open({log!r}, "a") as log:
+    print("imported", file=log)
+changed = []
+{more}
+"""
+
+
+def a_package(tmp_path, more=""):
+    """Write a package that logs each import; return the log, and what a request says of its use."""
+    (tmp_path / "src").mkdir()
+    log = tmp_path / "imports"
+    (tmp_path / "src/own_package.py").write_text(PACKAGE.format(log=str(log), more=more))
+    uses = {"path": [str(tmp_path / "src")], "imports": ["own_package"], "root": str(tmp_path), "env": {}}
+    return log, {"uses": uses}
+
+
+USES_PACKAGE = """
+import own_package
+own_package.changed.append(__file__)
+def launch(inputs):
+    assert own_package.changed == [__file__]
+    return sum(inputs)
+"""
+
+
+def test_a_package_of_several_kernels_is_imported_once_and_none_sees_what_another_changed(
+    bare_python, kernel, logs, tmp_path
+):
+    log, uses = a_package(tmp_path)
+    entries = [kernel(USES_PACKAGE) for _ in range(3)]
+    with Worker(bare_python, dict(os.environ), logs, "package") as worker:
+        worker.preload([{"entry": str(entry), **uses} for entry in entries])
+        answers = [ask(worker, entry, same=same, **uses) for entry in entries for same in (False, True)]
+        stages = [answer["spent"].get("import", 0.0) for answer in answers]
+        answers.append(ask(worker, kernel()))
+
+    assert [answer["checked"] for answer in answers] == ["launch"] * 7
+    assert log.read_text().split() == ["imported"]
+    assert stages[0] > 0
+    assert stages[1] == 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["import torch; torch.cuda.is_initialized = lambda: True", "import threading; threading.Timer(9, print).start()"],
+)
+def test_a_package_that_cannot_be_imported_before_a_fork_is_imported_by_each_process(
+    bare_python, kernel, logs, tmp_path, more
+):
+    (tmp_path / "torch.py").write_text((ROOT / "tests/data/fakes/torch").read_text())
+    log, uses = a_package(tmp_path, more)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with Worker(bare_python, env, logs, "package-cuda") as worker:
+        answers = [ask(worker, kernel(USES_PACKAGE), **uses) for _ in range(2)]
+
+    assert [answer["checked"] for answer in answers] == ["launch"] * 2
+    assert len(log.read_text().split()) == 3
+
+
+@pytest.mark.parametrize("more", ["raise ImportError('no driver')", "import os; os._exit(3)"])
+def test_a_package_that_fails_at_import_is_a_failure_of_each_kernel(bare_python, kernel, logs, tmp_path, more):
+    _, uses = a_package(tmp_path, more)
+    with Worker(bare_python, dict(os.environ), logs, "package-fails") as worker:
+        failures = [ask(worker, kernel(USES_PACKAGE), **uses) for _ in range(2)]
+        assert works(worker, kernel)
+
+    assert [failure.code for failure in failures] in (["raised"] * 2, ["exited"] * 2)
+
+
 def test_an_answer_lists_its_time_by_stage(worker, kernel):
     spent = ask(worker, kernel("import time\ntime.sleep(0.2)\n"), "time")["spent"]
 

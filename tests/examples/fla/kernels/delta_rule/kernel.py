@@ -1,12 +1,6 @@
 """Delta rule of linear attention, step by step, forward."""
 
-import sys
-from pathlib import Path
-
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-
 from fla.ops.delta_rule import fused_recurrent_delta_rule
 
 

@@ -1,12 +1,6 @@
 """Division of each row by its Euclidean norm, forward."""
 
-import sys
-from pathlib import Path
-
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-
 from fla.modules.l2norm import l2norm
 
 

@@ -1,12 +1,6 @@
 """Linear attention with a decay for each head and step, step by step, forward."""
 
-import sys
-from pathlib import Path
-
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-
 from fla.ops.simple_gla import fused_recurrent_simple_gla
 
 

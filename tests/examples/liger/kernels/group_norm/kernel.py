@@ -1,12 +1,6 @@
 """Group normalisation, forward."""
 
-import sys
-from pathlib import Path
-
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-
 from liger_kernel.ops.group_norm import LigerGroupNormFunction
 
 

@@ -1,12 +1,6 @@
 """Total variation distance of two distributions, forward."""
 
-import sys
-from pathlib import Path
-
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-
 from liger_kernel.ops.tvd import LigerTVDLossFunction
 
 
