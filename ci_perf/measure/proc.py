@@ -69,7 +69,7 @@ def run(
         kill_group(process)
         raise
     if process_tracking.is_stopping() and not was_stopping:  # the exception was lost in a destructor
-        raise KeyboardInterrupt
+        raise process_tracking.stopped()
     return Completed(tuple(argv), process.returncode, output.decode("utf-8", "replace"), timed_out)
 
 

@@ -38,6 +38,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 """Of sys/prctl.h."""
 _watchdog: subprocess.Popen[bytes] | None = None
 _stopped_at: float | None = None
+_stopped_by = ""
+"""The name of the signal."""
 
 
 def tracked(env: Mapping[str, str]) -> dict[str, str]:
@@ -55,6 +57,11 @@ def is_stopping() -> bool:
     return _stopped_at is not None
 
 
+def stopped() -> KeyboardInterrupt:
+    """Return the exception of the signal that has stopped this process, for what finds a process killed by `_stop`."""
+    return KeyboardInterrupt(_stopped_by)
+
+
 def stop_on_signals() -> None:
     """Let Ctrl-C, SIGTERM and SIGHUP end all processes that were started, and raise KeyboardInterrupt.
 
@@ -66,12 +73,12 @@ def stop_on_signals() -> None:
 
 
 def _stop(number: int, _frame: object) -> None:
-    global _stopped_at  # noqa: PLW0603 # the state of the process: when a signal stopped it
+    global _stopped_at, _stopped_by  # the state of the process: when a signal stopped it
     now = time.monotonic()
     if _stopped_at is None:
-        _stopped_at = now
+        _stopped_at, _stopped_by = now, signal.Signals(number).name
         end_tracked(TRACKING_ID)
-        raise KeyboardInterrupt(signal.Signals(number).name)
+        raise stopped()
     if now - _stopped_at > _ONE_STOP_S:
         end_tracked(TRACKING_ID)
         os._exit(128 + signal.SIGINT)

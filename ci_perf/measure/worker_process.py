@@ -245,7 +245,7 @@ class Worker:
                 chunk = os.read(stdout.fileno(), 1 << 16)
                 if not chunk:
                     if process_tracking.is_stopping():  # it was killed: that is no failure of a case
-                        raise KeyboardInterrupt
+                        raise process_tracking.stopped()
                     return None
                 running.buffer += chunk
         line, running.buffer = running.buffer.split(b"\n", 1)

@@ -195,6 +195,7 @@ def test_no_process_is_left_and_what_was_finished_is_reported(stage, number, sta
     if number == signal.SIGKILL:
         return
     assert started.process.returncode == 130
+    assert f"stopped by {number.name}" in said
     if stage in FINISHES_SOMETHING:
         folder = repository / "ci-perf-run"
         run = store.read_run(folder)
