@@ -35,7 +35,9 @@ def query_commit(root: Path, *, besides: Path | None = None) -> str | None:
     commit = ask(root, "rev-parse", "HEAD")
     if not commit:
         return None
-    files = (".", f":(exclude){besides}") if besides else ()
+    # git refuses to exclude a file that is elsewhere: then nothing would differ.
+    within = besides is not None and besides.resolve().is_relative_to(root.resolve())
+    files = (".", f":(exclude){besides}") if within else ()
     return f"{commit}-dirty" if ask(root, "status", "--porcelain", "--untracked-files=no", "--", *files) else commit
 
 

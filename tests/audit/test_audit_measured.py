@@ -11,6 +11,7 @@ from ci_perf.audit.rule import rule_hash
 from ci_perf.cli import program
 from ci_perf.judge.control import LEAST_CONTROL
 from ci_perf.measure import turns
+from ci_perf.measure.git import query_commit
 from tests.measure.nap_repository import NAP, TOML, git
 
 pytestmark = pytest.mark.slow
@@ -70,6 +71,16 @@ def test_a_session_records_the_rule_and_checks_the_base_out_as_a_run_does(folder
     assert "warning: this tree differs from its commit: both sides run it" in changed.stderr
     assert "kernels/nap/kernel.py" in printed
     assert "2 of the 299" in changed.output
+
+
+def test_a_tree_that_differs_from_its_commit_is_seen_wherever_the_audit_file_is(folder, tmp_path_factory):
+    for arguments in (("init", "-q"), ("add", "kernels"), ("commit", "-qm", "one")):
+        git("-c", "user.name=a", "-c", "user.email=a@example.com", *arguments)
+    clean = query_commit(folder)
+    Path("kernels/nap/kernel.toml").write_text(TOML.format(microseconds=2600))
+
+    for file in (Path("audit.jsonl"), folder / "audit.jsonl", tmp_path_factory.mktemp("elsewhere") / "audit.jsonl"):
+        assert query_commit(folder, besides=file) == f"{clean}-dirty"
 
 
 def test_a_file_that_cannot_be_read_is_refused_before_anything_is_measured_and_stays_as_it_was(folder):

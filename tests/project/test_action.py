@@ -23,13 +23,15 @@ import pytest
 from ruamel.yaml import YAML
 
 from ci_perf import __version__, store
+from ci_perf.audit.file import append_session, dump_session, read_sessions
+from ci_perf.audit.rule import rule_hash
 from ci_perf.judge.report import build_report
 from ci_perf.values.artifact import FILES
 from ci_perf.values.codec import dump_run
 from ci_perf.values.comment import CommentStatus, State, marker, read_marker
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.settings import BY_NAME, variable
-from tests.builders import a_baseline
+from tests.builders import a_baseline, a_provenance, an_audit_session
 from tests.fake_github import FakeGitHub
 from tests.github.test_foreign import HEAD, foreign, workflow_run
 from tests.github.test_publish import slower
@@ -1145,6 +1147,75 @@ def test_the_nightly_check_is_red_where_a_random_case_is_wrong_and_goes_on_to_th
     assert store.read_run(tmp_path / "check/fuzz").fuzzed
     assert "compute-sanitizer" in (ran.stdout + ran.stderr), "it went on"
     assert "scale/fuzz-7-" in summary.read_text()
+
+
+def test_the_sessions_of_a_nightly_audit_are_pushed_though_another_job_pushed_first(tmp_path):
+    """What it pushed has one of the two sessions already: the other is added to it."""
+    install(tmp_path, "exit 1")
+
+    def git(*arguments):
+        who = ("-c", "user.name=a developer", "-c", "user.email=developer@users.noreply.github.com")
+        ran = subprocess.run(["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return ran.stdout.strip()
+
+    git("init", "--quiet", "--initial-branch=main")
+    git("commit", "--quiet", "--allow-empty", "--message", "first")
+    git("clone", "--quiet", "--bare", ".", "origin.git")
+    git("remote", "add", "origin", str(tmp_path / "origin.git"))
+    head = git("rev-parse", "HEAD")
+    sessions = [an_audit_session(n, rule=rule_hash(), provenance=a_provenance(commit=head)) for n in (1, 2)]
+    file = tmp_path / "baselines/h100-80gb-hbm3/nightly-audit.jsonl"
+    append_session(file, sessions[0])
+    git("add", "baselines")
+    git("commit", "--quiet", "--message", "what another job pushed")
+    git("push", "--quiet", "origin", "main")
+    git("reset", "--quiet", "--hard", head)
+    (tmp_path / "runs").mkdir()
+    with zipfile.ZipFile(tmp_path / "runs/audit-1.zip", "w") as archive:
+        archive.writestr("audit.jsonl", "".join(map(dump_session, sessions)))
+        archive.writestr("audit.md", "")
+    job = {"GITHUB_SHA": head, "GITHUB_REF_NAME": "main", "GITHUB_TOKEN": "ghs_secret"}
+
+    ran, _ = script(tmp_path, "record_audit", **job, ACTION_RUNS=str(tmp_path / "runs"))
+
+    assert ran.returncode == 0, ran.stderr
+    git("fetch", "--quiet", "origin", "main")
+    log = git("log", "--format=%s", "-2", "FETCH_HEAD").splitlines()
+    assert log == [f"Add the sessions of an audit of {head[:8]} [skip ci]", "what another job pushed"]
+    assert git("show", "--format=", "--name-only", "FETCH_HEAD") == "baselines/h100-80gb-hbm3/nightly-audit.jsonl"
+    git("reset", "--quiet", "--hard", "FETCH_HEAD")
+    assert read_sessions([file])[0] == tuple(sessions)
+
+    again, _ = script(tmp_path, "record_audit", **job, ACTION_RUNS=str(tmp_path / "runs"))
+
+    assert "added none of 2 sessions\nnothing is added to nightly-audit.jsonl\n" in again.stdout
+
+
+def test_a_nightly_audit_measures_unchanged_code_and_then_slower_code_into_one_file(installed):
+    out = installed / "audit"
+    environ = {"ACTION_AUDIT": str(out), "ACTION_MINUTES": "60", "GITHUB_STEP_SUMMARY": str(installed / "summary.md")}
+    install_log = installed / "calls"
+    (installed / "ci-perf-venv/bin/ci-perf").write_text(f'#!/bin/sh\necho "$*" | tee -a {install_log}\n')
+
+    ran, outputs = script(installed, "audit", **environ)
+
+    assert ran.returncode == 0, ran.stderr
+    first, second = install_log.read_text().splitlines()
+    assert f"--file {out}/audit.jsonl" in first
+    assert f"--file {out}/audit.jsonl" in second
+    assert first.endswith("--ladder 0 --minutes 60")
+    assert second.endswith("--ladder 2%,3.5%,5%,10% --minutes 30")
+    assert outputs["artifact"] == "audit-1"
+    assert (installed / "summary.md").read_text() == f"{second}\n"
+
+
+@pytest.mark.parametrize("path", [path for path in YAML_FILES if "workflows" in path])
+def test_no_job_that_runs_kernels_has_a_token_that_can_write(path):
+    for name, job in loaded(path)["jobs"].items():
+        if "self-hosted" in str(job.get("runs-on")):
+            assert "write" not in job["permissions"].values(), name
+            assert "secrets." not in json.dumps(job), name
+            assert "github.token" not in json.dumps(job), name
 
 
 # --- releases --------------------------------------------------------------------------------------------------------
