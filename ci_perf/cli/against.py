@@ -65,7 +65,7 @@ def untracked_sources(root: Path, jobs: Sequence[Job], against: str) -> tuple[No
     if not names:
         return ()
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    message = f"not committed, so the base does not have them: {', '.join(names[:MOST_NAMED])}{more}"
+    message = f"git does not track these files, so the base does not have them: {', '.join(names[:MOST_NAMED])}{more}"
     return (Note(Reason.UNTRACKED, message, Reason.UNTRACKED.hint),)
 
 

@@ -67,7 +67,7 @@ class Attempt:
 
     @classmethod
     def of(cls, path: Path, environ: Mapping[str, str] = os.environ) -> "Attempt":
-        """Read the artifact of an earlier attempt: data that nobody vouches for."""
+        """Read the artifact of an earlier attempt: untrusted data."""
         try:
             return cls(path.name, read_earlier(path, actions.read_event(environ)))
         except CiPerfError as error:
@@ -82,7 +82,7 @@ class Attempt:
             return _noted(empty, Reason.ATTEMPT_NOT_CONTINUED, self.why)
         try:
             return self._begun(empty, self.run)
-        except (ArithmeticError, LookupError, ValueError, StopIteration) as error:  # numbers that nobody vouches for
+        except (ArithmeticError, LookupError, ValueError, StopIteration) as error:  # untrusted numbers
             why = f"{self.artifact} is not continued: its numbers cannot be judged: {error!r:.200}"
             return _noted(empty, Reason.ATTEMPT_NOT_CONTINUED, why)
 

@@ -69,7 +69,7 @@ _CUT_SHORT = (requests.exceptions.ChunkedEncodingError, requests.exceptions.Cont
 
 
 class Locked(MachineError):
-    """The conversation is locked: nobody without write access to the repository may comment."""
+    """The conversation is locked: only users with write access to the repository may comment."""
 
 
 class UnreadableError(MachineError):

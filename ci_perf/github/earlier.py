@@ -1,4 +1,4 @@
-"""Reads what an earlier attempt of a job measured: data that nobody vouches for, as every artifact."""
+"""Reads what an earlier attempt of a job measured: untrusted data, as in every artifact."""
 
 import json
 from pathlib import Path

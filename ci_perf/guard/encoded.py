@@ -1,4 +1,4 @@
-"""Archives that a text holds in base64 or hexadecimal, as a log does that a program wrote them to."""
+"""Archives in base64 or hexadecimal inside of a text, such as a log to which a program printed them."""
 
 import base64
 import binascii

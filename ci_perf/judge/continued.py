@@ -25,7 +25,7 @@ UNDECIDED = frozenset(
 def undecided(run: Run) -> tuple[str, ...]:
     """Return the `kernel/case` that more pairs may decide, of a finished run of one session against a base.
 
-    None, if the session cannot be believed: its pairs are not worth to be kept.
+    None if the session is not reliable: its pairs are not kept.
     """
     if run.against is None or control_doubt(run, run.against):
         return ()
@@ -35,7 +35,7 @@ def undecided(run: Run) -> tuple[str, ...]:
 def why_not_continued(run: Run) -> str:
     """Return why what an attempt of a job measured is not kept by the next one; empty: it is.
 
-    A session that cannot be believed is none to go on with. Without a base there are no turns to take more of.
+    A session that is not reliable cannot be continued, nor can a run without a base: it has no pairs.
     """
     if run.sessions or run.fuzzed or run.sanitized:
         return "a run that was merged, or of --fuzz or --sanitize"

@@ -1,4 +1,4 @@
-"""Whether a session can be believed: the base against itself, and cases with the same machine code on both sides."""
+"""Whether a session is reliable: the base against itself, and cases with the same machine code on both sides."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ CONTROL_ERROR = 0.01
 
 
 class Doubt(NamedTuple):
-    """Why no change in a session can be believed."""
+    """Why no change in a session is reliable."""
 
     code: Reason
     """`control-moved`, or `no-control` where the session was not checked."""
@@ -31,7 +31,7 @@ class Doubt(NamedTuple):
 
 
 def control_doubt(run: Run, against: Against) -> Doubt | None:
-    """Judge a session by what cannot have changed; None: it can be believed.
+    """Judge a session by what cannot have changed; None: it is reliable.
 
     That is the base against itself, and every case whose machine code is the same on both sides.
     """
@@ -67,11 +67,11 @@ def _moved(values: Sequence[float], case: str, what: str, comparisons: int = 1) 
     if found.low <= 1 <= found.high or max(found.point, 1 / found.point) - 1 < CONTROL_FLOOR:
         return None
     moved = percent(found.point - 1, sign=True)
-    return Doubt(Reason.CONTROL_MOVED, f"{what} by {moved} ({case}): this session cannot be believed")
+    return Doubt(Reason.CONTROL_MOVED, f"{what} by {moved} ({case}): this session is not reliable")
 
 
 def believe(outcome: Outcome, doubt: Doubt | None) -> Outcome:
-    """Return the outcome, which is INCONCLUSIVE in a session that cannot be believed."""
+    """Return the outcome, which is INCONCLUSIVE in a session that is not reliable."""
     if not doubt or outcome.verdict is Verdict.INCONCLUSIVE:
         return outcome
     return replace(outcome, verdict=Verdict.INCONCLUSIVE, code=doubt.code, sentence=doubt.sentence)

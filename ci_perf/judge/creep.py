@@ -25,7 +25,7 @@ def changes_of(run: Run) -> tuple[Merged, ...]:
     """Return what a finished run of a merged commit against the one before says, for each device that was measured.
 
     A case that was not compared has no change; one that was not timed, because its code is the same, has none either.
-    A session that cannot be believed changes nothing.
+    A session that is not reliable adds nothing.
     """
     if run.against is None or run.provenance.commit is None:
         return ()

@@ -1,4 +1,4 @@
-"""When the pairs of a case are looked at, what each look may err, and from how many pairs on a change counts.
+"""The looks at the pairs of a case: after how many pairs, at which error, and from how many pairs on a change counts.
 
 The error of a run is shared by its looks and its cases before anything is measured (Bonferroni: it holds for any
 dependence between them), so that looking again after more pairs, or at more cases, costs what it must. A part of it is

@@ -1,4 +1,4 @@
-"""What speaks against a run as a baseline: scatter, and what else the machine did.
+"""Why a run would be a poor baseline: its times scatter, or the machine was busy.
 
 A change is established only beyond the scatter of its baseline's processes (`stored`): a noisy one hides slowdowns.
 """

@@ -1,4 +1,4 @@
-"""What a program's time is made of: its GPU kernels, and the NVTX ranges that count, each beside what it was before."""
+"""The times of a program's GPU kernels, and of the NVTX ranges that count, compared with those of base or baseline."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -237,7 +237,7 @@ def _warnings(finding: Finding, measurement: Measurement, summary: Summary, run:
         warnings.append(f"{hottest:.0f} C: above {run.policy.temperature_warning_c:.0f} C the GPU may slow itself down")
     unchecked = measurement.verification is not None and measurement.verification.checked == "status"
     if unchecked and finding.verdict is Verdict.SPEEDUP and finding.change and finding.change.point <= 0.5:
-        warnings.append("at most half of the time, and nobody checked its output: does it still do the same work?")
+        warnings.append("at most half of the time, and its output is not checked: does it still do the same work?")
     return (*warnings, *finding.uncompared)
 
 

@@ -48,7 +48,7 @@ class Summary:
     sm_clock_hz: float | None = None
     """The median of the processes, in turns those of the head, or None where one of them has none."""
     at_power_limit: bool | None = None
-    """Whether the power limit held the clock down in more than half of the processes; None where nobody knows."""
+    """Whether the power limit held the clock down in more than half of the processes; None where it is not known."""
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:

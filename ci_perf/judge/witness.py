@@ -1,4 +1,4 @@
-"""The second witness of a change on a CPU: the instructions of a launch, which a busy machine does not change.
+"""Checks a change on a CPU by the number of instructions of a launch, which a busy machine does not change.
 
 The time of a pair does not include the time in which its processes waited for a core. What other programs do to caches
 and clocks stays in it. The count of instructions in user mode does not depend on them.

@@ -312,7 +312,7 @@ def _no_proxies(processes: Iterable[Process]) -> tuple[Process, ...]:
 
 
 def _process_name(pid: int) -> str:
-    """Return the program's file name only: its arguments may hold what is nobody's business."""
+    """Return the program's file name only: its arguments may hold secrets."""
     name = _ask("nvmlSystemGetProcessName", pid)
     return PurePath(name).name if name else "unknown"
 

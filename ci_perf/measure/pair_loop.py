@@ -148,7 +148,7 @@ def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], wanted: in
     known = any(note.code == Reason.NO_CONTROL for note in journal.run.notes)
     if failures and not known and sound() < LEAST_CONTROL:
         message = f"the base could not be measured against itself: {failures[-1]}"
-        journal.note(Note(Reason.NO_CONTROL, message, "see the worker's log; without a control no verdict is believed"))
+        journal.note(Note(Reason.NO_CONTROL, message, "see the worker's log; without a control no verdict is reliable"))
 
 
 def _steadiest(journal: Journal, jobs: Sequence[Job]) -> Job:

@@ -59,7 +59,7 @@ class _Running:
 
     process: subprocess.Popen[bytes]
     unread: int
-    """How many answers are still to come that nobody waits for: that it has started, and that it has imported."""
+    """How many answers that were not waited for are still to come: those to its start and to `imported`."""
     buffer: bytes = b""
     """What it wrote of its next answer."""
 
@@ -226,7 +226,7 @@ class Worker:
         return running
 
     def _has_started(self, running: _Running) -> bool:
-        """Wait for the answers that nobody waits for; return whether they came."""
+        """Read the answers that were not waited for; return whether they came."""
         while running.unread:
             answer = self._read(running, time.monotonic() + START_TIMEOUT_S)
             if answer is None or not answer["ok"]:

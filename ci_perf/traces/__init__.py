@@ -3,7 +3,7 @@
 nsys/          Nsight Systems
 ncu/           Nsight Compute
 benchmarks/    files that benchmark programs write
-guards         what every reader checks, and counts where it leaves something out
+guards         the checks of every reader; what they leave out is counted
 chrome         reads the trace of torch's profiler
 chrome_events  what its events say
 chrome_json    its JSON, event by event

@@ -1,4 +1,4 @@
-"""The guards that every reader applies to what a file says; what they leave out is counted and told.
+"""The checks that every reader applies to the content of a file; what they leave out is counted and reported.
 
 Times are integer nanoseconds from the text of the file on: a binary64 has no nanoseconds left beside those since 1970.
 """

@@ -1,4 +1,4 @@
-"""Which pull request an event is about that is no event of one: a comment, or the push of copy-pr-bot."""
+"""The pull request that an event of another kind names: a comment, or a push of copy-pr-bot."""
 
 import re
 from collections.abc import Mapping

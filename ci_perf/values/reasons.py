@@ -172,11 +172,11 @@ class Reason(StrEnum):
     SLOWER_UNEVEN_CLOCK = "slower-uneven-clock", "slower, but the SM clocks vary too much to compare cycles", _CLOCK
     FASTER_UNEVEN_CLOCK = "faster-uneven-clock", "faster, but the SM clocks vary too much to compare cycles", _CLOCK
     SLOWER_SAME_INSTRUCTIONS = (
-        *("slower-same-instructions", "slower on a busy machine, by the same number of instructions"),
+        *("slower-same-instructions", "slower on a busy machine, with the same number of instructions"),
         _BUSY,
     )
     FASTER_SAME_INSTRUCTIONS = (
-        *("faster-same-instructions", "faster on a busy machine, by the same number of instructions"),
+        *("faster-same-instructions", "faster on a busy machine, with the same number of instructions"),
         _BUSY,
     )
     DISTURBED = (
@@ -193,7 +193,7 @@ class Reason(StrEnum):
     )
     MEMORY_ERRORS = (
         *("memory-errors", "the GPU's memory had errors that ECC could not correct"),
-        "The memory of this GPU loses bits: reset it, or replace it, and run again.",
+        "The memory of this GPU has errors: reset or replace the GPU, and run again.",
     )
 
     # Findings: what may be compared.
@@ -298,7 +298,7 @@ class Reason(StrEnum):
     BASE_IS_HEAD = "base-is-head", "base and head are the same commit"
     UNTRACKED = (
         *("untracked", "git does not track sources of a kernel: the base commit does not have them"),
-        "Commit them, or expect that these kernels are new, or that the base cannot be measured.",
+        "Commit them: until then their kernels are new, or the base cannot be measured.",
     )
     BASE_BASELINES = (
         "base-baselines",

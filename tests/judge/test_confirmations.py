@@ -44,7 +44,7 @@ def confirmed(ratio, *, kernel="sdpa", number=8, moved=1.0, **changes):
         (confirmed(1.2), "REGRESSION", "slower", "in turns with the commit of the baseline: 20.0 % slower in 8 pairs"),
         (confirmed(1.0), "UNCHANGED", "within-noise", "; by its stored time alone: 2"),
         (confirmed(0.5), "SPEEDUP", "faster", "2.00 times as fast in 8 pairs"),
-        (confirmed(1.2, moved=1.1), "INCONCLUSIVE", "control-moved", "this session cannot be believed; by its stored"),
+        (confirmed(1.2, moved=1.1), "INCONCLUSIVE", "control-moved", "this session is not reliable; by its stored"),
         (confirmed(1.2, number=2), "REGRESSION", "slower", "; not confirmed in turns: "),
         (confirmed(1.2, pairs=(), unpaired="not-in-base"), "REGRESSION", "slower", "turns: 0fd4e2e has no such case"),
         (confirmed(1.2, pairs=()), "REGRESSION", "slower", "turns: the budget was spent before it was timed"),

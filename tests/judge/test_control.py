@@ -63,7 +63,7 @@ def test_a_control_whose_interval_of_99_percent_holds_no_change_casts_no_doubt(s
 
 def test_a_doubt_says_what_moved_by_how_much_and_what_disturbed_it():
     assert base_doubt(values(1.05), "sdpa/s128").sentence == (
-        "the base differed from itself by +5.0 % (sdpa/s128): this session cannot be believed"
+        "the base differed from itself by +5.0 % (sdpa/s128): this session is not reliable"
     )
     assert base_doubt([0.0] * 3, "sdpa/s128", "python (77)").sentence == (
         "the base was measured against itself in 3 of at least 4 pairs (sdpa/s128), "

@@ -342,7 +342,7 @@ def test_nothing_but_a_failure_is_believed_where_the_gpus_memory_broke():
     report = build_report(run)
 
     assert (finding.verdict, finding.code, finding.gates) == (Verdict.INCONCLUSIVE, "memory-errors", ())
-    assert (report.exit_status, report.next_step.split(":")[0]) == (3, "The memory of this GPU loses bits")
+    assert (report.exit_status, report.next_step.split(":")[0]) == (3, "The memory of this GPU has errors")
     assert judge(replace(run, measurements=(failed,)))[0].verdict is Verdict.FAILED
     assert judge(replace(run, measurements=(replace(slower, device="cpu"),)))[0].verdict is Verdict.NEW
 

@@ -123,11 +123,10 @@ def test_sources_that_are_not_committed_are_named_before_anything_is_measured():
     only_tracked, _ = run("--against", "HEAD", "nap")
     ran, cases = run("--against", "HEAD")
 
-    assert "not committed" not in only_tracked.stderr
+    assert "does not track" not in only_tracked.stderr
     files = "kernels/fresh/kernel.py, kernels/fresh/kernel.toml"
-    assert ran.stderr.startswith(f"warning: not committed, so the base does not have them: {files}; commit them"), (
-        ran.stderr
-    )
+    said = f"warning: git does not track these files, so the base does not have them: {files}; commit them"
+    assert ran.stderr.startswith(said), ran.stderr
     assert cases["fresh"]["verdict"] == "NEW"
     assert "untracked" in [note["code"] for note in json.loads(Path("out/run.json").read_text())["notes"]]
 

@@ -1,4 +1,4 @@
-"""What the machine code of both sides tells: its instructions by kind."""
+"""Compares the machine code of both sides: its instructions by kind."""
 
 from collections.abc import Mapping
 
