@@ -185,7 +185,7 @@ class Reason(StrEnum):
     )
     CONTROL_MOVED = (
         *("control-moved", "code that cannot have changed took another time in this session"),
-        "This session is not reliable: run again on a GPU that nothing else uses.",
+        "This session is not reliable: run again on a machine that nothing else uses.",
     )
     NO_CONTROL = (
         *("no-control", "the base was not compared with itself often enough to check the session"),
