@@ -26,6 +26,9 @@ _AGAIN = "measure everything again: run without --resume"
 _OF_WHAT_IS_KEPT = frozenset({Reason.MEASURED_AGAIN, Reason.WITHHELD, Reason.LINK_REMOVED})
 """Notes on single processes and files: one of the continued run does not replace one of the earlier run."""
 
+_OF_ONE_RUN = frozenset({Reason.ATTEMPT_NOT_CONTINUED, Reason.BUDGET_SPENT})
+"""Notes that say nothing of a run that continues: it finds out itself whether its budget suffices."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
@@ -104,7 +107,7 @@ def _noted(run: Run, code: Reason, message: str) -> Run:
 
 def _joined(empty: Run, earlier: Run) -> Run:
     """Return a run with what an earlier one has measured; it is finished where the earlier one was."""
-    kept = (note for note in earlier.notes if note.code != Reason.ATTEMPT_NOT_CONTINUED)
+    kept = (note for note in earlier.notes if note.code not in _OF_ONE_RUN)
     run = replace(
         empty,
         measurements=continued(earlier) if earlier.finished else earlier.measurements,

@@ -58,6 +58,13 @@ def test_decided_cases_are_kept_undecided_ones_get_one_more_look_and_failed_ones
     assert note.message == "1 case of ci-perf-run-1-numbers kept, 1 undecided case measured further"
 
 
+def test_the_note_on_a_budget_that_was_spent_is_of_the_attempt_that_spent_it():
+    notes = (Note(Reason.BUDGET_SPENT, "there was no time to decide 1 case"), Note(Reason.CPU_BUSY, "busy"))
+    run, _ = begun(a_turn(timed("sdpa", SLOWER), timed("gemm", OPEN), notes=notes))
+
+    assert [note.code for note in run.notes] == ["cpu-busy", "attempt-continued"]
+
+
 def test_an_attempt_that_was_cancelled_is_continued_with_what_it_has():
     run, note = begun(a_turn(timed("sdpa", STEADY), finished=False))
 
