@@ -177,7 +177,7 @@ def check(ctx: click.Context, /, **flags: object) -> None:
     for complaint in complaints:
         click.echo(complaint)
     problems += len(complaints)
-    click.echo(f"{len(files)} baseline files, {problems} problems")
+    click.echo(f"{counted(len(files), 'baseline file')}, {counted(problems, 'problem')}")
     ctx.exit(EXIT_USAGE if problems else 0)
 
 

@@ -218,7 +218,7 @@ def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run
 
 def _warnings(finding: Finding, measurement: Measurement, summary: Summary, run: Run) -> tuple[str, ...]:
     warnings = []
-    if summary.cv > run.policy.cv_warning:
+    if round(summary.cv, 3) > run.policy.cv_warning:  # as printed: 12.0 % is not more than 12 %
         warnings.append(
             f"CV {percent(summary.cv)}: the samples scatter by more than {percent(run.policy.cv_warning, digits=0)}"
         )

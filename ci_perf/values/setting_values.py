@@ -66,6 +66,10 @@ def _listed(value: object) -> tuple[str, ...]:
     return tuple(str(part).strip() for part in parts if str(part).strip())
 
 
+_SYNONYMS = {"gpu": "cuda"}
+"""What users write for a word of ours, where another word of ours is spelt more alike."""
+
+
 def words_of(choices: Sequence[str]) -> Callable[[object, str], tuple[str, ...]]:
     """Return the parser of a list of these words, as a TOML list or separated by commas."""
     choose = choice_of(choices)
@@ -77,7 +81,8 @@ def choice_of(choices: Sequence[str]) -> Callable[[object, str], str]:
 
     def parse(value: object, where: str) -> str:
         if value not in choices:
-            hint = did_you_mean(str(value), choices, most=1)
+            usual = _SYNONYMS.get(str(value).lower(), "")
+            hint = did_you_mean(usual if usual in choices else str(value), choices, most=1)
             raise ConfigError(f"{where}: `{value}` is not one of {', '.join(choices)}", hint=hint)
         return str(value)
 

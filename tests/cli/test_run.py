@@ -215,7 +215,7 @@ def test_accept_then_an_unchanged_run_then_a_planted_slowdown(repository):
     assert verdicts(first) == {"nap/long": ("NEW", "no-baseline")}
     accepted = ci_perf("baseline", "accept", "ci-perf-run")
     assert (accepted.exit_code, accepted.stdout.count("wrote baselines/cpu-")) == (0, 1)
-    assert ci_perf("baseline", "check").stdout == "1 baseline files, 0 problems\n"
+    assert ci_perf("baseline", "check").stdout == "1 baseline file, 0 problems\n"
     assert ci_perf("baseline", "diff", "ci-perf-run", "--json").stdout == "[]\n"
 
     second = ci_perf("run", *six, "--json")
@@ -457,6 +457,7 @@ SOURCES = [by_flag, by_environment, by_file, by_pyproject]
             "'3' is not between 0 and 1\nhint: a number without % must be below 1: did you mean 3%?",
         ),
         ("fail-on", "regresion", "`regresion` is not one of regression,"),
+        ("device", "gpu", "`gpu` is not one of auto, cpu, cuda\nhint: did you mean cuda?"),
         ("profile", "nsight", "`nsight` is not one of auto, none, nsys, ncu"),
     ],
 )

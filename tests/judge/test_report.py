@@ -86,6 +86,7 @@ def process(*seconds, **changes):
     ("measured", "warning"),
     [
         (process(1.0, 1.1, 1.25), ""),
+        (process(1.0, 1.1, 1.267), ""),  # 12.02 %, printed as 12.0 %
         (process(1.0, 1.1, 1.30), "CV 13.5 %: the samples scatter by more than 12 %"),
         (process(1.0, temperature_c=80.0), ""),
         (process(1.0, temperature_c=81.0), "81 C: above 80 C the GPU may slow itself down"),

@@ -178,7 +178,7 @@ def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(reposito
     assert verdicts(first) == {"prog/n256": ("NEW", "no-baseline")}
     assert json.loads(first.stdout)["cases"][0]["head_byte_per_s"] == 8e11
     assert ci_perf("baseline", "accept", "ci-perf-run").exit_code == 0
-    assert ci_perf("baseline", "check").stdout == "1 baseline files, 0 problems\n"
+    assert ci_perf("baseline", "check").stdout == "1 baseline file, 0 problems\n"
 
     assert verdicts(ci_perf("run", *SIX)) == {"prog/n256": ("UNCHANGED", "within-noise")}
     rate.write_text("2000")
