@@ -446,6 +446,35 @@ def test_what_a_merge_changed_is_pushed_to_the_ledger_though_another_job_pushed_
     assert "ghs_secret" not in ran.stdout
 
 
+def test_the_nightly_workflow_hands_its_sessions_to_the_job_that_pushes_them(repository):
+    """No GPU is here: in place of the audit, its step copies sessions."""
+    shutil.copytree(repository.action, repository.tree, dirs_exist_ok=True)
+    workflow = loaded(".github/workflows/nightly.yml")
+    workflow["jobs"] = {name: workflow["jobs"][name] for name in ("audit", "record")}
+    for job in workflow["jobs"].values():
+        job["runs-on"] = "self-hosted"
+    [audit] = [step for step in workflow["jobs"]["audit"]["steps"] if step.get("id") == "audit"]
+    audit["run"] = 'cp -r "$PREPARED" "$ACTION_AUDIT" && echo artifact=audit-1 >>"$GITHUB_OUTPUT"'
+    with (repository.tree / ".github/workflows/nightly.yml").open("w") as file:
+        YAML().dump(workflow, file)
+    repository.git("checkout", "--quiet", "main")
+    head = repository.commit(1.0)
+    origin = repository.root / "origin.git"
+    repository.git("clone", "--quiet", "--bare", ".", str(origin))
+    repository.git("remote", "set-url", "origin", str(origin))
+    session = an_audit_session(1, rule=rule_hash(), provenance=a_provenance(commit=head))
+    append_session(repository.root / "prepared/audit.jsonl", session)
+
+    event = {"ref": "refs/heads/main"}
+    ran = repository.act("workflow_dispatch", "nightly.yml", event, PREPARED=repository.root / "prepared")
+
+    assert ran.returncode == 0, ran.stdout
+    repository.git("fetch", "--quiet", "origin", "main")
+    pushed = repository.git("show", "FETCH_HEAD:baselines/h100-80gb-hbm3/nightly-audit.jsonl")
+    assert f"{pushed}\n" == dump_session(session)
+    assert "ghs_secret" not in ran.stdout
+
+
 def test_a_push_that_could_not_be_measured_does_not_leave_the_comment_as_it_was(repository):
     repository.push(factor=1.3, workflow="two.yml")
     repository.push(factor=1.0, workflow="two.yml")
