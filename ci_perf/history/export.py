@@ -30,7 +30,7 @@ def to_openmetrics(series: Sequence[Series]) -> str:
         from prometheus_client.core import CollectorRegistry, GaugeMetricFamily
         from prometheus_client.openmetrics.exposition import generate_latest
     except ImportError:
-        hint = "install the extra: `pip install 'ci-perf[history]'`"
+        hint = "install the extra: `ci-perf[history] @ git+https://github.com/org/ci-perf`"
         raise ConfigError(
             "OpenMetrics needs the package `prometheus-client`, which is not installed", hint=hint
         ) from None

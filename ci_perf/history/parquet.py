@@ -54,7 +54,7 @@ def _connected(store: str, *, make: bool = False) -> "duckdb.DuckDBPyConnection"
         import duckdb
         import fsspec
     except ImportError as error:
-        hint = "install the extra: `pip install 'ci-perf[fleet]'`"
+        hint = "install the extra: `ci-perf[fleet] @ git+https://github.com/org/ci-perf`"
         raise ConfigError(f"--store needs the package `{error.name}`, which is not installed", hint=hint) from None
     database = duckdb.connect()
     scheme, mark, _ = store.partition("://")

@@ -17,7 +17,7 @@ def render_svg(series: Sequence[Series], changes_of: Changes) -> str:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError:
-        hint = "install the extra: `pip install 'ci-perf[history]'`"
+        hint = "install the extra: `ci-perf[history] @ git+https://github.com/org/ci-perf`"
         raise ConfigError("a picture needs the package `matplotlib`, which is not installed", hint=hint) from None
     with mpl.rc_context({"svg.hashsalt": "ci-perf", "svg.fonttype": "none"}):
         figure = Figure(figsize=(8, 2.4 * len(series)), layout="constrained")

@@ -45,7 +45,7 @@ def change_points(series: Series) -> tuple[Change, ...]:
         import ruptures
         from scipy.ndimage import median_filter
     except ImportError:
-        hint = "install the extra: `pip install 'ci-perf[history]'`"
+        hint = "install the extra: `ci-perf[history] @ git+https://github.com/org/ci-perf`"
         raise ConfigError("change points need the package `ruptures`, which is not installed", hint=hint) from None
     signal = median_filter(np.array(logs), size=3, mode="mirror").reshape(-1, 1) / scatter(logs)
     found = ruptures.KernelCPD(kernel="linear", min_size=2).fit(signal).predict(pen=3 * math.log(len(logs)))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 FILES: Mapping[str, str] = {
-    "index.md": "this page",
+    "index.md": "the list of these files",
     "report.md": "**open this first**: verdicts, changes and their causes",
     "report.html": "the report as a page with charts, a table to sort and filter; one file, for any browser",
     "key_metrics.csv": "every number of the report, with counters and timeline, in base units, for a spreadsheet",

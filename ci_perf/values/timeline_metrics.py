@@ -23,7 +23,7 @@ class TimelineMetric:
 TIMELINE: tuple[TimelineMetric, ...] = (
     TimelineMetric("cuda_time_pct", "%", "of the range during which a kernel ran", ">= 60"),
     TimelineMetric("launch_overhead_pct", "%", "of the range spent in launch calls", "<= 5"),
-    TimelineMetric("idle_pct", "%", "without work, between the GPU's first and last work"),
+    TimelineMetric("idle_pct", "%", "of the time between the GPU's first and last work, in which it was idle"),
     TimelineMetric("longest_gap_ns", "ns", "the longest time without work"),
     # 89 % in the program that taught us to look: 204 of 228 ms in cudaMalloc. The limit is ours.
     TimelineMetric("alloc_share_pct", "%", "of the time in CUDA calls spent on allocating and freeing", "<= 10"),

@@ -54,7 +54,8 @@ def test_the_docs_list_every_file_of_the_artifact_folder_and_every_metric_of_the
     for name, meaning in FILES.items():
         assert f"| `{name}` | {meaning} |\n" in page
     for metric in TIMELINE:
-        assert f"| `{metric.name}` | {metric.meaning} |" in page
+        unit = f"{metric.unit} " if metric.unit in {"%", "byte/s"} else ""  # the sentence goes on after the number
+        assert f"| `{metric.name}` | {unit}{metric.meaning} |" in page
 
 
 @functools.cache
