@@ -12,6 +12,9 @@ from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note, Run
 
 MOST_NAMED = 5
+LARGEST_ERROR = 3
+"""An undecided change whose error is more than so many times the limit is left out. It says nothing of changes below
+the limit, and in the sum it would hide them."""
 
 
 def sentence(one: Creep) -> str:
@@ -65,9 +68,9 @@ def creep(
     """Return the cases whose small changes add up to `limit` (0.03 is 3 %) or more, from the oldest merge on.
 
     `limits` has the limit of each kernel that sets its own threshold. The sum begins again where it is not above zero,
-    and after a change of at least the limit, which was flagged by itself. It counts if it exceeds its own error, that
-    of a sum of independent changes. `since` says by device and kernel when a baseline was accepted: what was merged
-    until then is agreed.
+    and after an established change of at least the limit, which was flagged by itself. It counts if it exceeds its own
+    error, that of a sum of independent changes. `since` says by device and kernel when a baseline was accepted: what
+    was merged until then is agreed.
     """
     series: dict[tuple[str, str], list[tuple[str, MergedChange]]] = {}
     for merged in merges:
@@ -99,9 +102,12 @@ def creep_notes(found: Sequence[Creep]) -> tuple[Note, ...]:
 def _of_case(case: str, device: str, changes: Sequence[tuple[str, MergedChange]], limit: float) -> Creep | None:
     total, variance, heads = 0.0, 0.0, list[str]()
     for head, change in changes:
+        established = abs(change.change) > change.error
+        if not established and change.error > LARGEST_ERROR * limit:
+            continue
         total, variance = total + change.change, variance + change.error**2
         heads.append(head)
-        if abs(change.change) >= limit or total <= 0:
+        if (established and abs(change.change) >= limit) or total <= 0:
             total, variance, heads = 0.0, 0.0, []
     if len(heads) < 2 or total < limit or total <= math.sqrt(variance):
         return None

@@ -66,6 +66,25 @@ def test_small_changes_that_add_up_to_the_threshold_are_creep(ratios, error, cha
     assert [one.change for one in found] == ([pytest.approx(change, abs=5e-4)] if number else [])
 
 
+@pytest.mark.parametrize(
+    ("ratio", "error", "change", "number"),
+    [
+        (1.05, 0.048, None, 0),  # established, so it was flagged by itself
+        (1.05, 0.05, 0.1593, 6),
+        (0.90, 0.6, 0.1041, 5),
+        (1.02, 0.09, 0.1041, 5),
+        (1.02, 0.088, 0.1262, 6),
+    ],
+)
+def test_an_undecided_change_begins_no_new_sum_and_a_useless_one_does_not_count(ratio, error, change, number):
+    series = merges(*[1.02] * 5, ratio)
+    series[-1] = replace(series[-1], cases={"sdpa/s128": MergedChange(math.log(ratio), error)})
+    found = creep(series, 0.03, {})
+
+    assert [one.merges for one in found] == ([number] if number else [])
+    assert [one.change for one in found] == ([pytest.approx(change, abs=5e-4)] if number else [])
+
+
 def test_a_kernel_with_a_threshold_of_its_own_creeps_at_that_one():
     ten = merges(*[1.04] * 10)
 
