@@ -202,7 +202,7 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
         click.echo(json.dumps([{key: getattr(row, key) for key in keys} for row in rows], indent=2))
         return
     click.echo(_table(rows))
-    click.echo(f"{len(rows)} differences", err=True)
+    click.echo(counted(len(rows), "difference"), err=True)
     warn(run, proposed, folder)
 
 

@@ -152,6 +152,10 @@ def test_what_is_no_run_of_this_repository_and_commit_is_refused_with_the_reason
     assert why in found.why
 
 
+def test_outside_of_a_workflow_no_attempt_is_continued_and_the_note_says_so(artifact):
+    assert "and this is none (GITHUB_REPOSITORY)" in Attempt.of(artifact(a_turn()), {}).why
+
+
 @pytest.mark.parametrize("name", ["/etc/passwd", "../run.json"])
 def test_an_artifact_whose_entries_leave_its_folder_is_refused(name, artifact):
     found = Attempt.of(artifact(a_turn(), **{name: ""}), ENVIRON)
