@@ -1,14 +1,13 @@
 """Compiles kernels before they are verified and timed, the cases of both sides at once: each can take a minute."""
 
 import contextlib
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Self
 
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.side import Side
+from ci_perf.measure.temporary import temporary_folder
 from ci_perf.measure.worker_process import START_TIMEOUT_S
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import CONTIGUOUS
@@ -50,9 +49,11 @@ class CompileAhead:
 
     def __enter__(self) -> Self:
         if self._processes > 1 and self._kernels:
-            self._slots = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="ci-perf-slots-"))
+            slots = self._stack.enter_context(temporary_folder("ci-perf-slots-")) / "slots"
+            slots.mkdir()
             for number in range(self._processes):
-                Path(self._slots, str(number)).touch()
+                (slots / str(number)).touch()
+            self._slots = str(slots)
         else:
             for name in self._kernels:
                 self._begin_base(name)

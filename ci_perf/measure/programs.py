@@ -7,7 +7,6 @@ with its stage and reason, never an exception.
 
 import contextlib
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from ci_perf.measure.program_counters import ProgramCounters, comparable
 from ci_perf.measure.program_run import Chosen, Launcher, ProgramFailed
 from ci_perf.measure.program_trace import KeptTraces, TracedPrograms
 from ci_perf.measure.setup import why_no_base
+from ci_perf.measure.temporary import temporary_folder
 from ci_perf.measure.watch import Watch, facts, slowdowns
 from ci_perf.traces.attribution import program_launch_counters
 from ci_perf.values.job import Job
@@ -171,8 +171,8 @@ class Programs:
         """Run a `command` under ncu if that is wanted; benchmarks choose their launches themselves."""
         if self._counters is None or not job.is_command:
             return Profiled()
-        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
-            _, argv = self._launcher.prepare(job, Path(scratch))
+        with temporary_folder("ci-perf-program-") as scratch:
+            _, argv = self._launcher.prepare(job, scratch)
             return self._counters.run(job, argv, self._head.under_nsys.traced(job), full=full)
 
     def _count_both(self, job: Job) -> Profiled:
@@ -199,19 +199,19 @@ class _Side:
 
     def verify(self, job: Job) -> Verified | Failure:
         try:
-            with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
-                program, argv = self._launcher.prepare(job, Path(scratch))
+            with temporary_folder("ci-perf-program-") as scratch:
+                program, argv = self._launcher.prepare(job, scratch)
                 self._launcher.run(job, argv)
                 if program.kind != "command":
-                    self._launcher.read_results(job, program, Path(scratch))
+                    self._launcher.read_results(job, program, scratch)
         except ProgramFailed as failed:
             return Failure("verify", failed.code, str(failed), failed.detail)
         return Verification(0.0, 0.0, "status"), None
 
     def time(self, job: Job, batch: int) -> Replicate | Failure:
         try:
-            with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
-                taken = self._take(job, Path(scratch))
+            with temporary_folder("ci-perf-program-") as scratch:
+                taken = self._take(job, scratch)
         except ProgramFailed as failed:
             return Failure("time", failed.code, str(failed), failed.detail)
         slower = 1 + self.planted if taken.better == "lower" else 1 / (1 + self.planted)
@@ -222,19 +222,19 @@ class _Side:
         """Run a program under nsys, for its timeline; without GPU kernels there is none."""
         if not self.under_nsys.can_trace(job):
             return
-        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
-            for argv in self._profiled_argv(job, Path(scratch)):
+        with temporary_folder("ci-perf-program-") as scratch:
+            for argv in self._profiled_argv(job, scratch):
                 with contextlib.suppress(ProgramFailed):
-                    self.under_nsys.time(job, argv, Path(scratch))
+                    self.under_nsys.time(job, argv, scratch)
                     return
 
     def count(self, job: Job, counters: ProgramCounters, files: str, *, once: bool) -> Profiled:
         """Run a program under ncu for what explains its change."""
         found = Profiled()
-        with tempfile.TemporaryDirectory(prefix="ci-perf-") as scratch:
+        with temporary_folder("ci-perf-program-") as scratch:
             conditions = replace(counters.conditions, root=self.root)
             explaining = counters.explaining(files, conditions, once=once)
-            for argv in self._profiled_argv(job, Path(scratch)):
+            for argv in self._profiled_argv(job, scratch):
                 found = explaining.run(job, argv, self.under_nsys.traced(job))
                 if found.counters:
                     break

@@ -1,4 +1,4 @@
-"""How many processes may compile at once beside those of the machine's other work."""
+"""How many processes may compile at once: the cores and the free memory of this machine decide."""
 
 from ci_perf.measure import cpu, gpu
 
