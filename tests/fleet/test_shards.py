@@ -246,7 +246,7 @@ def test_two_models_of_gpu_have_each_their_rows_and_their_baseline():
     assert [device.name for device in report.devices] == [H100.name, L4.name]
 
 
-def test_of_two_runners_with_one_model_of_gpu_the_first_counts_and_the_other_is_said():
+def test_the_first_of_two_runners_with_one_model_of_gpu_counts_and_a_note_names_the_other():
     """A wrong label must not cost the numbers that there are."""
     plan = planned(1, [("gpu", "h100"), ("gpu", "l4")], specs=(a_spec(),))
     slow = a_measurement(times(1.2), times(1.2))

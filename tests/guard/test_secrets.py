@@ -595,7 +595,7 @@ def test_an_export_is_cleaned_down_to_its_freed_pages(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clean.sqlite", "raw.sqlite"]
 
 
-def test_of_a_table_that_nobody_knows_only_numbers_stay_and_the_strings_of_events(tmp_path):
+def test_an_unknown_table_keeps_only_numbers_and_the_strings_of_events(tmp_path):
     source, clean = an_export(tmp_path / "raw.sqlite"), tmp_path / "clean.sqlite"
     with closing(sqlite3.connect(source)) as database, database:
         database.executescript(

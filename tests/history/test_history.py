@@ -262,6 +262,6 @@ def test_without_the_extra_everything_but_the_changes_is_shown_and_the_extra_is_
     shown = ci_perf("history", "nap", "--picture", "nap.svg")
     ci_perf("site", "--output", "pages")
 
-    assert "pip install 'ci-perf[history]'" in shown
+    assert "install the extra: `ci-perf[history] @ git+" in shown
     assert "no change point" not in shown
     assert shown.count("baseline") == 20

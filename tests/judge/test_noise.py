@@ -250,7 +250,7 @@ def test_processes_that_are_off_from_start_to_end_never_make_unchanged_code_red_
     ("wild", "flagged"),
     [pytest.param(80, 0.98, id="one-pair-in-40-as-on-an-h100"), pytest.param(25, 0.8, id="one-pair-in-13")],
 )
-def test_processes_that_are_off_from_start_to_end_hide_few_slowdowns_and_turn_none_round(wild, flagged):
+def test_processes_that_are_off_from_start_to_end_hide_few_slowdowns_and_reverse_none(wild, flagged):
     codes, _ = verdicts(40, wild=wild, true=1.035)
 
     assert codes.keys() <= {"slower", "interval-too-wide", "not-sure-among-K-cases"}

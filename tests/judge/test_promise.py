@@ -44,7 +44,7 @@ def test_at_most_1_percent_of_unchanged_pull_requests_is_red(noise, comparisons)
     assert false_alarms(noise, 12_000, comparisons) <= 0.01 * 12_000 / comparisons + 0.5
 
 
-def test_a_rule_that_takes_each_pair_for_a_draw_of_its_own_is_fooled_by_kinds_that_last():
+def test_a_rule_that_treats_pairs_as_independent_has_false_alarms_where_kinds_persist():
     """The simulation can fail: without new starts of the workers, a quarter of the cases is slower in every pair."""
     with (
         patch.object(verdict_simulation, "further_starts", lambda *_: 0),

@@ -576,7 +576,7 @@ def test_counters_are_compared_where_times_are_not():
     assert [c.metric for c in finding.counters] == ["registers_per_thread"]
 
 
-def test_kernels_that_ran_are_held_against_those_of_the_baseline_and_judge_nothing():
+def test_kernels_that_ran_are_compared_with_those_of_the_baseline_without_a_verdict():
     def traced(*names):
         return CaseTimeline(1, tuple(TracedKernel(name, 1, 9, 9.0, (1, 1, 1), (1, 1, 1)) for name in names))
 

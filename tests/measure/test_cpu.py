@@ -101,7 +101,7 @@ def test_the_times_of_a_cpu_kernel_include_its_waits_only_where_they_are_to(monk
 
 
 @pytest.mark.parametrize("reading", [0, 1, 2], ids=["first reading", "last before the launches", "first after them"])
-def test_a_core_taken_away_while_the_counts_are_read_does_not_change_the_time_of_the_launches(monkeypatch, reading):
+def test_losing_the_core_while_the_counts_are_read_does_not_change_the_time_of_the_launches(monkeypatch, reading):
     """On a busy machine this is frequent, as these are system calls."""
     clocks = {"now": 0.0, "waited": 0.0, "ran": 0.0}
     waits = iter([0.0] * reading + [1.5])

@@ -549,7 +549,7 @@ def test_a_finished_run_goes_on_with_the_pairs_of_its_undecided_cases_alone():
     assert load_run(dump_run(third), "run.json") == third
 
 
-def test_of_a_finished_run_only_what_was_not_measured_is_measured_where_the_rest_is_decided():
+def test_a_finished_run_measures_only_what_is_missing_where_the_rest_is_decided():
     first, _, found = take_turns(TurnsMachine(ratios={"gemm/s128": (1.2, 1.201, 1.199)}))
     machine = TurnsMachine()
     same, found = continue_run(first, machine)

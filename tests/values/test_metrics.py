@@ -64,7 +64,7 @@ def test_costly_counters_are_asked_for_only_where_a_gate_names_them():
     assert {m.name for m in wanted(["sm_throughput_pct", "cycles"])} - cheap == {"sm_throughput_pct"}
 
 
-def test_of_a_metric_that_a_report_lacks_what_it_has_of_the_same_counter_is_named():
+def test_the_error_for_a_missing_metric_names_those_of_the_same_counter():
     registers, duration = BY_NAME["registers_per_thread"], BY_NAME["duration_ns"]
     kernel = {"gpu__time_duration.max": Reading(1.0, "ns"), "gpu__time_active.sum": Reading(1.0, "ns")}
     found = combine_kernels([kernel], [registers, duration])
