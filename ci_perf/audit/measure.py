@@ -50,12 +50,13 @@ class _AuditMachine(Machine):
         self, session: Session, planted: float, base: Base, worker: Worker, verified: dict[str, Verified]
     ) -> None:
         conditions = replace(session.conditions, planted=planted or None)
-        kernels = PythonKernels(conditions, worker, base=base, identify=False)
-        super().__init__(kernels, session.programs(()), base)
+        self._python_kernels = PythonKernels(conditions, worker, base=base, identify=False)
+        super().__init__(self._python_kernels, session.programs(()), base)
         self.verified = verified
 
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
-        """Return the results of the verification at the start."""
+        """Return the results of the verification at the start; all kernels are imported at the same time."""
+        self._python_kernels.preload(jobs)
         yield from ((job, self.verified[job.id]) for job in jobs)
 
     def profile(self, jobs: Sequence[Job], changed: Sequence[Job] = ()) -> Iterator[Profiled]:

@@ -57,12 +57,16 @@ class PythonKernels:
         del jobs
         return ()
 
+    def preload(self, jobs: Sequence[Job]) -> None:
+        """Let all workers begin to import the first kernels."""
+        self._starts.preload(jobs, control=True)
+
     def verify(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Verified | Failure]]:
         """Compare each job's output with its reference, those of one kernel in one process.
 
         The job after a failure has a fresh process.
         """
-        self._starts.preload(jobs, control=True)
+        self.preload(jobs)
         self._starts.guess(jobs)
         resident: str | None = None
         head = Side("head", self._conditions.root, {job.spec.name: job.spec for job in jobs}, self._worker)
