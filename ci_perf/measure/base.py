@@ -93,7 +93,8 @@ def prepared(
             return
         before = toolchain() if shared else ""
         own = _env_of(setup.env or env, root, folder, python)
-        setup.run(folder, logs / "setup-base.log", env=own, heading=f"# built again: {why}\n" if why else "")
+        heading = f"# built again: {why}\n" if why else ""
+        setup.run(folder, logs / "setup-base.log", env=own, heading=heading, of_base=True)
         if shared and toolchain() != before:
             raise ConfigError(
                 f"--setup `{setup.command}`: for the base it changed what is installed for both sides",

@@ -53,18 +53,21 @@ class Setup:
                 hint="give the base its own environment with --base-python, or put the tree on PYTHONPATH instead",
             )
 
-    def run(self, folder: Path, log: Path, *, env: Mapping[str, str] | None = None, heading: str = "") -> None:
+    def run(
+        self, folder: Path, log: Path, *, env: Mapping[str, str] | None = None, heading: str = "", of_base: bool = False
+    ) -> None:
         """Run the command in a tree, and keep its output, below a heading; MachineError where it fails."""
         if not self.command:
             return
         command = self.command
         own = {**(env or self.env or {}), "PWD": str(folder)}  # makefiles read it
+        tree = f"the tree of the base, {folder}" if of_base else folder
         completed = proc.run(shlex.split(command), timeout_s=TIMEOUT_S, env=own, cwd=folder)
         store.write_text(log, heading + completed.output)
         if completed.timed_out:
-            raise MachineError(f"setup `{command}` took longer than {TIMEOUT_S:g} s in {folder}", hint=f"see {log}")
+            raise MachineError(f"setup `{command}` took longer than {TIMEOUT_S:g} s in {tree}", hint=f"see {log}")
         if completed.status != 0:
-            raise MachineError(f"setup `{command}` {completed.end} in {folder}{completed.said}", hint=f"see {log}")
+            raise MachineError(f"setup `{command}` {completed.end} in {tree}{completed.said}", hint=f"see {log}")
 
 
 _MISSING = re.compile(r"^(ModuleNotFoundError|ImportError|FileNotFoundError)\b|cannot open shared object file")

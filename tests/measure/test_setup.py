@@ -309,4 +309,5 @@ def test_a_build_that_failed_is_tried_again(repository, monkeypatch, tmp_path_fa
     mended, cases = run("--against", "HEAD", "--setup", setup)
 
     assert failed.exit_code == 3, failed.output
+    assert "ended with exit status 1 in the tree of the base, /" in failed.stderr
     assert cases["nap"]["verdict"] == "UNCHANGED", mended.output
