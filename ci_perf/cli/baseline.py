@@ -1,7 +1,7 @@
 """`ci-perf baseline`: accepts a run as the baseline, checks the files, shows what accepting would change."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import click
@@ -206,10 +206,10 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
     warn(run, proposed, folder)
 
 
-def warn(run: Run, proposed: Sequence[Baseline], folder: Path) -> None:
-    """Print on stderr why a run may be a poor baseline."""
+def warn(run: Run, proposed: Sequence[Baseline], folder: Path, *, said: Collection[str] = ()) -> None:
+    """Print on stderr why a run may be a poor baseline; `said` are codes of notes that were printed before."""
     cases = [sentence for new in proposed for sentence in doubts(run, new, _current(new, folder))]
-    for sentence in (*doubts_of_machine(run), *shown(cases, MOST_WARNINGS)):
+    for sentence in (*doubts_of_machine(run, said=said), *shown(cases, MOST_WARNINGS)):
         click.echo(f"warning: {sentence}", err=True)
     if cases:
         click.echo("hint: measure again where nothing else runs, and accept that run instead", err=True)

@@ -23,6 +23,7 @@ from ci_perf.measure import git
 from ci_perf.measure.session import Session
 from ci_perf.values.errors import EXIT_OK, CiPerfError, ConfigError
 from ci_perf.values.quantity import amount
+from ci_perf.values.reasons import Reason
 
 MOST_SHOWN = 9
 """Candidates in the question."""
@@ -139,7 +140,7 @@ def _accepted(root: Path, folder: Path, output: str) -> list[str]:
     except CiPerfError as error:
         click.echo(f"no baseline was written: {error}", err=True)
         return []
-    warn(run, made, folder)
+    warn(run, made, folder, said=(Reason.CPU_BUSY,))  # the run has printed it
     written = []
     for baseline in made:
         path = store.write_baseline(baseline, folder)

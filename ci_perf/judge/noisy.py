@@ -4,7 +4,7 @@ A change is established only beyond the scatter of its baseline's processes (`st
 """
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ci_perf.judge.witness import BUSY
 from ci_perf.values.baseline import Baseline
@@ -32,9 +32,9 @@ def doubts(run: Run, new: Baseline, old: Baseline | None) -> tuple[str, ...]:
     return tuple(sentence for m in measured for sentence in _doubts_of(m, new, old))
 
 
-def doubts_of_machine(run: Run) -> tuple[str, ...]:
-    """Return what the notes of a run say of other programs on the machine."""
-    return tuple(note.message for note in run.notes if note.code in _NOTES)
+def doubts_of_machine(run: Run, *, said: Collection[str] = ()) -> tuple[str, ...]:
+    """Return what the notes of a run say of other programs on the machine, but not those with the codes in `said`."""
+    return tuple(note.message for note in run.notes if note.code in _NOTES and note.code not in said)
 
 
 def _doubts_of(measurement: Measurement, new: Baseline, old: Baseline | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What speaks against a run as a baseline."""
+"""Why a run would be a poor baseline."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ UNIT = (0.999, 1.0, 1.0, 1.0, 1.0)
 
 
 def doubts_about(*medians, before=(), **changes):
-    """Return what speaks against a case with these medians of processes; `before` are those of its baseline."""
+    """Return the doubts about a case with these medians of processes; `before` are those of its baseline."""
     measured = a_measurement(times(50e-6, medians))
     measured = replace(measured, replicates=tuple(replace(r, **changes) for r in measured.replicates))
     run = a_run(measured)
@@ -61,5 +61,6 @@ def test_other_programs_on_the_machine_are_named_once_and_many_cases_are_counted
     notes = (Note("foreign-processes", "python (7) was there"), Note("no-nsys", "missing"), Note("cpu-busy", "busy"))
 
     assert doubts_of_machine(a_run(notes=notes)) == ("python (7) was there", "busy")
+    assert doubts_of_machine(a_run(notes=notes), said=("cpu-busy",)) == ("python (7) was there",)
     assert shown(["a", "b", "c"], 3) == ("a", "b", "c")
     assert shown(["a", "b", "c"], 2) == ("a", "b", "and 1 more of such cases")
