@@ -16,7 +16,7 @@ from ci_perf.history.parquet import add_points, read_points
 from ci_perf.history.picture import render_svg
 from ci_perf.history.points import points_of_run, series_of
 from ci_perf.history.table import render_table
-from ci_perf.history.trend import CREEP, change_points
+from ci_perf.history.trend import change_points
 from ci_perf.judge.creep import accepted, creep, sentence
 from ci_perf.values.errors import ConfigError, FormatError
 from ci_perf.values.series import Point, Series
@@ -80,14 +80,26 @@ def site(runs: tuple[str, ...], place: str | None, folder: str, **flags: object)
 
 def _merged(kernel: str, flags: dict[str, object]) -> list[str]:
     """Return a line for each case of a kernel that crept over the merges that are recorded."""
-    folder = Path.cwd() / resolve_settings(Path.cwd(), flags)["baselines"]
+    root = Path.cwd()
+    settings = resolve_settings(root, flags)
+    folder = root / settings["baselines"]
     try:
         merges = store.read_merged(folder)
         known = accepted(store.read_baselines(folder, kernels=[kernel])) if merges else {}
     except FormatError as error:
         return [f"creep of merges is not known: {error}"]
-    found = creep(sound_merges(folder, merges), CREEP, known)
+    limit = _own_threshold(root, settings["kernels-dir"], kernel) or settings["regression-threshold"]
+    found = creep(sound_merges(folder, merges), limit, known)
     return [f"creep of merges: {sentence(one)}" for one in found if one.case.partition("/")[0] == kernel]
+
+
+def _own_threshold(root: Path, kernels: str, kernel: str) -> float | None:
+    """Return the threshold in the kernel.toml of a kernel; None where it sets none, is wrong, or is no longer there."""
+    try:
+        specs = store.read_kernels(root / kernels, root, [kernel])
+    except ConfigError:
+        return None
+    return next((spec.regression for spec in specs if spec.name == kernel), None)
 
 
 def _points(kernels: list[str], flags: dict[str, object], runs: Sequence[str], place: str | None) -> list[Point]:

@@ -204,6 +204,18 @@ def test_record_adds_a_line_once_and_history_shows_the_creep(commits):
         store.read_merged(Path("baselines"))
 
 
+def test_history_adds_up_to_the_threshold_of_the_kernel(commits):
+    for day, (base, head) in enumerate(itertools.pairwise(commits[:3]), 1):
+        record(base=base, head=head, day=day)
+    kernel = Path("kernels/sdpa")
+    kernel.mkdir(parents=True)
+    for threshold, creeps in (("", True), ("regression = 0.03", True), ("regression = 0.05", False)):
+        (kernel / "kernel.toml").write_text(f'entry = "kernel.py"\n[cases.s128]\n[policy]\n{threshold}\n')
+        (kernel / "kernel.py").touch()
+        shown = CliRunner().invoke(program, ["history", "sdpa", "--runs", "."]).output
+        assert ("creep of merges: sdpa/s128" in shown) == creeps, shown
+
+
 def test_record_refuses_a_base_that_is_not_the_parent_of_the_head(commits):
     first, _, third, _ = commits
     ran = record(base=first, head=third)
