@@ -12,7 +12,11 @@ from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Note, Run
 
 MOST_NAMED = 5
-LARGEST_ERROR = 3
+ERRORS = 1.5
+"""A sum counts from so many times its error on: it may begin at any merge, so the largest of many sums is looked at.
+In simulated ledgers of 100 merges that change nothing, of 600 cases whose pairs scatter by 1 %, 4.2 % were called
+creeping with 1, 0.3 % with 1.25, none with 1.5."""
+LARGEST_ERROR = 2
 """An undecided change whose error is more than so many times the limit is left out. It says nothing of changes below
 the limit, and in the sum it would hide them."""
 
@@ -109,7 +113,7 @@ def _of_case(case: str, device: str, changes: Sequence[tuple[str, MergedChange]]
         heads.append(head)
         if (established and abs(change.change) >= limit) or total <= 0:
             total, variance, heads = 0.0, 0.0, []
-    if len(heads) < 2 or total < limit or total <= math.sqrt(variance):
+    if len(heads) < 2 or total < limit or total <= ERRORS * math.sqrt(variance):
         return None
     error = math.sqrt(variance)
     summed, low, high = (round(math.expm1(x), 6) for x in (total, total - error, total + error))
