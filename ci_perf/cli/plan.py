@@ -115,7 +115,7 @@ def _decided(made: Plan, cost: Mapping[str, float], minutes: float) -> str:
     number = sum(number_decided(shard.cases, cost, 60 * minutes) for shard in made.shards)
     whole = sum(len(shard.cases) for shard in made.shards)
     jobs = counted(len(made.shards), "job")
-    return f"{number} of {counted(whole, 'case')} will probably be decided by {jobs} with `--budget {60 * minutes:.0f}`"
+    return f"{number} of {counted(whole, 'case')} will probably be decided by {jobs} with `--budget {60 * minutes:.3g}`"
 
 
 def _table(made: Plan) -> str:

@@ -1140,6 +1140,9 @@ def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tm
     plan = {"ACTION_PLAN": str(tmp_path / "plan.json")}
 
     _, planned = script(tmp_path, "plan", **plan, ACTION_RUNNERS="gpu,l4", ACTION_SHARDS="2", CI_PERF_DEVICE="cpu")
+    _, hurried = script(
+        tmp_path, "plan", ACTION_PLAN=str(tmp_path / "other.json"), ACTION_RUNNERS="gpu", ACTION_WITHIN="0.1"
+    )
     rows = json.loads(planned["matrix"])["include"]
     for row in rows[:1]:
         shard = {"ACTION_KERNELS": row["kernels"], "CI_PERF_SHARD": row["shard"], "CI_PERF_PYTHON": bare_python}
@@ -1152,6 +1155,7 @@ def test_the_steps_of_perf_yml_plan_measure_and_merge_and_a_lost_shard_is_red(tm
         ("l4-1-of-2", ["gpu", "l4"]),
         ("l4-2-of-2", ["gpu", "l4"]),
     ]
+    assert len(json.loads(hurried["matrix"])["include"]) == 2
     assert ran.returncode == 0, ran.stderr
     assert outputs["status"] == "1"
     verdicts = {
