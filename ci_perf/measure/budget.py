@@ -74,21 +74,29 @@ class BudgetLeft:
         """Return how long a case will probably take until it is decided, by so many more pairs."""
         return pairs * self._next_s(job) if _case(job) in self._last else self.case_in_s
 
-    def batch(self, jobs: Sequence[Job], expected: Callable[[Job], int]) -> list[Job]:
+    def batch(
+        self, jobs: Sequence[Job], expected: Callable[[Job], int], is_suspect: Callable[[Job], bool] = lambda _: False
+    ) -> list[Job]:
         """Return the jobs, in their order, that are measured next: without a limit all.
 
         With a limit a case is decided before others begin, unless it will take longer than one that has no pair yet;
         and none begins that probably cannot be decided in time. Those of the kernel begin of which the fewest have.
+        A suspect of each kernel, which seems changed, comes first although it takes the most pairs: a change is what a
+        run looks for.
         `expected` is how many more pairs will probably decide a job.
         """
         if not self.is_limited:
             return list(jobs)
         fresh = self._next_wave([job for job in jobs if _case(job) not in self._last])
         seconds = {_case(job): self.decision_s(job, expected(job)) for job in jobs if _case(job) in self._last}
+        found = sorted(
+            (job for job in jobs if _case(job) in seconds and is_suspect(job)), key=lambda j: seconds[_case(j)]
+        )
+        suspects = {_case(job): seconds[_case(job)] for job in {job.spec.name: job for job in reversed(found)}.values()}
         near = {case: cost for case, cost in seconds.items() if cost <= self.case_in_s or not fresh}
         wave = {_case(job): self.case_in_s for job in fresh}
         cheapest = sorted(seconds, key=lambda case: seconds[case])[:1]  # what is expected of it may be wrong
-        in_time = (affordable(costs, self.left_s) for costs in (near, wave, seconds))
+        in_time = (affordable(costs, self.left_s) for costs in (suspects, near, wave, seconds))
         chosen = set(next(filter(None, in_time), cheapest))
         return [job for job in jobs if _case(job) in chosen]
 

@@ -1,13 +1,14 @@
 """The cases of a run against a base that are not decided yet, and what the last look saw of them."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ci_perf.judge.looks import LOOKS, goal
 from ci_perf.judge.next_pairs import expected_pairs
-from ci_perf.judge.outcome import policy_of
+from ci_perf.judge.outcome import policy_of, thresholds
 from ci_perf.judge.pairs import further_starts
-from ci_perf.judge.ratios import log_ratio
+from ci_perf.judge.ratios import log_ratio, usable_ratios
 from ci_perf.judge.stats import Interval
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.journal import Journal
@@ -27,6 +28,8 @@ class OpenCases:
         self._looked: dict[str, int] = {}
         """After how many pairs a case was looked at last; some of these may have been disturbed."""
         self._changes: dict[str, Interval | None] = {}
+        self._changed: set[str] = set()
+        """Kernels of which a case is known to have changed."""
         self._expected: dict[tuple[str, int], int] = {}
         self.jobs = list(jobs)
         self.out_of_time: list[Job] = []
@@ -63,6 +66,14 @@ class OpenCases:
             self._expected[key] = expected_pairs(self._journal.run, known, self._compared)
         return self._expected[key]
 
+    def is_suspect(self, job: Job) -> bool:
+        """Return whether each pair of a job is beyond the same threshold, and no change of its kernel is known yet."""
+        values = usable_ratios(self._journal.of(job).sound_pairs)
+        if not values or job.spec.name in self._changed:
+            return False
+        slow, fast = (math.log(limit) for limit in thresholds(policy_of(self._journal.run.policy, job.spec)))
+        return min(values) >= slow or max(values) <= -fast
+
     def further_starts(self, job: Job) -> int:
         """Return of how many further starts of the workers the pairs should be that will probably decide a job."""
         change = self._changes.get(job.id)
@@ -88,6 +99,7 @@ class OpenCases:
         run = self._journal.run
         seen = tuple(self._journal.of(job) for job in jobs)
         found = judge(replace(run, measurements=seen, among=max(run.among, self._compared)))
+        self._changed |= {f.kernel for f in found if f.verdict.is_change}
         return {f.id: f.change for f in found if f.code in UNDECIDED}
 
     def keep(self, allows: Callable[[Job], bool]) -> None:

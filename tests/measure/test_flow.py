@@ -381,6 +381,17 @@ def test_a_budget_that_is_too_short_decides_as_many_cases_as_fit_and_begins_no_o
     assert note.hint.startswith("`--budget 610`, ")
 
 
+def test_with_a_budget_that_is_too_short_one_change_of_each_kernel_is_decided_before_unchanged_cases():
+    specs = tuple(a_spec(f"k{kernel}", cases={f"n{case}": {"n": case} for case in range(50)}) for kernel in range(3))
+    slower = {f"k{kernel}/n{case}": (1.08, 1.081) for kernel in (0, 2) for case in range(20)}
+    run, exit_status, _ = take_turns(TurnsMachine(ratios=slower), specs=specs, budget=Budget(total_s=180.0))
+
+    found = judge(run)
+    assert {f.kernel for f in found if f.verdict is Verdict.REGRESSION} == {"k0", "k2"}
+    assert sum(f.verdict is Verdict.UNCHANGED for f in found) >= 16
+    assert exit_status == 1
+
+
 def test_a_case_that_the_end_of_the_run_decides_is_not_one_that_there_was_no_time_for():
     """It is undecided at the look after three pairs; the end of the run is a look after four."""
     machine = TurnsMachine(ratios={"gemm/s128": (0.985, 0.985, 1.01, 0.985)})
