@@ -29,6 +29,8 @@ class Machine:
         self._base = base
         self._gpu_seconds = 0.0
         self._start = first_start
+        self._measured = False
+        """Whether a pair is of the last start of the workers."""
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
         """Return notes, before anything runs, on how these jobs will be timed."""
@@ -53,6 +55,7 @@ class Machine:
         yield from ((job, Reason.NOT_IN_BASE) for job in jobs if job.spec.name not in in_base)
         for backend, group in self._by_backend([job for job in jobs if job.spec.name in in_base]):
             for job, found in self._counted(backend.pairs(group, number)):
+                self._measured = True
                 if isinstance(found, Pair) and backend is self._kernels:
                     yield job, replace(found, start=self._start)
                 else:
@@ -61,8 +64,12 @@ class Machine:
     def start_anew(self, jobs: Sequence[Job], pairs: int) -> None:
         """Let the next pair be of new workers, which share nothing with the last but the files.
 
-        It is said before each of so many pairs of these jobs, whose workers start at the same time.
+        It is said before each of so many pairs of these jobs, whose workers start at the same time. Workers that have
+        measured no pair yet are new.
         """
+        if not self._measured:
+            return
+        self._measured = False
         started = self.now()
         for backend in (self._kernels, self._programs):
             if mine := [job for job in jobs if self._backend_of(job) is backend]:

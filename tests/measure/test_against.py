@@ -53,7 +53,7 @@ def test_a_finished_run_whose_case_is_undecided_goes_on_with_its_pairs(repositor
     (second,) = store.read_run(repository / "out").measurements
     assert (second.pairs[:1], second.looked) == (first.pairs, (1,))
     # the workers of a resumed run are new ones: none of their starts is the 0 of the first run
-    assert [pair.start for pair in second.pairs] == [0, 1, 1, 2, 3]
+    assert [pair.start for pair in second.pairs] == [0, 1, 2, 3, 4]
 
 
 def test_an_undecided_case_gets_more_pairs_in_the_next_attempt_of_a_job_and_a_decided_one_none(
