@@ -722,7 +722,7 @@ def test_what_calls_the_same_steps_has_inputs_of_the_same_names(path):
     inputs = (document["on"]["workflow_call"] if "on" in document else document)["inputs"]
     text = (ROOT / path).read_text()
 
-    own = {"runners", "shards", "planner", "timeout-minutes", "artifact", "measure-result", "measure-status"}
+    own = {"runners", "shards", "within", "planner", "timeout-minutes", "artifact", "measure-result", "measure-status"}
     assert set(inputs) - own <= set(ACTION["inputs"])
     for name in inputs:
         assert re.search(rf"inputs\.{name}[ ,]", text), name
