@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -162,7 +162,9 @@ def _prepared(
 ) -> Iterator[Session]:
     """Yield a session of the claimed folder; the head is built."""
     logs = guard.folder / "logs"
-    with _worker(settings, root, logs) as worker, worker, _begun(worker), prepare_base(worker, logs) as base:
+    with _worker(settings, root, logs) as worker, worker, ExitStack() as stack:
+        worker.begin()  # it imports torch while the base is prepared
+        base = stack.enter_context(prepare_base(worker, logs))
         env = worker.env
         programs_only = all(job.spec.program for job in planned)
         session = _prepare(settings, root, env, worker, guard, programs_only=programs_only)
@@ -170,7 +172,9 @@ def _prepared(
         worker.rest()  # who waits holds no memory on a GPU that another run measures on
         uuid = session.gpu_uuid
         workers = (worker, *base.workers) if base else (worker,)
-        with gpu_lock(uuid, settings["wait"], say), _closed(workers):  # before another run may have the GPU
+        with gpu_lock(uuid, settings["wait"], say), ExitStack() as ending:
+            for started in workers:  # they end before another run may have the GPU
+                ending.enter_context(started)
             wait_until_idle(uuid, settings["wait"], say)
             # Nothing of this session is on the GPU, and no other run may measure on it.
             others = gpu.query_state(uuid).others if uuid else ()
@@ -189,23 +193,6 @@ def _worker(settings: Settings, root: Path, logs: Path) -> Iterator[Worker]:
     python = _find_python(settings, root)
     with temporary_folder("ci-perf-caches-") as caches:
         yield Worker(python, private_caches(env, caches) if settings["compile-cache"] == "run" else env, logs)
-
-
-@contextmanager
-def _begun(worker: Worker) -> Iterator[None]:
-    """Let a worker import torch while the base is prepared."""
-    worker.begin()
-    yield
-
-
-@contextmanager
-def _closed(workers: Iterable[Worker]) -> Iterator[None]:
-    """End the workers at the end of the block."""
-    try:
-        yield
-    finally:
-        for worker in workers:
-            worker.close()
 
 
 _IMPORTS_TORCH = re.compile(r"^(import|from) torch\b", re.MULTILINE)

@@ -1,9 +1,9 @@
 """Starts of the workers of both sides: all that import at the same time, so that a package is waited for once.
 
 Processes that descend from one start of the workers may be of one kind (`judge.looks`), so a case that seems changed
-takes each further pair from workers that started anew. flash-linear-attention takes 12 to 15 s to import in each
-of three processes at once, and 9 to 15 s in each of thirteen, on 16 cores of the machine of `baselines/h200/projects.md`.
-So the starts of several pairs are made at once, and before they are needed where cores would be idle otherwise.
+takes each further pair from workers that started anew. Importing a large package takes hardly longer in thirteen
+processes at once than in three, where there are cores for them (`baselines/h200/projects.md`). So the starts of several
+pairs are made at once, and before they are needed where cores would be idle otherwise.
 """
 
 from collections.abc import Sequence
