@@ -102,7 +102,7 @@ def _later(report: AuditReport) -> _Section:
             ("with an alarm", f"{later.alarmed}; of sessions, at most ({confidence}) {percent(later.session_bound)}"),
             ("A/A verdicts", f"{counts.verdicts}: {_changes(counts)}"),
             (f"false-alarm rate, at most ({confidence})", percent(counts.alarm_bound, digits=2)),
-            ("with a base that was checked out", f"{later.checked_out} sessions"),
+            ("with a base that was checked out", counted(later.checked_out, "session")),
         ]
     lines += [
         (f"planted {step_name(step)}, REGRESSION", f"{red} of {verdicts}")
