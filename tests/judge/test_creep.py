@@ -7,6 +7,8 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from statistics import NormalDist
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +17,7 @@ from ci_perf import store
 from ci_perf.cli import program
 from ci_perf.fleet.merge import merge_runs
 from ci_perf.github.publish import annotations, overall
+from ci_perf.judge import creep as judge_creep
 from ci_perf.judge.creep import changes_of, creep, creep_notes, without_overlaps
 from ci_perf.judge.report import build_report
 from ci_perf.render.html import render_html
@@ -83,6 +86,17 @@ def test_an_undecided_change_begins_no_new_sum_and_a_useless_one_does_not_count(
 
     assert [one.merges for one in found] == ([number] if number else [])
     assert [one.change for one in found] == ([pytest.approx(change, abs=5e-4)] if number else [])
+
+
+@pytest.mark.parametrize(("errors", "share"), [(1.0, 0.025), (1.25, 0.004), (1.5, 0.001)])
+def test_hardly_any_case_creeps_over_100_merges_that_change_nothing(errors, share, monkeypatch):
+    """The largest of many sums is looked at: its error alone is not enough."""
+    monkeypatch.setattr(judge_creep, "ERRORS", errors)
+    chance, scatter = Random(1), 0.005
+    half = NormalDist().inv_cdf(0.995) * scatter
+    cases = [merges(*(math.exp(chance.gauss(0, scatter)) for _ in range(100)), error=half) for _ in range(2000)]
+
+    assert sum(bool(creep(case, 0.03, {})) for case in cases) / 2000 == pytest.approx(share, abs=0.0005)
 
 
 def test_a_kernel_with_a_threshold_of_its_own_creeps_at_that_one():
