@@ -15,9 +15,9 @@ is for the statistics.
 `tests/judge/test_promise.py` simulates whole runs.
 
 Kinds that outlast a start of the workers, for example those of the files of a side, cannot be told from a change. The
-recorded A/A sessions show no sign of them: the correlation of neighbouring pairs, within 621 sets of five, is -0.25,
-which is expected of independent pairs. The new starts cost detection at small thresholds: of +1.5 % at a threshold of
-1 %, 96.6 % are flagged in 17.5 pairs, without them 97.8 % in 15.4 (`scripts/simulate-verdicts recorded`).
+recorded A/A sessions show no sign of them: the correlation of neighbouring pairs, within 621 sets of five, is -0.26,
+and -0.25 is expected of independent pairs (`tests/judge/test_promise.py`). With the new starts, of +1.5 % at a
+threshold of 1 % as one of 12 cases, 99.9 % are flagged in 15.4 pairs (`scripts/simulate-verdicts recorded`).
 """
 
 import math

@@ -4,7 +4,9 @@
 """
 
 import math
+import statistics
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -95,6 +97,17 @@ def test_changes_of_1_5_percent_are_flagged_at_a_threshold_of_1_percent_in_recor
     found = [simulate(noise, 40, 12, change=0.015, threshold=0.01) for noise in recorded(sessions)]
 
     assert sum(f.red for f in found) >= 0.99 * sum(f.cases for f in found)
+
+
+def test_neighbouring_pairs_of_recorded_unchanged_code_are_as_alike_as_independent_ones():
+    """Of five independent values, less their mean, neighbours have a correlation of -1/4."""
+    sessions, _ = read_sessions(sorted(ROOT.glob("baselines/*/audit.jsonl")))
+    ratios = [case.ratios for s in sessions if s.planted == 0 for case in s.cases if len(case.ratios) == 5]
+    centred = [[value - statistics.fmean(five) for value in five] for five in ratios]
+    together = statistics.fmean(a * b for five in centred for a, b in pairwise(five))
+
+    assert len(ratios) > 600
+    assert together / statistics.fmean(a * a for five in centred for a in five) == pytest.approx(-0.25, abs=0.05)
 
 
 @pytest.mark.parametrize(
