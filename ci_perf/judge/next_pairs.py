@@ -53,10 +53,9 @@ def pairs_of_a_decision(pairs: int, decided: int) -> float:
 
 def expected_pairs(run: Run, measurement: Measurement, comparisons: int) -> int:
     """Return how many more pairs will probably decide a case, one of so many, of a run against a base."""
-    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
     return pairs_to_decision(
         usable_ratios(measurement.sound_pairs),
-        policy_of(run.policy, spec),
+        policy_of(run.policy, run.spec_of(measurement)),
         comparisons=max(run.among, comparisons),
         scatter=expected_scatter(run.against, measurement) if run.against else USUAL,
         looked=measurement.looked,

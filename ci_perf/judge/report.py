@@ -210,8 +210,7 @@ def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run
     dtype = str(measurement.params.get("dtype", "float32"))
     ceiling = roofline(cost, summary.median.point, device, dtype) if cost else None
     before = roofline(cost, finding.base, device, dtype) if cost and finding.base else None
-    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
-    slow, fast = thresholds(policy_of(run.policy, spec))
+    slow, fast = thresholds(policy_of(run.policy, run.spec_of(measurement)))
     warnings = _warnings(finding, measurement, summary, run)
     return Row(finding, red, measurement, summary, ceiling, warnings, before, (slow, 1 / fast))
 
@@ -226,8 +225,7 @@ def _warnings(finding: Finding, measurement: Measurement, summary: Summary, run:
         warnings.append(
             "timed by events, launch gaps included: no CUDA graph could be captured (logs/worker.stderr.txt)"
         )
-    spec = next(spec for spec in run.kernels if spec.name == measurement.kernel)
-    if measurement.device == "cuda" and (said := memory_warning(finding, spec)):
+    if measurement.device == "cuda" and (said := memory_warning(finding, run.spec_of(measurement))):
         warnings.append(said)
     if any(pair.other_inputs for pair in measurement.pairs) and not makes_other_inputs(measurement.sound_pairs):
         warnings.append("base and head made other inputs: their times may be of other work")

@@ -226,6 +226,10 @@ class Run(Extensible):
     confirmations: Annotated[tuple[Confirmation, ...], OMIT_DEFAULT] = ()
     """The cases that a baseline calls changed, in turns with the commit that it is of."""
 
+    def spec_of(self, measurement: Measurement) -> KernelSpec:
+        """Return the kernel of a measurement; a file without it cannot be read."""
+        return next(spec for spec in self.kernels if spec.name == measurement.kernel)
+
 
 def sessions_of(run: Run) -> Iterator[Run]:
     """Return each session as a separate run; a run that was not merged is one session."""
