@@ -19,7 +19,7 @@ from ci_perf.values.device import Device, Provenance, Toolchain
 from ci_perf.values.extensible import (
     OMIT_DEFAULT,
     Extensible,
-    Keyword,
+    LogRatio,
     Name,
     NonNegative,
     Positive,
@@ -32,8 +32,6 @@ from ci_perf.values.run import Policy
 
 CLASSES: tuple[tuple[str, float], ...] = (("< 2 us", 2e-6), ("2-20 us", 20e-6), (">= 20 us", float("inf")))
 """The duration classes, ascending: the name, and the limit in seconds below which a case belongs to it."""
-LogRatios = tuple[Annotated[float, Keyword("minimum", -700), Keyword("maximum", 700)], ...]
-"""Logarithms whose exponentials are finite and above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class AuditCase(Extensible):
     """How many launches each sample of the base was averaged over."""
     planted: NonNegative
     """The slowdown that was really planted: extra launches / launches; 0 in an A/A session."""
-    ratios: LogRatios = ()
+    ratios: tuple[LogRatio, ...] = ()
     """log(head / base) of each pair, in order."""
     clocks: tuple[Positive | None, ...] = ()
     """The SM clock of head over that of base, for each pair."""
@@ -95,7 +93,7 @@ class AuditSession(Extensible):
     cases: tuple[AuditCase, ...]
     control_case: str = ""
     """`kernel/case` of the control; empty: no control was measured."""
-    control: LogRatios = ()
+    control: tuple[LogRatio, ...] = ()
     """log(base / base) of each pair of the control."""
     card: Annotated[str, pattern("^([0-9a-f]{16})?$")] = ""
     """A hash of the UUID of the physical GPU; empty: not recorded, or no GPU."""

@@ -44,6 +44,8 @@ NOT_EMPTY = Keyword("minItems", 1)
 Text = Annotated[str, Keyword("minLength", 1)]
 NonNegative = Annotated[float, Keyword("minimum", 0)]
 Positive = Annotated[float, Keyword("exclusiveMinimum", 0)]
+LogRatio = Annotated[float, Keyword("minimum", -700), Keyword("maximum", 700)]
+"""A logarithm whose exponential is finite and above 0."""
 Whole = Annotated[int, Keyword("minimum", 0)]
 Count = Annotated[int, Keyword("minimum", 1)]
 Name = Annotated[str, pattern("^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]

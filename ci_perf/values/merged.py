@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from ci_perf.values.extensible import Count, Extensible, Keyword, Name, NonNegative, Text
+from ci_perf.values.extensible import Count, Extensible, Keyword, LogRatio, Name, NonNegative, Text
 
 FILE = "merged.jsonl"
 """The name of the ledger in the folder of a device below `baselines/`."""
-LogRatio = Annotated[float, Keyword("minimum", -700), Keyword("maximum", 700)]
 
 
 @dataclass(frozen=True, slots=True)
