@@ -6,6 +6,7 @@ from ci_perf.judge.causes.sides import MEMORY, Sides, share
 LOADS, STORES = ("global_load_sectors", "global_load_requests"), ("global_store_sectors", "global_store_requests")
 """Sectors, and the requests that need them."""
 GLOBAL = (*LOADS, *STORES)
+DRAM = ("dram_read_bytes", "dram_write_bytes")
 LOCAL = ("local_load_sectors", "local_store_sectors")
 SAME, MORE, MUCH_MORE = 1.15, 1.2, 1.5
 _LOCAL_INST = ("local_load_inst", "local_store_inst")
@@ -173,11 +174,11 @@ RULES = (
     ),
     Rule(
         "wider-type",
-        ("code_access_bytes", *GLOBAL, "dram_read_bytes", "dram_write_bytes", "l2_sectors"),
+        ("code_access_bytes", *GLOBAL, *DRAM, "l2_sectors"),
         wider_type,
         lambda s: (
             f"a {'wider' if s.slower else 'narrower'} type: each access moves {s.arrow('code_access_bytes')} bytes a"
-            f" thread; DRAM traffic {s.arrow('dram_read_bytes', 'dram_write_bytes')}"
+            f" thread; DRAM traffic {s.arrow(*DRAM)}"
         ),
         "Did a tensor or a buffer become `float` or `double`? Compare the types of inputs and outputs.",
         f"{CUDA_GUIDE}, Effective Bandwidth",

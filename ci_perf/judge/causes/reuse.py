@@ -1,11 +1,10 @@
 """Mechanisms of reuse: data that a thread or a block could keep, and moves again."""
 
-from ci_perf.judge.causes.access import LOADS, MORE, MUCH_MORE, SAME, l1_in_use, narrower, per_request
+from ci_perf.judge.causes.access import DRAM, LOADS, MORE, MUCH_MORE, SAME, l1_in_use, narrower, per_request
 from ci_perf.judge.causes.compute import divergence
 from ci_perf.judge.causes.rule import CUDA_GUIDE, Rule
 from ci_perf.judge.causes.sides import MEMORY, Sides, share
 
-_DRAM = ("dram_read_bytes", "dram_write_bytes")
 _LEAST_SHARED = 0.1
 """Of the requests to global memory: fewer wavefronts of shared memory cost nothing that is seen."""
 
@@ -71,7 +70,7 @@ def _repeated(s: Sides) -> float:
     """Recognise loads that L1 answers: the compiler may not keep a value in a register, or the code loads it again."""
     requests = s.both("global_load_requests")  # none at all: the other side loads by other means, such as TMA
     again = requests and 0 < SAME * requests[0] < requests[1] and s.grew(LOADS[0], by=SAME)
-    beyond = s.grew("l2_sectors", by=SAME) or s.grew(*_DRAM, by=1.05)
+    beyond = s.grew("l2_sectors", by=SAME) or s.grew(*DRAM, by=1.05)
     otherwise = narrower(s) or _not_read_only(s) or not s.both("l2_sectors")
     if not again or per_request(s, LOADS) >= SAME or beyond or otherwise:
         return 0.0
@@ -104,7 +103,7 @@ RULES = (
     ),
     Rule(
         "less-reuse",
-        ("shared_bytes", "registers_per_thread", "block_size", *LOADS[::-1], "l2_sectors", *_DRAM),
+        ("shared_bytes", "registers_per_thread", "block_size", *LOADS[::-1], "l2_sectors", *DRAM),
         _less_reuse,
         _say_less_reuse,
         "A larger tile loads each value less often: compare tile sizes and the work of each thread.",

@@ -2,20 +2,30 @@
 
 import math
 
-from ci_perf.judge.causes.access import LOADS, LOCAL, MORE, MUCH_MORE, SAME, STORES, narrower, per_request, wider_type
+from ci_perf.judge.causes.access import (
+    DRAM,
+    LOADS,
+    LOCAL,
+    MORE,
+    MUCH_MORE,
+    SAME,
+    STORES,
+    narrower,
+    per_request,
+    wider_type,
+)
 from ci_perf.judge.causes.reuse import smaller_tile
 from ci_perf.judge.causes.rule import CUDA_GUIDE, NCU_GUIDE, SYMPTOM, Rule
 from ci_perf.judge.causes.sides import Sides, share
 
-_DRAM = ("dram_read_bytes", "dram_write_bytes")
-_LEVELS = ("l1_hit_rate_pct", "l2_hit_rate_pct", "l2_sectors", *_DRAM, "dram_throughput_pct", "l2_throughput_pct")
+_LEVELS = ("l1_hit_rate_pct", "l2_hit_rate_pct", "l2_sectors", *DRAM, "dram_throughput_pct", "l2_throughput_pct")
 _LEAST_BYTES = float(1 << 20)
 _LEAST_MORE = 1.05
 _LEAST_POINTS = 0.5
 
 
 def _more_dram(s: Sides) -> bool:
-    moved = s.both(*_DRAM)
+    moved = s.both(*DRAM)
     return moved is not None and moved[1] > _LEAST_MORE * moved[0] and moved[1] - moved[0] > _LEAST_BYTES
 
 
@@ -28,7 +38,7 @@ def _by_requests(s: Sides) -> float:
         return 0.0
     if not _fewer_hits(s):
         return 1.0
-    return share(math.log(s.times_of("l2_sectors")) / math.log(s.times_of(*_DRAM)))
+    return share(math.log(s.times_of("l2_sectors")) / math.log(s.times_of(*DRAM)))
 
 
 def _fewer_hits(s: Sides) -> bool:
@@ -43,12 +53,12 @@ def _extra_pass(s: Sides) -> float:
     local, sectors = s.both(*LOCAL), s.both("l2_sectors")
     grown = sectors[1] - sectors[0] if sectors else 0.0
     spilled = share((local[1] - local[0]) / grown) if local and grown > 0 else 0.0
-    most = s.predicted(s.times_of(*_DRAM))
+    most = s.predicted(s.times_of(*DRAM))
     return _by_requests(s) * min(s.waits("dram_throughput_pct"), most) * (1 - spilled)
 
 
 def _say_extra_pass(s: Sides) -> str:
-    grown = [(word, name) for word, name in (("reads", _DRAM[0]), ("writes", _DRAM[1])) if s.grew(name, by=_LEAST_MORE)]
+    grown = [(word, name) for word, name in (("reads", DRAM[0]), ("writes", DRAM[1])) if s.grew(name, by=_LEAST_MORE)]
     times = s.times_of(*(name for _, name in grown)) ** (1 if s.slower else -1)
     if s.grew(LOADS[1], by=_LEAST_MORE) or s.grew(STORES[1], by=_LEAST_MORE):
         how = "an extra pass over global memory" if s.slower else "fewer passes over global memory"
@@ -62,7 +72,7 @@ def _thrash(s: Sides) -> float:
     """Recognise requests to L2 of which fewer are answered there."""
     if not _fewer_hits(s) or not _more_dram(s):
         return 0.0
-    return (1 - _by_requests(s)) * min(s.waits("dram_throughput_pct"), s.predicted(s.times_of(*_DRAM)))
+    return (1 - _by_requests(s)) * min(s.waits("dram_throughput_pct"), s.predicted(s.times_of(*DRAM)))
 
 
 def _lost_l1(s: Sides) -> float:
@@ -91,13 +101,13 @@ def _more_l2(s: Sides) -> float:
 RULES = (
     Rule(
         "l2-thrash",
-        ("l2_hit_rate_pct", *_DRAM, "dram_throughput_pct", "l2_sectors", "l1_hit_rate_pct"),
+        ("l2_hit_rate_pct", *DRAM, "dram_throughput_pct", "l2_sectors", "l1_hit_rate_pct"),
         _thrash,
         lambda s: (
-            f"L2 thrash: L2 hit rate {s.arrow('l2_hit_rate_pct')}, so that DRAM traffic is {s.arrow(*_DRAM)} for L2"
+            f"L2 thrash: L2 hit rate {s.arrow('l2_hit_rate_pct')}, so that DRAM traffic is {s.arrow(*DRAM)} for L2"
             f" sectors {s.arrow('l2_sectors')}"
             if s.slower
-            else f"more hits in L2: hit rate {s.arrow('l2_hit_rate_pct')}, so that DRAM traffic is {s.arrow(*_DRAM)}"
+            else f"more hits in L2: hit rate {s.arrow('l2_hit_rate_pct')}, so that DRAM traffic is {s.arrow(*DRAM)}"
             f" for L2 sectors {s.arrow('l2_sectors')}"
         ),
         "The working set exceeds the L2 cache: block it, change the order of the blocks, or set an access policy.",
@@ -106,7 +116,7 @@ RULES = (
     Rule(
         "extra-traffic",
         (
-            *_DRAM,
+            *DRAM,
             "dram_throughput_pct",
             "l2_sectors",
             "l2_hit_rate_pct",
