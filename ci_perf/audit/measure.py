@@ -133,7 +133,7 @@ def _case(measurement: Measurement) -> AuditCase:
         failure = measurement.failure.message if measurement.failure else measurement.unpaired or "every pair disturbed"
     elif len(usable_ratios(pairs)) < len(pairs):
         failure = "a pair holds no usable time"
-    if failure or not pairs:
+    if failure:
         return AuditCase(measurement.kernel, measurement.case, method="", launches=0, planted=0.0, failure=failure)
     return AuditCase(
         kernel=measurement.kernel,

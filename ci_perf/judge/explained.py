@@ -119,7 +119,7 @@ def _clocks(measurement: Measurement) -> tuple[float | None, float | None]:
     known = [pair.sm_clock_hz for pair in pairs if pair.sm_clock_hz]
     if ratio is None or not known:
         return None, None
-    head = sorted(known)[len(known) // 2]
+    head = statistics.median_high(known)
     return head / ratio, head
 
 

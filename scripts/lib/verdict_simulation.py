@@ -100,10 +100,6 @@ class Simulated:
     pairs: float
     """The mean number of pairs of a case."""
 
-    def of_requests(self, comparisons: int) -> float:
-        """Return the share of pull requests of so many cases in which at least one is red."""
-        return 1 - (1 - self.red / self.cases) ** comparisons
-
 
 STEPS = ((0.03, 0.0), (0.03, 0.035), (0.03, 0.3), (0.01, 0.0), (0.01, 0.015))
 """The thresholds and true changes of the table of recorded noise."""
