@@ -31,7 +31,24 @@ _REST = '{"op": "rest"}\n'
 _USABLE = "usable\n"
 
 
-class Template(Fork):
+class _Reporting(Fork):
+    """A process that first says whether its forks can use CUDA (`_reported_usable`), then answers requests."""
+
+    _usable: bool | None = None
+
+    def usable(self) -> bool:
+        """Return whether its forks can use CUDA; waits until it has imported."""
+        if self._usable is None:
+            self._usable = self._answers.readline() == _USABLE
+        return self._usable
+
+    def ask(self, line: str) -> str:
+        """Return the answer to a request."""
+        self.usable()  # its first line is no answer
+        return super().ask(line)
+
+
+class Template(_Reporting):
     """A process that has imported an entry and forks the processes that run its cases: it is imported only once.
 
     If its forks cannot use CUDA, it runs the cases of one process itself, and the next needs another template.
@@ -39,18 +56,6 @@ class Template(Fork):
 
     def __init__(self, request: Request) -> None:
         super().__init__(lambda requests, answers: serve_template(request, requests, answers))
-        self._usable: bool | None = None
-
-    def usable(self) -> bool:
-        """Return whether its forks can use CUDA; waits until it has imported the entry."""
-        if self._usable is None:
-            self._usable = self._answers.readline() == _USABLE
-        return self._usable
-
-    def ask(self, line: str) -> str:
-        """Return the answer to a request, from a fork where that can use CUDA."""
-        self.usable()  # its first line is no answer
-        return super().ask(line)
 
     def imported(self) -> None:
         """Wait until it has imported the entry; end it if its forks cannot use CUDA: it may hold memory on the GPU."""
@@ -59,7 +64,7 @@ class Template(Fork):
 
     def compile(self, line: str) -> str:
         """Return the answer to `compile` or `compiled`; without forks that can use CUDA nothing is compiled ahead."""
-        return super().ask(line) if self.usable() else json.dumps(NOTHING) + "\n"
+        return self.ask(line) if self.usable() else json.dumps(NOTHING) + "\n"
 
     def rest(self) -> None:
         """End the process that it forked last, or itself."""
@@ -148,10 +153,9 @@ class ForkServer(Fork):
             self.ask(_IMPORTED)
 
     def preload(self, request: Request) -> None:
-        """Let it begin to import an entry."""
-        with contextlib.suppress(BrokenPipeError):
-            self._requests.write(json.dumps({**request, "op": "preload"}) + "\n")
-            self._requests.flush()
+        """Let it begin to import an entry, unless its packages cannot be imported before a fork: then it has ended."""
+        if not self.is_given_up:
+            self.send(json.dumps({**request, "op": "preload"}) + "\n")
 
 
 class WithVariables(Spawned, ForkServer):
@@ -160,27 +164,19 @@ class WithVariables(Spawned, ForkServer):
     more: tuple[str, ...] = ("--fork",)
 
 
-class WithPackages(ForkServer):
+class WithPackages(_Reporting, ForkServer):
     """A fork that has imported the packages of kernels, which are imported only once for all of them."""
 
     def __init__(self, printed: str, uses: dict[str, Any]) -> None:
         """`uses` are the packages and variables (`userside.package`), `printed` is the path of the log of stdout."""
         super().__init__(lambda requests, answers: serve_packages(uses, requests, answers, printed))
-        self._usable: bool | None = None
 
     def usable(self) -> bool:
         """Return whether its forks can use CUDA; waits until it has imported the packages. If not, it has ended."""
-        if self._usable is None:
-            self._usable = self._answers.readline() == _USABLE
-            if not self._usable:
-                self.is_given_up = True
-                self.release()
+        if not super().usable():
+            self.is_given_up = True
+            self.release()
         return self.alive
-
-    def ask(self, line: str) -> str:
-        """Return the answer to a request."""
-        self.usable()  # its first line is no answer
-        return super().ask(line)
 
     def imported(self) -> None:
         """Wait until it has imported what it was to preload."""

@@ -1038,8 +1038,12 @@ def test_a_package_that_cannot_be_imported_before_a_fork_is_imported_by_each_pro
     (tmp_path / "torch.py").write_text((ROOT / "tests/data/fakes/torch").read_text())
     log, uses = a_package(tmp_path, more)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    entries = [kernel(USES_PACKAGE) for _ in range(2)]
     with Worker(bare_python, env, logs, "package-cuda") as worker:
-        answers = [ask(worker, kernel(USES_PACKAGE), **uses) for _ in range(2)]
+        answers = []
+        for entry in entries:
+            worker.preload([{"entry": str(entry), **uses} for entry in entries])
+            answers.append(ask(worker, entry, **uses))
 
     assert [answer["checked"] for answer in answers] == ["launch"] * 2
     assert len(log.read_text().split()) == 3
