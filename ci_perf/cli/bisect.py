@@ -21,7 +21,7 @@ from ci_perf.judge.outcome import size
 from ci_perf.judge.report import Report
 from ci_perf.measure import git, git_base, tools
 from ci_perf.measure.base import paths_in_tree
-from ci_perf.measure.git_bisect import BAD, GOOD, SKIP, Bisection, bisecting, query_parent, query_title
+from ci_perf.measure.git_bisect import BAD, GOOD, SKIP, Bisection, bisecting, query_title
 from ci_perf.measure.session import Session
 from ci_perf.values.errors import CiPerfError, ConfigError
 from ci_perf.values.quantity import percent
@@ -148,7 +148,7 @@ class _Search:
 
     def _print(self, commit: str, first: str, chosen: Mapping[str, object]) -> None:
         """Measure the commit against its parent, with the profilers, and print the result."""
-        parent = query_parent(self.root, commit) or first
+        parent = git.find_commit(self.root, f"{commit}^") or first
         beside = "its parent"
         try:
             found = self._measure(commit, parent, {})

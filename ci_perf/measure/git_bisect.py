@@ -1,16 +1,14 @@
 """`git bisect` in a separate worktree: the user's tree, index and bisection are not touched."""
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci_perf.measure import git, git_checkout, proc
+from ci_perf.measure import git, git_checkout
 from ci_perf.values.errors import ConfigError, MachineError
 
-_TIMEOUT_S = 300.0
 _FOUND = re.compile(r"^([0-9a-f]{40,64}) is the first", re.MULTILINE)
 _STEPS = re.compile(r"\(roughly (\d+) steps?\)")
 _REMAIN = re.compile(r"^([0-9a-f]{40,64})$", re.MULTILINE)
@@ -71,17 +69,8 @@ def bisecting(root: Path, good: str, bad: str) -> Iterator[Bisection]:
 
 def query_title(root: Path, commit: str) -> str:
     """Return the date and the subject of a commit."""
-    return _git(root, "show", "--no-patch", "--format=%cs, %s", commit)[1].strip()
-
-
-def query_parent(root: Path, commit: str) -> str | None:
-    """Return the first parent of a commit; None where it has none."""
-    status, output = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^")
-    return output.strip() if status == 0 else None
+    return git.ask(root, "show", "--no-patch", "--format=%cs, %s", commit) or ""
 
 
 def _git(folder: Path, *arguments: str) -> tuple[int, str]:
-    env = {**git.outside_hooks(os.environ), "LC_ALL": "C"}  # its words are read
-    argv = ("git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *arguments)
-    completed = proc.run(argv, timeout_s=_TIMEOUT_S, env=env)
-    return completed.status or int(completed.timed_out), completed.output
+    return git.run(folder, *git.NO_HOOKS, *arguments, timeout_s=git.FETCH_TIMEOUT_S)

@@ -13,6 +13,9 @@ from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Confirmation, Note, Run
 from ci_perf.values.trace import SideProfile
 
+UNDECIDED = frozenset({Reason.NEEDS_MORE_PAIRS, Reason.NOT_MEASURED})
+"""Of cases that are still measured."""
+
 
 class Journal:
     """The run so far; each change goes to `save`."""
@@ -49,8 +52,7 @@ class Journal:
         """Return the jobs to measure: all, or in a run that continues a finished one those that it has not decided."""
         if not self.continues:
             return jobs
-        undecided = (Reason.NEEDS_MORE_PAIRS, Reason.NOT_MEASURED)
-        left = {finding.id for finding in judge(self.run) if finding.code in undecided}
+        left = {finding.id for finding in judge(self.run) if finding.code in UNDECIDED}
         return [job for job in jobs if job.id in left]
 
     def paired(self, jobs: Iterable[Job]) -> list[Job]:

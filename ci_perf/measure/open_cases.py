@@ -11,11 +11,8 @@ from ci_perf.judge.pairs import further_starts
 from ci_perf.judge.ratios import log_ratio, usable_ratios
 from ci_perf.judge.stats import Interval
 from ci_perf.judge.verdict import judge
-from ci_perf.measure.journal import Journal
+from ci_perf.measure.journal import UNDECIDED, Journal
 from ci_perf.values.job import Job
-from ci_perf.values.reasons import Reason
-
-UNDECIDED = frozenset({Reason.NEEDS_MORE_PAIRS, Reason.NOT_MEASURED})
 
 
 class OpenCases:

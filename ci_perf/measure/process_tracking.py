@@ -143,11 +143,8 @@ def _tracked_processes(tracking_id: str) -> dict[int, str]:
     found = _processes()
     chosen = {pid for pid in found if _has_id(pid, tracking_id)}
     sessions = {found[pid].session for pid in chosen} - {0, os.getsid(0)}
-    size = -1
-    while size != len(chosen):
-        size = len(chosen)
-        chosen |= {pid for pid, process in found.items() if process.parent in chosen or process.session in sessions}
-    return {pid: found[pid].name for pid in chosen - {os.getpid()}}
+    chosen |= {pid for pid, process in found.items() if process.session in sessions}
+    return _names_below(chosen, found)
 
 
 def _descendants() -> dict[int, str]:
@@ -155,8 +152,12 @@ def _descendants() -> dict[int, str]:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    found = _processes()
-    below, size = {os.getpid()}, -1
+    return _names_below({os.getpid()}, _processes())
+
+
+def _names_below(chosen: set[int], found: Mapping[int, _Process]) -> dict[int, str]:
+    """Return the names of processes and all of their descendants, without this process."""
+    below, size = set(chosen), -1
     while size != len(below):
         size = len(below)
         below |= {pid for pid, process in found.items() if process.parent in below}
