@@ -48,8 +48,8 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def available_bytes(root: Path = Path("/")) -> int:
-    """Return how much memory new programs can have without swapping; 0: not known.
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """Return how much memory new programs can have without swapping; None: not known.
 
     It is MemAvailable of /proc/meminfo, or what the limit of a container (cgroup v2) leaves; files that Linux keeps in
     memory do not count as used.
@@ -58,8 +58,10 @@ def available_bytes(root: Path = Path("/")) -> int:
     free = re.search(r"^MemAvailable:\s*(\d+) kB", read_file(root / "proc/meminfo"), re.MULTILINE)
     used = re.search(r"^anon (\d+)$", read_file(group / "memory.stat"), re.MULTILINE)
     limit = read_file(group / "memory.max").strip()  # "max": none
-    available = int(free[1]) * 1024 if free else 0
-    return max(0, min(available, int(limit) - int(used[1]))) if used and limit.isdecimal() else available
+    known = [int(free[1]) * 1024] if free else []
+    if used and limit.isdecimal():
+        known.append(max(0, int(limit) - int(used[1])))
+    return min(known, default=None)
 
 
 def used_share(before: str, after: str, cores: Collection[int]) -> float | None:

@@ -13,6 +13,6 @@ HOST_BYTES = 3 << 30
 
 def compile_processes(uuid: str | None) -> int:
     """Return how many processes may compile at once: at most half of the cores, and what the memory of both allows."""
-    free = (gpu.query_free_memory(uuid) if uuid else None, GPU_BYTES), (cpu.available_bytes() or None, HOST_BYTES)
+    free = (gpu.query_free_memory(uuid) if uuid else None, GPU_BYTES), (cpu.available_bytes(), HOST_BYTES)
     limits = [cpu.usable_cores() // 2, *(available // each for available, each in free if available is not None)]
     return max(1, min(limits))

@@ -71,7 +71,7 @@ class Starts:
             worker.start_ahead(count, entries)
 
     def _at_once(self, kernels: int, importing: int = 0) -> int:
-        return at_once(kernels, cpu.usable_cores(), cpu.available_bytes(), importing=importing)
+        return at_once(kernels, cpu.usable_cores(), cpu.available_bytes() or 0, importing=importing)
 
     def _sides(self, jobs: Sequence[Job], *, control: bool = False) -> list[tuple[Worker, list[dict[str, Any]]]]:
         """Return the worker of each side, and of the control, and what it is to import for these jobs."""

@@ -11,7 +11,7 @@ import pytest
 
 from ci_perf import store
 from ci_perf.judge.verdict import judge
-from ci_perf.measure.cpu import cpu_device, note_busy, used_share
+from ci_perf.measure.cpu import available_bytes, cpu_device, note_busy, used_share
 from ci_perf.userside import core_wait
 from ci_perf.userside.cpu_timers import CpuTimer
 from ci_perf.userside.instructions import Counter
@@ -19,6 +19,13 @@ from tests.builders import a_baseline, a_baseline_case, a_cpu, a_measurement, a_
 
 BEFORE = "cpu 9 9 9 9\ncpu0 100 0 50 1000 10 0 5 0 0 0\ncpu1 100 0 50 1000 10 0 5 0 0 0\ncpu12 0 0 0 0 0 0 0 0 0 0\n"
 AFTER = "cpu 9 9 9 9\ncpu0 130 5 60 1025 20 0 10 15 0 0\ncpu1 100 0 50 1100 10 0 5 0 0 0\ncpu12 1 0 0 0 0 0 0 0 0 0\n"
+
+MEMORY = "MemTotal:        8000 kB\nMemFree:          100 kB\nMemAvailable:    6000 kB\n"
+
+
+def limited(limit, used):
+    """Return the files of a cgroup with a limit; files that Linux keeps in memory do not count as used."""
+    return {"sys/fs/cgroup/memory.max": f"{limit}\n", "sys/fs/cgroup/memory.stat": f"anon {used}\nfile 4000000\n"}
 
 
 @pytest.mark.parametrize(
@@ -39,6 +46,27 @@ def test_a_machine_is_busy_from_a_fifth_of_its_cores_on(share, busy):
         assert note.message.startswith(
             "this machine is busy: other programs use 100 % of 2 cores (load average 9.2); times scatter more"
         )
+
+
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({}, None),
+        ({"proc/meminfo": MEMORY}, 6000 * 1024),
+        ({"proc/meminfo": MEMORY, **limited("max", 1000)}, 6000 * 1024),
+        ({"proc/meminfo": MEMORY, **limited("5000000", 1000)}, 4999000),
+        ({"proc/meminfo": MEMORY, **limited("9000000", 1000)}, 6000 * 1024),
+        ({"proc/meminfo": MEMORY, **limited("1000", 1001)}, 0),
+        (limited("5000000", 1000), 4999000),
+    ],
+    ids=["unknown", "machine", "no limit", "limit", "higher limit", "at the limit", "limit alone"],
+)
+def test_the_available_memory_is_that_of_the_machine_within_the_limit_of_the_container(tmp_path, files, available):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    assert available_bytes(tmp_path) == available
 
 
 def test_a_thread_that_shares_a_core_waits():

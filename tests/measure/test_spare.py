@@ -26,7 +26,8 @@ GIB = 1 << 30
         (16, 2 * spare.GPU_BYTES - 1, 120 * GIB, 1),
         (16, 139 * GIB, 3 * spare.HOST_BYTES, 3),
         (16, 0, GIB, 1),
-        (16, None, 0, 8),
+        (16, 139 * GIB, 0, 1),
+        (16, None, None, 8),
     ],
 )
 def test_half_of_the_cores_compile_where_the_memory_suffices(monkeypatch, cores, on_gpu, on_host, processes):
