@@ -13,7 +13,7 @@ from ci_perf import store
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.cpu import available_bytes, cpu_device, note_busy, used_share
 from ci_perf.userside import core_wait
-from ci_perf.userside.cpu_timers import CpuTimer
+from ci_perf.userside.cpu_timers import CpuTimer, RestoredCpuTimer
 from ci_perf.userside.instructions import Counter
 from tests.builders import a_baseline, a_baseline_case, a_cpu, a_measurement, a_run
 
@@ -150,6 +150,36 @@ def test_losing_the_core_while_the_counts_are_read_does_not_change_the_time_of_t
     monkeypatch.setattr(core_wait, "others_ran", lambda: read(0.0))
 
     assert CpuTimer(SimpleNamespace(launch=launch)).seconds(4) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("waits", "keeps_waits", "seconds", "launched"),
+    [
+        ([0, 0, 0, 0], False, 1.0, 4),
+        ([1, 0, 1, 0, 0, 0], False, 1.0, 6),
+        ([1, 1, 1, 1, 0, 0, 0, 0], False, 1.0, 8),
+        ([1, 1, 1, 1, 1, 0, 0, 0], False, 1.25, 8),
+        ([1, 0, 1, 0], True, 1.5, 4),
+    ],
+    ids=["no wait", "some", "half", "more than half", "times that include them"],
+)
+def test_a_restored_launch_that_waited_for_a_core_is_repeated(monkeypatch, waits, keeps_waits, seconds, launched):
+    """Each launch takes 1 s, and a wait 1 s more."""
+    clocks, left = {"now": 0.0, "waited": 0.0}, list(waits)
+
+    def launch():
+        waited = left.pop(0)
+        clocks["now"] += 1.0 + waited
+        clocks["waited"] += waited
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clocks["now"])
+    monkeypatch.setattr(core_wait, "waited", lambda: clocks["waited"])
+    monkeypatch.setattr(core_wait, "others_ran", lambda: 0.0)
+    timer = RestoredCpuTimer(SimpleNamespace(launch=launch, saved=[]))
+    timer.keeps_waits = keeps_waits
+
+    assert (timer.seconds(4), len(waits) - len(left)) == (seconds, launched)
+    assert timer.waited == sum(waits)
 
 
 def test_the_time_in_which_a_launch_sleeps_counts(monkeypatch):
