@@ -15,7 +15,6 @@ import click
 from ci_perf import store
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.run import measure_run
-from ci_perf.guard.guard import rules_of
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.outcome import size
 from ci_perf.judge.report import Report
@@ -191,8 +190,7 @@ def _shown(found: Finding) -> str:
 
 def _for_worktree(settings: Settings, root: Path) -> Settings:
     """Return the settings with the interpreter that the user's tree has: a worktree has no virtual environment."""
-    env = git.outside_hooks(rules_of(settings).for_workers(os.environ))
-    python = str(tools.find_python(settings["python"] or None, env, root).path)
+    python = tools.kernels_python(settings, root)
     output = settings["output"] if settings.origins["output"] != "default" else "ci-perf-bisect"
     return replace(settings, values={**settings.values, "python": python, "output": output})
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci_perf import store
-from ci_perf.guard.guard import rules_of
 from ci_perf.init.candidates import Candidate, Draft
 from ci_perf.init.cuda_draft import draft_cuda
 from ci_perf.init.files import Files
@@ -81,11 +80,11 @@ class Drafter:
 
     @property
     def _env(self) -> dict[str, str]:
-        return git.outside_hooks(rules_of(self.settings).for_workers(os.environ))
+        return tools.kernels_env(self.settings, os.environ)
 
     def _function(self) -> Draft:
         source = Source(self.candidate, self._text, self.files.packages, self.folder)
-        python = str(tools.find_python(self.settings["python"] or None, self._env, self.root).path)
+        python = tools.kernels_python(self.settings, self.root)
         with tempfile.TemporaryDirectory(prefix="ci-perf-init-") as folder:
             scratch = Path(folder)
             with Worker(python, self._env, scratch / "logs") as worker:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ci_perf import store
 from ci_perf.guard import own_environment
 from ci_perf.guard.guard import Guard, rules_of
-from ci_perf.measure import cpu, git, gpu, tools
+from ci_perf.measure import cpu, gpu, tools
 from ci_perf.measure.base import Base
 from ci_perf.measure.compile_caches import private_caches
 from ci_perf.measure.conditions import Conditions
@@ -144,7 +144,7 @@ def open_session(
     """
     folder, setup = root / settings["output"], setup_of(settings, os.environ)
     if not setup.command:
-        _find_python(settings, root)  # an error in it leaves the last run's folder as it is
+        tools.kernels_python(settings, root)  # an error in it leaves the last run's folder as it is
     with store.held_run_folder(folder), _searched(_claimed(folder, settings), say) as guard:
         setup.run(root, folder / "logs" / "setup-head.log")
         with _prepared(settings, root, say, guard, planned, prepare_base) as session:
@@ -189,8 +189,8 @@ def _worker(settings: Settings, root: Path, logs: Path) -> Iterator[Worker]:
     """Return the head's worker, which is not started yet. Its environment is that of all kernels."""
     rules = rules_of(settings)
     own_environment.hide(lambda name, _: rules.withholds(name))
-    env = git.outside_hooks(rules.for_workers(os.environ))
-    python = _find_python(settings, root)
+    env = tools.kernels_env(settings, os.environ)
+    python = tools.kernels_python(settings, root)
     with temporary_folder("ci-perf-caches-") as caches:
         yield Worker(python, private_caches(env, caches) if settings["compile-cache"] == "run" else env, logs)
 
@@ -207,11 +207,6 @@ def _refuse_missing_torch(session: Session, root: Path, planned: Sequence[Job]) 
         if _IMPORTS_TORCH.search((root / entry).read_text(encoding="utf-8", errors="replace")):
             hint = "name the interpreter that has torch with --python PATH, or install torch into this one"
             raise MachineError(f"{session.worker.python} has no torch, which {entry} imports", hint=hint)
-
-
-def _find_python(settings: Settings, root: Path) -> str:
-    env = git.outside_hooks(rules_of(settings).for_workers(os.environ))
-    return str(tools.find_python(settings["python"] or None, env, root).path)
 
 
 def _claimed(folder: Path, settings: Settings) -> Guard:

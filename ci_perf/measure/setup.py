@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ci_perf import store
-from ci_perf.guard.guard import rules_of
-from ci_perf.measure import git, proc
+from ci_perf.measure import proc, tools
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.measurement import Failure
 from ci_perf.values.reasons import NO_BASE_CODES, Reason
@@ -90,7 +89,7 @@ def setup_of(settings: Settings, environ: Mapping[str, str]) -> Setup:
     Without `--keep-base` a workflow keeps no base: the code of one pull request could write into the tree that serves
     the next one.
     """
-    env = git.outside_hooks(rules_of(settings).for_workers(environ))
+    env = tools.kernels_env(settings, environ)
     asked = settings["setup-env"]
     env = {n: v for n, v in env.items() if not _OF_ONE_RUN.fullmatch(n) or any(fnmatchcase(n, p) for p in asked)}
     in_workflow = bool(environ.get("GITHUB_ACTIONS") or environ.get("CI"))

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ci_perf.measure import proc
+from ci_perf.guard.guard import rules_of
+from ci_perf.measure import git, proc
 from ci_perf.values.device import Importer, Python, Tool
 from ci_perf.values.errors import ConfigError, MachineError
+from ci_perf.values.settings import Settings
 
 OLDEST_PYTHON = (3, 9)
 """What `worker.py` is written for."""
@@ -61,6 +63,16 @@ def find_python(requested: str | None, environ: Mapping[str, str], root: Path | 
             hint="name one with --python /path/to/python",
         )
     return first
+
+
+def kernels_env(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment that kernels and the setup command get: without secrets, outside of a git hook."""
+    return git.outside_hooks(rules_of(settings).for_workers(environ))
+
+
+def kernels_python(settings: Settings, root: Path) -> str:
+    """Return the path of the interpreter that the settings choose for the kernels below `root`; MachineError."""
+    return str(find_python(settings["python"] or None, kernels_env(settings, os.environ), root).path)
 
 
 def probe(command: Sequence[str], environ: Mapping[str, str], timeout_s: float = _PROBE_TIMEOUT_S) -> tuple[bool, str]:
