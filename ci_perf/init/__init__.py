@@ -8,6 +8,7 @@ cuda_kernels      `extern "C"` kernels of .cu files
 elementwise       the formula of a CUDA kernel that computes each element by itself
 programs          programs with nvbench or google-benchmark: executables, targets of CMake
 equivalents       what torch offers for the usual names of kernels
+references        the reference of a kernel.py as source, and its tolerances
 shapes            which inputs a function may take
 drafting          all files for a candidate: drafts and tries them
 python_draft      kernel.toml and kernel.py of a Python function

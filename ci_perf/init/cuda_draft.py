@@ -7,7 +7,7 @@ from ci_perf.init.candidates import Candidate, Draft
 from ci_perf.init.cuda_kernels import CudaKernel, Parameter, kernel_of
 from ci_perf.init.elementwise import formula_of
 from ci_perf.init.equivalents import Shape, equivalents_of, written
-from ci_perf.init.python_draft import OF_SUMS, TOLERANCES
+from ci_perf.init.references import EPS, OF_SUMS, TOLERANCES, open_reference, reference_of
 from ci_perf.init.shapes import sizes
 
 
@@ -92,7 +92,7 @@ def _formula(kernel: CudaKernel) -> str:
     names = [one.name for one in kernel.reads]
     numbers = [one.name for one in kernel.of_kind("float", "double")]
     known = [one for one in equivalents_of(kernel.name, len(names), numbers) if one.keeps_shape]
-    return written(known[0].formulas[0], kernel.name, names, numbers, "1e-05") if known else ""
+    return written(known[0].formulas[0], kernel.name, names, numbers, EPS) if known else ""
 
 
 def _entry(candidate: Candidate, kernel: CudaKernel, plan: _Plan, known: list[str], kernel_folder: str) -> str:
@@ -160,16 +160,9 @@ def _argument(one: Parameter, plan: _Plan) -> str:
 
 def _reference(kernel: CudaKernel, plan: _Plan) -> str:
     if not plan.reference:
-        return f'''def reference(inputs):
-    # TODO: return what {kernel.name} must return, in float64 and by the simplest method; for example of a softmax:
-    # return torch.softmax(inputs["x"].double(), dim=-1)
-    raise NotImplementedError("{kernel.name} has no reference yet")'''
+        return open_reference(kernel.name)
     used = [one for one in kernel.parameters if re.search(rf"\b{one.name}\b", plan.reference)]
-    lines = [
-        f'    {one.name} = inputs["{one.name}"]{".double()" if one.kind in ("input", "both") else ""}' for one in used
-    ]
-    head = ["def reference(inputs):", '    """Return the result of torch in float64."""']
-    return "\n".join([*head, *lines, f"    return {plan.reference}"])
+    return reference_of(plan.reference, ((one.name, one.kind in ("input", "both")) for one in used))
 
 
 def _empty(candidate: Candidate, kernel_folder: str) -> Draft:

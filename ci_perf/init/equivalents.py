@@ -27,20 +27,20 @@ class Equivalent:
         return len(set(self.shapes)) == 1 and not self.sums and not re.search(r"amax|\.T", self.formulas[0])
 
 
-_ROWS: Shape = ("rows", "columns")
-_COLUMNS: Shape = ("columns",)
-_VECTOR: Shape = ("n",)
-_HEADS: Shape = ("batch", "heads", "seq", "dim")
+ROWS: Shape = ("rows", "columns")
+COLUMNS: Shape = ("columns",)
+VECTOR: Shape = ("n",)
+HEADS: Shape = ("batch", "heads", "seq", "dim")
 _RMS = "{0} * torch.rsqrt({0}.square().mean(-1, keepdim=True) + {eps})"
 _F = "torch.nn.functional"
 
 
 def _of_each(names: str, *formulas: str, tensors: int = 1) -> Equivalent:
-    return Equivalent(names, (_VECTOR,) * tensors, formulas)
+    return Equivalent(names, (VECTOR,) * tensors, formulas)
 
 
 def _of_rows(names: str, *formulas: str, sums: bool = False) -> Equivalent:
-    return Equivalent(names, (_ROWS,), formulas, sums)
+    return Equivalent(names, (ROWS,), formulas, sums)
 
 
 EQUIVALENTS = (
@@ -66,23 +66,23 @@ EQUIVALENTS = (
     _of_each("d?s?axpy", "{n0} * {0} + {1}", tensors=2),
     _of_each("(swiglu|silu_(and_)?mul)", f"{_F}.silu({{0}}) * {{1}}", tensors=2),
     _of_each("geglu", f'{_F}.gelu({{0}}, approximate="tanh") * {{1}}', f"{_F}.gelu({{0}}) * {{1}}", tensors=2),
-    Equivalent("dot", (_VECTOR, _VECTOR), ("({0} * {1}).sum()", "({0} * {1}).sum().reshape(1)"), sums=True),
+    Equivalent("dot", (VECTOR, VECTOR), ("({0} * {1}).sum()", "({0} * {1}).sum().reshape(1)"), sums=True),
     Equivalent("(mat_?mul|mm|s?gemm|h?gemm)", (("m", "k"), ("k", "n")), ("{0} @ {1}", "{0} @ {1}.T"), sums=True),
     Equivalent("(bmm|batched?_mat_?mul|batched?_gemm)", (("b", "m", "k"), ("b", "k", "n")), ("{0} @ {1}",), sums=True),
-    Equivalent("(matvec|gemv|mv)", (("rows", "columns"), _COLUMNS), ("{0} @ {1}",), sums=True),
+    Equivalent("(matvec|gemv|mv)", (ROWS, COLUMNS), ("{0} @ {1}",), sums=True),
     Equivalent("linear", (("m", "k"), ("n", "k")), ("{0} @ {1}.T",), sums=True),
     Equivalent("linear", (("m", "k"), ("n", "k"), ("n",)), ("{0} @ {1}.T + {2}",), sums=True),
-    Equivalent("layer_?norm", (_ROWS,), (f"{_F}.layer_norm({{0}}, {{0}}.shape[-1:], eps={{eps}})",)),
+    Equivalent("layer_?norm", (ROWS,), (f"{_F}.layer_norm({{0}}, {{0}}.shape[-1:], eps={{eps}})",)),
     Equivalent(
         "layer_?norm",
-        (_ROWS, _COLUMNS, _COLUMNS),
+        (ROWS, COLUMNS, COLUMNS),
         (f"{_F}.layer_norm({{0}}, {{0}}.shape[-1:], {{1}}, {{2}}, {{eps}})",),
     ),
-    Equivalent("rms_?norm", (_ROWS,), (_RMS,)),
-    Equivalent("rms_?norm", (_ROWS, _COLUMNS), (f"{_RMS} * {{1}}", f"{_RMS} * (1 + {{1}})")),
+    Equivalent("rms_?norm", (ROWS,), (_RMS,)),
+    Equivalent("rms_?norm", (ROWS, COLUMNS), (f"{_RMS} * {{1}}", f"{_RMS} * (1 + {{1}})")),
     Equivalent(
         "(flash_?)?(attention|attn|mha)(_v?\\d)?|sdpa|scaled_dot_product_attention",
-        (_HEADS,) * 3,
+        (HEADS,) * 3,
         tuple(f"{_F}.scaled_dot_product_attention({{0}}, {{1}}, {{2}}{more})" for more in ("", ", is_causal=True")),
         sums=True,
     ),

@@ -14,11 +14,9 @@ from ci_perf.init.candidates import Candidate, Draft
 from ci_perf.init.equivalents import Equivalent, Shape, equivalents_of, written
 from ci_perf.init.frozen import freeze
 from ci_perf.init.python_functions import Argument, arguments_of, function_of, module_of
+from ci_perf.init.references import EPS, OF_SUMS, TOLERANCES, open_reference, reference_of
 from ci_perf.init.shapes import guesses, sizes
 
-TOLERANCES = {"float64": "1e-10", "float32": "1e-5", "float16": "1e-2", "bfloat16": "2e-2"}
-OF_SUMS = {**TOLERANCES, "float32": "2e-3"}
-"""Where each element is a sum over many: products of TensorFloat-32, with 10 bits, must pass."""
 _OF_ANY = {**TOLERANCES, "float32": "1e-4"}
 """Where it is not known what is computed."""
 _VALUES = {"integer": "8", "number": "0.5", "flag": "False"}
@@ -54,11 +52,11 @@ class Source:
         """The value that its argument `eps` has by default."""
         function = function_of(self.text, self.candidate.name)
         if function is None:
-            return "1e-05"
+            return EPS
         positional = [*function.args.posonlyargs, *function.args.args]
         pairs = [*zip(reversed(positional), reversed(function.args.defaults), strict=False)]
         pairs += [(a, v) for a, v in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if v]
-        return next((ast.unparse(value) for one, value in pairs if one.arg in ("eps", "epsilon")), "1e-05")
+        return next((ast.unparse(value) for one, value in pairs if one.arg in ("eps", "epsilon")), EPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +77,12 @@ def attempts(source: Source) -> Iterator[Attempt]:
     tensors = [one.name for one in arguments if one.role == "tensor"]
     numbers = [one.name for one in arguments if one.role == "number"]
     known = equivalents_of(source.candidate.name, len(tensors), numbers)
+    used = [(one.name, one.role == "tensor") for one in arguments if one.role in ("tensor", "number")]
     likely = list(dict.fromkeys(guesses(arguments)))
     for one in known:
         for shapes in dict.fromkeys((one.shapes, *_same_rank(one, likely))):
             for formula in one.formulas:
-                body = _by_formula(written(formula, source.candidate.name, tensors, numbers, source.eps), arguments)
+                body = reference_of(written(formula, source.candidate.name, tensors, numbers, source.eps), used)
                 yield from _attempts(source, shapes, body, OF_SUMS if one.sums else TOLERANCES)
     frozen = freeze(source.text, source.candidate.name, OURS) if source.candidate.kind == "torch" else None
     for shapes in (*(one.shapes for one in known), *likely):
@@ -122,7 +121,7 @@ def _attempts(
 ) -> Iterator[Attempt]:
     for dtype in ("float32", "float16", "bfloat16"):
         tolerance = tolerances[dtype]
-        entry = _entry(source, shapes, reference or _todo(source.candidate.name))
+        entry = _entry(source, shapes, reference or open_reference(source.candidate.name))
         open_work = "" if reference else f"`reference` in {source.kernel_folder}/kernel.py"
         trial = entry if reference else f"{entry}\n\nreference = launch\n"
         toml = _toml(source, shapes, dtype, tolerance)
@@ -193,20 +192,6 @@ def _made(arguments: Sequence[Argument], shapes: Sequence[Shape]) -> str:
             made = "-1" if one.name in ("dim", "axis") else _VALUES[one.role]
         lines.append(f'        "{one.name}": {made},')
     return "\n".join(["    return {", *lines, "    }"])
-
-
-def _todo(name: str) -> str:
-    return f'''def reference(inputs):
-    # TODO: return what {name} must return, in float64 and by the simplest method; for example of a softmax:
-    # return torch.softmax(inputs["x"].double(), dim=-1)
-    raise NotImplementedError("{name} has no reference yet")'''
-
-
-def _by_formula(formula: str, arguments: Sequence[Argument]) -> str:
-    used = [one for one in arguments if one.role in ("tensor", "number")]
-    widened = [f'    {one.name} = inputs["{one.name}"]{".double()" * (one.role == "tensor")}' for one in used]
-    head = ["def reference(inputs):", '    """Return the result of torch in float64."""']
-    return "\n".join([*head, *widened, f"    return {formula}"])
 
 
 _WIDER = """def wider(value):

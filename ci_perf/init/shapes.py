@@ -3,13 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from ci_perf.init.equivalents import Shape
+from ci_perf.init.equivalents import COLUMNS, HEADS, ROWS, VECTOR, Shape
 from ci_perf.init.python_functions import Argument
 
-_ROWS: Shape = ("rows", "columns")
-_COLUMNS: Shape = ("columns",)
-_VECTOR: Shape = ("n",)
-_HEADS: Shape = ("batch", "heads", "seq", "dim")
 _WEIGHTS = re.compile(r"^(w|b|g|(\w+_)?(weight|bias|gamma|beta|scale|gain))s?$")
 
 _SIZES: dict[str, tuple[int, int, int]] = {
@@ -32,16 +28,16 @@ def guesses(arguments: Sequence[Argument]) -> Iterator[tuple[Shape, ...]]:
     """Yield shapes that the tensors of a function may have, the most likely ones first."""
     names = [one.name for one in arguments if one.role == "tensor"]
     count = len(names)
-    all_rows, first_rows = (_ROWS,) * count, (_ROWS, *[_COLUMNS] * (count - 1))
-    yield tuple(_COLUMNS if _WEIGHTS.match(name.lower()) else _ROWS for name in names)
+    all_rows, first_rows = (ROWS,) * count, (ROWS, *[COLUMNS] * (count - 1))
+    yield tuple(COLUMNS if _WEIGHTS.match(name.lower()) else ROWS for name in names)
     yield from (all_rows, first_rows)
-    yield (_VECTOR,) * count
+    yield (VECTOR,) * count
     if count == 2:
         yield ("m", "k"), ("k", "n")
     if count == 3:
         yield ("m", "k"), ("k", "n"), ("n",)
         yield ("m", "k"), ("n", "k"), ("n",)
-    yield (_HEADS,) * count
+    yield (HEADS,) * count
 
 
 def sizes(shapes: Sequence[Shape], case: str) -> dict[str, int]:
