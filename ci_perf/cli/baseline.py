@@ -60,7 +60,7 @@ def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty
     warn(run, proposed, folder)
     for new in proposed:
         path = store.write_baseline(add_session(_current(new, folder), new, run.policy.confidence), folder)
-        click.echo(f"wrote {path.relative_to(root) if path.is_relative_to(root) else path}")
+        click.echo(f"wrote {store.relative_path(path, root)}")
     click.echo("Commit these files, and give the reason in the message.", err=True)
 
 
@@ -111,7 +111,7 @@ def record(run_file: Path, allow_empty: bool, **flags: object) -> None:
             continue
         path = store.append_merged(merged, folder)
         cases = counted(len(merged.cases), "case")
-        click.echo(f"recorded {cases} in {path.relative_to(root) if path.is_relative_to(root) else path}")
+        click.echo(f"recorded {cases} in {store.relative_path(path, root)}")
 
 
 def _why_not_recorded(run: Run) -> str:

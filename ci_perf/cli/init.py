@@ -144,7 +144,7 @@ def _accepted(root: Path, folder: Path, output: str) -> list[str]:
     written = []
     for baseline in made:
         path = store.write_baseline(baseline, folder)
-        written.append(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
+        written.append(store.relative_path(path, root))
         for case, agreed in baseline.cases.items():
             click.echo(
                 f"{baseline.kernel}/{case}: {amount(agreed.time.median, agreed.time.unit)} on {baseline.device.name}"

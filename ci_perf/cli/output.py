@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from ci_perf import store
 from ci_perf.judge.report import Report
 from ci_perf.render.terminal import render_terminal
 
@@ -25,9 +26,7 @@ WIDTH = 140
 
 def show(report: Report, run: Path) -> None:
     """Print the report of a run, which lies at this path: in colour on a terminal, without if NO_COLOR is set."""
-    here = Path.cwd()
-    path = run.resolve()
-    draw(render_terminal(report, str(path.relative_to(here) if path.is_relative_to(here) else path)))
+    draw(render_terminal(report, store.relative_path(run.resolve(), Path.cwd())))
 
 
 class _Output(Console):

@@ -61,13 +61,11 @@ def _annotations(sentence: str, event: Event, settings: Settings, root: Path) ->
         except ConfigError as error:
             wrong[file] = f"Nothing was measured: {error}"
     return [
-        Annotation(Level.ERROR, _TITLE, wrong.get(file, sentence), Place(f"{prefix}{_relative(file, root)}", 1))
+        Annotation(
+            Level.ERROR, _TITLE, wrong.get(file, sentence), Place(f"{prefix}{store.relative_path(file, root)}", 1)
+        )
         for file in wrong or files
     ] or [Annotation(Level.ERROR, _TITLE, sentence)]
-
-
-def _relative(file: Path, root: Path) -> str:
-    return (file.relative_to(root) if file.is_relative_to(root) else file).as_posix()
 
 
 def _write_comment(text: str, event: Event, settings: Settings, token: str, root: Path) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ from ci_perf.store.runs import (
     read_run,
     write_run,
 )
-from ci_perf.store.text_files import append_line, write_text
+from ci_perf.store.text_files import append_line, relative_path, write_text
 
 __all__ = [
     "JOURNAL",
@@ -46,6 +46,7 @@ __all__ = [
     "read_plan",
     "read_run",
     "read_settings_file",
+    "relative_path",
     "write_baseline",
     "write_run",
     "write_text",

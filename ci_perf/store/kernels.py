@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ci_perf.store.text_files import read_text
+from ci_perf.store.text_files import read_text, relative_path
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import may_select
 from ci_perf.values.kernel import KernelSpec
@@ -37,7 +37,7 @@ def read_kernels(folder: Path, root: Path, patterns: Sequence[str] = ()) -> tupl
 def read_kernel(file: Path, root: Path) -> KernelSpec:
     """Read a kernel.toml; ConfigError for one that is wrong."""
     home = file.parent
-    folder = (home.relative_to(root) if home.is_relative_to(root) else home).as_posix()
+    folder = relative_path(home, root)
     spec = parse_kernel(read_text(file, f"{folder}/kernel.toml", ConfigError), name=home.name, folder=folder)
     if spec.program is None and not (home / spec.entry).is_file():
         raise ConfigError(

@@ -7,6 +7,11 @@ from pathlib import Path
 from ci_perf.values.errors import CiPerfError, WriteError
 
 
+def relative_path(path: Path, root: Path) -> str:
+    """Return how messages name a file: relative to `root` if it lies below it, else as it is."""
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+
+
 def read_text(file: Path, source: str, kind: type[CiPerfError]) -> str:
     """Return the text of a file; an error of the kind given names `source`. A byte-order mark is left out."""
     try:
