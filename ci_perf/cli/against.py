@@ -37,7 +37,7 @@ def with_event_base(settings: Settings) -> Settings:
         return settings
     has_base = git_base.query_event_base(os.environ) or git_base.query_claimed(os.environ)
     base = "base" if has_base else ""
-    return replace(settings, values={**settings.values, "against": base})
+    return settings.replaced({"against": base})
 
 
 def refuse_several_devices(settings: Settings, why: str) -> None:
@@ -109,7 +109,7 @@ def prepared_commit(
     """
 
     def against(ref: str) -> Settings:
-        return replace(settings, values={**settings.values, "against": ref})
+        return settings.replaced({"against": ref})
 
     found = base_commit(root, against(commit))
     with prepared_base(root, found, specs, against(found[:8]), session.worker, session.folder / "logs") as base:

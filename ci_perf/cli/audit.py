@@ -165,7 +165,7 @@ def _checkout(
         why = "differs from its commit" if commit else "has no commit"
         say(f"warning: this tree {why}: both sides run it, and nothing is checked out as for `run --against`")
         return None
-    return partial(prepared_base, root, commit, specs, replace(settings, values={**settings.values, "against": "HEAD"}))
+    return partial(prepared_base, root, commit, specs, settings.replaced({"against": "HEAD"}))
 
 
 def _command() -> str:

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -26,11 +26,6 @@ from ci_perf.values.errors import CiPerfError, ConfigError
 from ci_perf.values.quantity import percent
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.settings import Settings
-
-
-def _print_nothing(report: Report, *, session: Session) -> None:
-    """Drop the report of a step, which could not be written: bisect prints its own lines."""
-
 
 _OF_NO_USE = {
     *("against", "all-cases", "among", "confirm", "fail-on", "fuzz", "plant-slowdown", "processes", "samples"),
@@ -192,7 +187,11 @@ def _for_worktree(settings: Settings, root: Path) -> Settings:
     """Return the settings with the interpreter that the user's tree has: a worktree has no virtual environment."""
     python = tools.kernels_python(settings, root)
     output = settings["output"] if settings.origins["output"] != "default" else "ci-perf-bisect"
-    return replace(settings, values={**settings.values, "python": python, "output": output})
+    return settings.replaced({"python": python, "output": output})
+
+
+def _print_nothing(report: Report, *, session: Session) -> None:
+    """Drop the report of a step, which could not be written: bisect prints its own lines."""
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def check(
     select = partial(_select, patterns, specs, settings)
     selected = select(["cuda"])  # a wrong selection is an error before anything starts
     path = _find_sanitizer(settings) if settings["sanitize"] else ""
-    unprofiled = replace(settings, values={**settings.values, "profile": "none"})
+    unprofiled = settings.replaced({"profile": "none"})
     with open_session(unprofiled, root, partial(click.echo, err=True), selected) as session:
         if settings["sanitize"] and "cuda" not in session.kinds:
             hint = "`ci-perf doctor` lists what is missing"

@@ -5,7 +5,7 @@ The flags, the keys of `ci-perf.toml` and `[tool.ci-perf]`, the variables `CI_PE
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ci_perf.values.errors import ConfigError, did_you_mean
@@ -54,6 +54,10 @@ class Settings:
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 # each setting has its own type
         return self.values[name]
+
+    def replaced(self, values: Mapping[str, Any]) -> "Settings":
+        """Return the settings with other values for some; where those came from stays."""
+        return replace(self, values={**self.values, **values})
 
     def chosen_by_user(self, name: str) -> bool:
         """Return whether a flag or the environment set it: then it overrides a kernel.toml."""
