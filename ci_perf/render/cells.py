@@ -29,6 +29,9 @@ PARTS = ("what", "name", "base", "head", "change")
 """Titles of the parts of a program's time."""
 TIMELINE = ("metric", "reading", "usual", "meaning")
 """Titles of the metrics of a timeline."""
+CREEP_TITLE = "Creep: slower by several merges before this change"
+CREEP = ("case", "device", "sum of its changes", "merges", "since commit")
+"""Titles of the columns of a table of creep."""
 _OF_SUMMARY = {
     "n": "n",
     "processes": "processes",
@@ -103,10 +106,6 @@ def change(interval: Interval | None) -> str:
         return f"{percent(interval.point - 1, sign=True)} [any]"
     low, high = ((x - 1) * 100 for x in (interval.low, interval.high))
     return f"{percent(interval.point - 1, sign=True)} [{signed(low)}, {signed(high)}]"
-
-
-CREEP = ("case", "device", "sum of its changes", "merges", "since commit")
-"""The titles of the columns of a table of creep."""
 
 
 def creep(report: Report) -> list[tuple[str, ...]]:

@@ -27,9 +27,7 @@ def render_html(report: Report, trends: Sequence[Trend] = ()) -> str:
     for trend in trends:
         last = trend.series.last
         of_cases.setdefault((last.kernel, last.case, last.device), []).append(trend)
-    drawn = [_charts(row, report, of_cases) for row in report.rows[:MOST_DRAWN]] + [
-        [] for _ in report.rows[MOST_DRAWN:]
-    ]
+    drawn = [_charts(row, report, of_cases) if index < MOST_DRAWN else [] for index, row in enumerate(report.rows)]
     places = accumulate(map(len, drawn), initial=0)
     rows = zip(report.rows, drawn, places, strict=False)
     cases = "".join(case(index, row, report, own, place) for index, (row, own, place) in enumerate(rows))
@@ -114,9 +112,8 @@ def _legend(cases: int) -> str:
 
 
 def _creep(report: Report) -> str:
-    title = "Creep: slower by several merges before this change"
     rows = cells.creep(report)
-    return f"<h2>{title}</h2>\n{table(title, cells.CREEP, rows)}" if rows else ""
+    return f"<h2>{cells.CREEP_TITLE}</h2>\n{table(cells.CREEP_TITLE, cells.CREEP, rows)}" if rows else ""
 
 
 def _notes(report: Report) -> str:

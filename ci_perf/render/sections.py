@@ -110,9 +110,7 @@ def _shown_and_folded(title: str, rows: Sequence[Row], report: Report, form: str
 def _creep(report: Report) -> Section:
     """Return the cases that merges before this change made slower: no verdict on the change, but above all of them."""
     lines = [[*map(code, row[:2]), *row[2:4], code(row[4])] for row in cells.creep(report)]
-    return Section(
-        "Creep: slower by several merges before this change", lines, cells.CREEP, cells.CREEP[2:4], form=TITLED
-    )
+    return Section(cells.CREEP_TITLE, lines, cells.CREEP, cells.CREEP[2:4], form=TITLED)
 
 
 def _explanations(report: Report) -> Section:
