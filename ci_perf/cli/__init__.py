@@ -3,7 +3,7 @@
 against     the base of `run --against`
 artifacts   finishes the artifact folder of a run
 audit       `audit`
-baseline    `baseline accept`, `check`, `diff`
+baseline    `baseline accept`, `record`, `check`, `diff`
 bisect      `bisect`
 case_history  the history of the cases of a run, for its page
 checks      `run --fuzz` and `run --sanitize`

@@ -69,10 +69,9 @@ def explain(first: Path, second: str | None, as_json: bool) -> None:
 def _parts(first: Path, second: str | None) -> Iterator[_Part]:
     """Yield what there is to say of a run, of two runs or of two files of a profiler."""
     if second is None or not Path(second).exists():
-        if second is not None and first.is_file() and not is_run(first):
-            raise ConfigError(f"{second}: no such file", hint="give the file of the head after that of the base")
         if first.is_file() and not is_run(first):
-            raise ConfigError(f"{first}: one file, and no run", hint="name that of the head after it")
+            what = f"{first}: one file, and no run" if second is None else f"{second}: no such file"
+            raise ConfigError(what, hint="give the file of the head after that of the base")
         return _of_run(first, second)
     head = Path(second)
     runs = [path for path in (first, head) if is_run(path)]

@@ -32,10 +32,7 @@ from ci_perf.measure.budget import Budget
 from ci_perf.measure.confirm import Confirm, Prepare
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.main_job import execute
-from ci_perf.measure.session import (
-    Session,
-    open_session,
-)
+from ci_perf.measure.session import Session, open_session
 from ci_perf.render.json_text import render_json
 from ci_perf.render.markdown import render_comment
 from ci_perf.render.terminal import render_timings

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from ci_perf.cli import inspection
 from ci_perf.judge.causes import Side, Sides
@@ -30,7 +29,6 @@ from ci_perf.values.trace import Reading, SourceLine
 WHOLE = "the whole file"
 _LACKING = 0.25
 """The part of the counters that causes are read from which may be missing without a word."""
-_Of = TypeVar("_Of")
 _Metrics = Mapping[str, Mapping[str, Reading]]
 
 
@@ -201,7 +199,7 @@ def _of_traces(base: Side, head: Side) -> Sides:
     return sides_of(base, head, known[1] / known[0] if len(known) == 2 else None)
 
 
-def titles(parts: Mapping[str, _Of]) -> Iterator[tuple[str, _Of]]:
+def titles(parts: Mapping[str, Part]) -> Iterator[tuple[str, Part]]:
     """Yield the parts with the names that people know: a case without the mark of its range."""
     for name, part in parts.items():
         yield name.removeprefix(LABEL), part

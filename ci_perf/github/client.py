@@ -21,8 +21,6 @@ from ci_perf.github.publish import Forbidden
 from ci_perf.values.comment import CommentStatus, read_marker
 from ci_perf.values.errors import MachineError
 
-WORKFLOW_USER = "github-actions[bot]"
-"""The author of comments made with a workflow's own token, if GitHub does not say."""
 PERMISSIONS = """give the job these permissions:
 
 permissions:
