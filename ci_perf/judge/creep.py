@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
+from ci_perf.judge.control import control_doubt
 from ci_perf.judge.verdict import judge
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.merged import Creep, Merged, MergedChange
 from ci_perf.values.quantity import counted, percent, signed
 from ci_perf.values.reasons import Reason
-from ci_perf.values.run import Note, Run
+from ci_perf.values.run import Note, Run, sessions_of
 
 MOST_NAMED = 5
 ERRORS = 1.5
@@ -37,11 +39,15 @@ def changes_of(run: Run) -> tuple[Merged, ...]:
     if run.against is None or run.provenance.commit is None:
         return ()
     cases: dict[str, dict[str, MergedChange]] = {}
-    doubted = (Reason.CONTROL_MOVED, Reason.NO_CONTROL, Reason.MEMORY_ERRORS)
-    for found in judge(run):
+    reliable = tuple(
+        measurement
+        for session in sessions_of(run)
+        if session.against and not control_doubt(session, session.against)
+        for measurement in session.measurements
+    )
+    for found in judge(replace(run, measurements=reliable)):
         interval = found.change
-        compared = interval is not None and found.code not in doubted and found.code is not Reason.REFERENCE_TIMED
-        if interval is None or not compared or not (interval.low > 0 and interval.high < math.inf):
+        if interval is None or found.code is Reason.REFERENCE_TIMED or not 0 < interval.low <= interval.high < math.inf:
             continue
         change, error = math.log(interval.point), math.log(interval.high / interval.low) / 2
         cases.setdefault(found.device, {})[found.id] = MergedChange(round(change, 6), round(error, 6))

@@ -174,6 +174,22 @@ def test_a_run_of_a_merged_commit_says_what_changed_with_its_error():
     assert changes_of(replace(merged_run(1.02), against=None)) == ()
 
 
+@pytest.mark.parametrize("control", [(), (1.0,) * 3, (1.1, 1.101, 1.1, 1.099)], ids=["none", "too few", "moved"])
+def test_a_session_that_is_not_reliable_says_nothing_of_a_merge(control):
+    run = merged_run(1.05)
+    pairs = tuple(Pair((50e-6,) * 4, (50e-6 * ratio,) * 4, 100, "cuda-graph") for ratio in control)
+
+    assert changes_of(run)
+    assert changes_of(replace(run, against=replace(run.against, control=pairs))) == ()
+
+
+def test_the_time_of_a_reference_says_nothing_of_a_merge():
+    run = merged_run(1.0)
+
+    assert changes_of(run)
+    assert changes_of(replace(run, measurements=(replace(run.measurements[0], target="reference"),))) == ()
+
+
 @pytest.fixture
 def commits(tmp_path, monkeypatch):
     """The commits of a repository, the oldest first; the test runs in its folder."""
@@ -344,7 +360,7 @@ def test_creep_is_shown_above_the_verdicts_and_fails_the_run_only_where_that_is_
 def test_the_creep_of_all_shards_is_in_the_merged_run():
     one, other = crept_run(), crept_run()
     other = replace(other, against=replace(other.against, creep=(replace(other.against.creep[0], case="gemm/n1"),)))
-    shards = {"1": one, "2": replace(other, measurements=())}
+    shards = {"1": one, "2": replace(other, measurements=()), "3": replace(one, measurements=())}
 
     assert [found.case for found in merge_runs(shards).against.creep] == ["gemm/n1", "sdpa/s128"]
 
