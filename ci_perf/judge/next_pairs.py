@@ -78,8 +78,8 @@ def pairs_to_decision(
 
     >>> pairs_to_decision([0.0], Policy()), pairs_to_decision([0.05], Policy()), pairs_to_decision([0.03], Policy())
     (2, 4, 23)
-    >>> pairs_to_decision([0.05] * 3, Policy(), comparisons=9, starts=[0, 0, 0])
-    5
+    >>> [pairs_to_decision([0.05] * 3, Policy(), comparisons=18, starts=starts) for starts in ([], [0, 0, 0])]
+    [5, 9]
     """
     done, last = len(values), goal(looked)
     for look in (look for look in LOOKS if done < look < last):

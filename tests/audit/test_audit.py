@@ -220,6 +220,7 @@ def test_a_record_that_ends_before_the_rule_decides_is_counted():
     report = report_of(an_audit_session(1, undecided, an_audit_case()), an_audit_session(2, undecided, planted=0.05))
 
     assert report.cut_short == (1, 1)
+    assert [report.point(step).cut_short for step in (0.0, 0.05)] == [1, 1]
     assert report.unchanged.inconclusive_codes == {"interval-too-wide": 1}
 
 

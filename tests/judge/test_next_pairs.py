@@ -1,9 +1,13 @@
 """Which cases get the next pairs where the budget is short."""
 
+import math
+
 import pytest
 
-from ci_perf.judge.next_pairs import affordable, pairs_to_decision
-from ci_perf.values.run import Policy
+from ci_perf.judge.next_pairs import affordable, expected_pairs, pairs_to_decision
+from ci_perf.values.measurement import Pair
+from ci_perf.values.run import Against, Policy
+from tests.builders import a_measurement, a_run
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,17 @@ from ci_perf.values.run import Policy
 )
 def test_the_pairs_that_a_decision_will_take_follow_from_those_so_far(values, comparisons, more):
     assert pairs_to_decision(values, Policy(), comparisons=comparisons) == more
+
+
+@pytest.mark.parametrize(
+    ("changes", "comparisons", "more"),
+    [({}, 1, 4), ({}, 1000, 11), ({"among": 1000}, 1, 11), ({"among": 9}, 1000, 11)],
+)
+def test_a_case_shares_the_error_with_those_of_the_plan_or_of_its_session(changes, comparisons, more):
+    pair = Pair((1e-5,) * 4, (1e-5 * math.exp(0.05),) * 4, 100, "cuda-graph")
+    run = a_run(a_measurement(replicates=(), pairs=(pair,)), against=Against("main", "b" * 40), **changes)
+
+    assert expected_pairs(run, run.measurements[0], comparisons) == more
 
 
 @pytest.mark.parametrize(
