@@ -269,9 +269,8 @@ def _next_step(rows: Sequence[Row], compared: int, run: Run) -> str:
     codes = {row.finding.code for row in rows}
     regressions = sum(row.finding.verdict is Verdict.REGRESSION for row in rows)
     ungated = any(row.finding.unmeasured_gates for row in rows)
-    nothing: str | Reason = "" if rows else "No case ran: see why, and choose others."
-    no_base = next((code for code in NO_BASE_CODES if code in codes), _NO_BASE)
-    nothing = nothing or (no_base if in_turns else _NO_BASELINE)
+    nothing = next((code for code in NO_BASE_CODES if code in codes), _NO_BASE) if in_turns else _NO_BASELINE
+    nothing = nothing if rows else "No case ran: see why, and choose others."
     steps = (
         (_lacks_gpu(run), Reason.GPU_EXPECTED),
         (Reason.MEMORY_ERRORS in codes, Reason.MEMORY_ERRORS),
