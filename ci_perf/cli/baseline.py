@@ -97,10 +97,12 @@ def record(run_file: Path, allow_empty: bool, **flags: object) -> None:
         raise ConfigError(f"{run_file}: {why}", hint=hint)
     changes = changes_of(run)
     if not changes and allow_empty:
-        click.echo("nothing to record: no case was compared")
+        click.echo("nothing to record: no case was compared in a reliable session")
         return
     if not changes:
-        raise ConfigError(f"{run_file}: no case was compared", hint="--allow-empty makes this no error")
+        raise ConfigError(
+            f"{run_file}: no case was compared in a reliable session", hint="--allow-empty makes this no error"
+        )
     if why := _why_no_merge(run, root):
         raise ConfigError(f"{run_file}: {why}", hint=hint)
     known = {(merged.device, merged.head): merged for merged in store.read_merged(folder)}
