@@ -8,7 +8,11 @@ from ci_perf.values.errors import CiPerfError, WriteError
 
 
 def relative_path(path: Path, root: Path) -> str:
-    """Return how messages name a file: relative to `root` if it lies below it, else as it is."""
+    """Return how messages name a file: relative to `root` if it lies below it, else as it is.
+
+    >>> relative_path(Path("/a/b/c"), Path("/a")), relative_path(Path("/b/c"), Path("/a"))
+    ('b/c', '/b/c')
+    """
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 
 

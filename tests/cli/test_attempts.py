@@ -163,6 +163,15 @@ def test_an_artifact_whose_entries_leave_its_folder_is_refused(name, artifact):
     assert (found.run, "leaves the archive's folder" in found.why) == (None, True)
 
 
+def test_an_artifact_of_several_files_is_refused(artifact):
+    folder = artifact(a_turn(timed("sdpa", STEADY)))
+    (folder / "another.zip").touch()
+
+    found = Attempt.of(folder, ENVIRON)
+
+    assert (found.run, found.why) == (None, "ci-perf-run-1-numbers: holds 2 files, expected one")
+
+
 def test_without_an_artifact_everything_is_measured_and_the_note_says_which_permission_it_takes(tmp_path):
     attempt = Attempt.of(tmp_path / "ci-perf-run-1-numbers", ENVIRON)
     run = attempt.begin(blank())

@@ -136,6 +136,8 @@ def test_a_page_of_many_cases_says_how_many_are_without_charts(monkeypatch):
 
     assert f"charts of the first {len(report.rows) - 2} cases, without 2 less urgent ones" in page
     assert "less urgent" not in whole
+    assert 0 < len(data_of(page)) < len(data_of(whole))
+    assert page.count("<figure ") == len(data_of(page))
 
 
 def test_a_chart_of_many_rounds_shows_some_of_each_process(monkeypatch):
