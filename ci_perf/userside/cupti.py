@@ -19,7 +19,6 @@ REGISTERS = 6
 GRID, BLOCK, STATIC_SHARED, DYNAMIC_SHARED, LOCAL = 52, 64, 76, 80, 84
 """Offsets in the record of a kernel: three numbers of 32 bits for grid and block, one for each of the others."""
 _BUFFER_BYTES = 1 << 20
-_NO_MORE_RECORDS = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED of cupti_result.h
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 
 

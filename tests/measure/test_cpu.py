@@ -12,7 +12,8 @@ import pytest
 from ci_perf import store
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.cpu import available_bytes, cpu_device, note_busy, used_share
-from ci_perf.userside import core_wait
+from ci_perf.userside import core_wait, stopwatch
+from ci_perf.userside.case import load_entry
 from ci_perf.userside.cpu_timers import CpuTimer, RestoredCpuTimer
 from ci_perf.userside.instructions import Counter
 from tests.builders import a_baseline, a_baseline_case, a_cpu, a_measurement, a_run
@@ -203,6 +204,35 @@ def test_a_counter_of_perf_event_open_counts_what_this_process_does():
     after = counter.read()
     assert after is not None
     assert after - before >= 15_000_000
+
+
+def test_an_answer_has_the_instructions_of_one_launch_and_its_own_waits_alone(tmp_path, monkeypatch):
+    (tmp_path / "kernel.py").write_text(COUNTED)
+    request = {"device": "cpu", "entry": str(tmp_path / "kernel.py"), "target": "launch", "params": {}}
+    kernel = load_entry(request)
+    monkeypatch.setattr(stopwatch, "Counter", lambda: SimpleNamespace(read=lambda: 7 * kernel.launches))
+    monkeypatch.setattr(core_wait, "waited", lambda: kernel.launches * 1e-9)
+    monkeypatch.setattr(core_wait, "others_ran", lambda: 0.0)
+    watch = stopwatch.Stopwatch(request)
+    answers = [watch.take(2) for _ in range(2)]
+
+    assert [answer["instructions"] for answer in answers] == [7.0, 7.0]
+    assert [answer["waited"] for answer in answers] == pytest.approx([2 * watch.count * 1e-9] * 2)
+
+
+COUNTED = """
+launches = 0
+
+def make_inputs(rng, device):
+    return 1.0
+
+def launch(inputs):
+    global launches
+    launches += 1
+    return inputs
+
+reference = launch
+"""
 
 
 def test_where_there_is_no_counter_nothing_is_counted():

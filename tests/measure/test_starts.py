@@ -1,6 +1,7 @@
 """Starts of the workers of both sides: real workers, whose kernel logs each import."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,32 @@ with open({log!r}, "a") as log:
     print({name!r}, file=log)
 make_inputs = launch = reference = print
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kernels", "devices", "ahead"),
+    [(1, ("cuda",), 1), (2, ("cuda",), 1), (3, ("cuda",), 0), (1, ("cpu",), 0)],
+)
+def test_starts_are_made_before_they_are_needed_for_up_to_two_kernels_on_a_gpu(
+    tmp_path, bare_python, monkeypatch, kernels, devices, ahead
+):
+    """Three processes import already: 6 cores leave room for a start of both sides, 4 for none."""
+    monkeypatch.setattr(cpu, "available_bytes", lambda: 1 << 40)
+    specs = tuple(a_spec(f"k{number}", devices=devices) for number in range(kernels))
+    counts = []
+    for cores in (4, 6):
+        monkeypatch.setattr(cpu, "usable_cores", lambda cores=cores: cores)
+        head, worker, control = (Worker(bare_python, dict(os.environ), tmp_path, name) for name in ("h", "b", "c"))
+        side = Side("base", tmp_path / "base", {}, worker)
+        starts = Starts(head, tmp_path / "head", Base(Against("main", ""), side, replace(side, worker=control)))
+        try:
+            starts.guess(select_jobs(specs, [], devices))
+            counts.append((head.wait_ahead(), worker.wait_ahead(), control.wait_ahead()))
+        finally:
+            starts.close()
+
+    assert counts == [(0, 0, 0), (ahead, ahead, 0)]
 
 
 @pytest.mark.slow
