@@ -1,5 +1,6 @@
 """All configurations of a tuned kernel are compiled ahead: real workers, real Triton, with and without a GPU."""
 
+import importlib
 import os
 import sys
 
@@ -9,6 +10,7 @@ from ci_perf.measure.compile_ahead import STAGE, CompileAhead
 from ci_perf.measure.conditions import Conditions
 from ci_perf.measure.side import Side
 from ci_perf.measure.worker_process import Worker
+from ci_perf.userside.fork_server import hash_triton
 from ci_perf.values.job import select_jobs
 from tests.builders import a_spec
 
@@ -148,6 +150,15 @@ def test_all_configurations_are_compiled_by_several_processes_and_the_tuning_fin
     assert compiled(lines) == ahead_of_time, "the tuning compiles nothing"
     assert len(list(cache.glob("*/*.autotune.json"))) == len(jobs)
     assert all(conditions.spent.of(job.id, "cuda")["head"][STAGE] > 0.0 for job in jobs)
+
+
+def test_the_hash_of_tritons_files_is_known_before_a_fork():
+    """It is part of the key of all compiled code; Triton has moved the function before."""
+    key = importlib.import_module("triton.runtime.cache").triton_key
+    key.cache_clear()
+    hash_triton()
+
+    assert key.cache_info().currsize == 1
 
 
 def test_a_choice_that_is_known_is_used(session):

@@ -12,6 +12,7 @@ import pytest
 from ci_perf import store
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.cpu import available_bytes, cpu_device, note_busy, used_share
+from ci_perf.measure.side_answers import share_waited
 from ci_perf.userside import core_wait, stopwatch
 from ci_perf.userside.case import load_entry
 from ci_perf.userside.cpu_timers import CpuTimer, RestoredCpuTimer
@@ -109,6 +110,22 @@ def test_a_child_process_that_ended_counts_as_one_of_the_others_that_ran():
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.05: pass"], check=True)
 
     assert core_wait.others_ran() - before >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("waits", "windows", "share"),
+    [
+        ([0.0], [(1.0, 3.0)], 0.0),
+        ([0.5, 0.25], [(1.0, 3.0), (5.0, 6.0)], 0.25),
+        ([3.0], [(1.0, 2.0)], 1.0),
+        ([0.0], [(1.0, 1.0)], 0.0),
+    ],
+    ids=["none", "two answers", "more than the window", "an empty window"],
+)
+def test_the_share_of_waits_is_that_of_all_windows(waits, windows, share):
+    answers = [{"waited": waited, "window": window} for waited, window in zip(waits, windows, strict=True)]
+
+    assert share_waited(answers) == share
 
 
 @pytest.mark.parametrize(("keeps_waits", "seconds"), [(False, 0.5), (True, 2.0)])
