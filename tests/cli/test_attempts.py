@@ -65,6 +65,14 @@ def test_the_note_on_a_budget_that_was_spent_is_of_the_attempt_that_spent_it():
     assert [note.code for note in run.notes] == ["cpu-busy", "attempt-continued"]
 
 
+def test_an_attempt_with_other_budgets_is_continued():
+    command = f"{OURS.command} --budget=60 --case-budget=9"
+    run, note = begun(a_turn(timed("sdpa", STEADY), provenance=replace(OURS, command=command)))
+
+    assert [m.kernel for m in run.measurements] == ["sdpa"]
+    assert note.code == "attempt-continued"
+
+
 def test_an_attempt_that_was_cancelled_is_continued_with_what_it_has():
     run, note = begun(a_turn(timed("sdpa", STEADY), finished=False))
 

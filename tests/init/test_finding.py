@@ -28,6 +28,7 @@ KERNEL = "@triton.jit\ndef kernel(x_ptr, n, BLOCK: tl.constexpr):\n    return\n\
         ("import torch\ndef f(x): print(x)", None),  # nothing comes out
         ("import torch\ndef f(x, path: str): return x", None),  # what would the path be?
         ("import torch\ndef f(*xs): return xs", None),
+        ("import torch\ndef f(y, /, x): return x * y", None),
         ("import torch\ndef _f(x): return x", None),
         ("import torch\ndef test_f(x): return x", None),
         ("def f(x): return x", None),
