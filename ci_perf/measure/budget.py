@@ -75,7 +75,7 @@ class BudgetLeft:
         return pairs * self._next_s(job) if _case(job) in self._last else self.case_in_s
 
     def batch(
-        self, jobs: Sequence[Job], expected: Callable[[Job], int], is_suspect: Callable[[Job], bool] = lambda _: False
+        self, jobs: Sequence[Job], expected: Callable[[Job], int], is_suspect: Callable[[Job], bool]
     ) -> list[Job]:
         """Return the jobs, in their order, that are measured next: without a limit all.
 

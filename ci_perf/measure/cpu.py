@@ -37,7 +37,7 @@ def cpu_device(root: Path = Path("/")) -> Device:
     return Device(
         kind="cpu",
         name=model[1].strip() if model else platform.processor() or platform.machine() or "unknown",
-        sm_count=len(os.sched_getaffinity(0)),
+        sm_count=usable_cores(),
         memory_bytes=int(memory[1]) * 1024 if memory else None,
         cpu_model="-".join(number[1].lower() for number in numbers if number) or None,
     )
