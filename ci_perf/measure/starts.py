@@ -22,7 +22,7 @@ GUESSED = 5
 MOST_GUESSED = 2
 """Where a run has more kernels on a GPU, no start is made before a case seems changed."""
 WORKER_BYTES = 1 << 30
-"""Memory of a process that has imported torch or a kernel: 0.3 to 0.8 GB were measured."""
+"""Memory that is allowed for a process that has imported torch or a kernel."""
 
 
 class Starts:
