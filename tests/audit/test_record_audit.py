@@ -88,6 +88,18 @@ def test_an_artifact_that_is_no_audit_is_refused(tmp_path, content, why):
     assert why in ran.stderr
 
 
+def test_a_record_that_is_a_link_is_refused(tmp_path):
+    """A pull request that was merged may have put it there: the job that follows it can push."""
+    file = tmp_path / "baselines/h100-80gb-hbm3/nightly-audit.jsonl"
+    file.parent.mkdir(parents=True)
+    file.symlink_to(tmp_path / "elsewhere")
+
+    ran = record(tmp_path, tonight(1))
+
+    assert (ran.returncode, ran.stderr) == (1, f"error: {file}: is a link, expected a file: nothing is added\n")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_line_that_was_cut_off_costs_that_session_alone(tmp_path):
     ran = record(tmp_path, content=dump_session(tonight(1)) + dump_session(tonight(2))[:200])
 
