@@ -19,7 +19,7 @@ from ci_perf.measure.main_job import execute
 from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.session import PrepareBase, Session
 from ci_perf.measure.side import Side
-from ci_perf.measure.worker_process import Worker
+from ci_perf.measure.worker_process import Worker, rest
 from ci_perf.values.errors import MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Measurement
@@ -36,7 +36,7 @@ def verify_once(session: Session, jobs: Sequence[Job]) -> dict[str, Verified]:
         if isinstance(answer, Failure):
             raise MachineError(f"{job.id}: {answer.message}", hint="an audit needs kernels that work")
         verified[job.id] = answer
-    session.worker.rest()
+    rest(session.worker)
     return verified
 
 

@@ -28,7 +28,7 @@ from ci_perf.measure.programs import Programs
 from ci_perf.measure.python_kernels import PythonKernels
 from ci_perf.measure.setup import setup_of
 from ci_perf.measure.temporary import temporary_folder
-from ci_perf.measure.worker_process import Worker
+from ci_perf.measure.worker_process import Worker, rest
 from ci_perf.values.device import Device, Toolchain
 from ci_perf.values.errors import CiPerfError, MachineError
 from ci_perf.values.job import Job
@@ -169,7 +169,7 @@ def _prepared(
         programs_only = all(job.spec.program for job in planned)
         session = _prepare(settings, root, env, worker, guard, programs_only=programs_only)
         _refuse_missing_torch(session, root, planned)
-        worker.rest()  # who waits holds no memory on a GPU that another run measures on
+        rest(worker)  # who waits holds no memory on a GPU that another run measures on
         uuid = session.gpu_uuid
         workers = (worker, *base.workers) if base else (worker,)
         with gpu_lock(uuid, settings["wait"], say), ExitStack() as ending:

@@ -17,6 +17,7 @@ from ci_perf.measure.side_answers import (
     pair_of,
     runs_same_code,
 )
+from ci_perf.measure.worker_process import rest
 from ci_perf.values.job import Job
 from ci_perf.values.measurement import Failure, Pair, SameCode
 
@@ -81,8 +82,7 @@ class TurnTaking:
                     fresh = isinstance(found, SideFailure) or job.id in self._alone
                     yield job, found
         finally:
-            for side in self._sides:
-                side.worker.rest()
+            self._rest()
 
     def _pair(self, job: Job, number: int, *, fresh: bool) -> Pair | SameCode | SideFailure:
         with self._conditions.spent.waiting(job, self._names):
@@ -202,12 +202,14 @@ class TurnTaking:
         not_captured = self._not_captured.get(job.id, ())
         return pair_of([(answers[0], answers[1])], ready, found, watch, not_captured, at_once=1)
 
+    def _rest(self) -> None:
+        rest(*(side.worker for side in self._sides))
+
     def _each_alone(self, job: Job, number: int) -> list[dict[str, Any]]:
         """Return the answers of base and head, each timed while the other is not on the device; SideFailure."""
         answers: dict[int, dict[str, Any]] = {}
         for index in _order(number):
-            for side in self._sides:
-                side.worker.rest()
+            self._rest()
             planted = self._conditions.planted if index else None
             side = self._sides[index]
             more = {"samples": ALONE_SAMPLES, "planted": planted, "check": _is_checked(side, job), **self._timer(job)}

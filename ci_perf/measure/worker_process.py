@@ -165,11 +165,6 @@ class Worker:
         self.end()
         return failure
 
-    def rest(self) -> None:
-        """End the fork of the last case, which may hold memory on the GPU."""
-        if self._running is not None:
-            self.ask({"op": "rest"}, START_TIMEOUT_S)
-
     def kill(self) -> None:
         """Kill the process; another thread that waits for its answer gets a Failure."""
         if self._running is not None:
@@ -280,6 +275,15 @@ class Worker:
                 return told((begin + log.read()).decode("utf-8", "replace"))
         except FileNotFoundError:  # the folder was removed
             return ""
+
+
+def rest(*workers: Worker) -> None:
+    """End the fork of the last case of each worker, which may hold memory on the GPU; all of them at the same time."""
+    begun = [worker for worker in workers if worker.is_begun]
+    for worker in begun:
+        worker.send({"op": "rest"})
+    for worker in begun:
+        worker.receive(START_TIMEOUT_S)
 
 
 def told(stderr: str) -> str:

@@ -19,6 +19,7 @@ from ci_perf.userside.answers import answer_all, reply
 from ci_perf.userside.case import Request, load_entry, torch_or_none
 from ci_perf.userside.compile_pool import NOTHING, CompilePool
 from ci_perf.userside.device_queries import asked_in_forks
+from ci_perf.userside.garbage import uncollected
 from ci_perf.userside.package import needs_new_interpreter, take_effect
 from ci_perf.userside.processes import Fork, Spawned, keep_open
 from ci_perf.userside.stages import stage, take_spent
@@ -86,6 +87,7 @@ def serve_template(request: Request, requests: Any, answers: Any) -> None:
         take_spent()  # the first process reports the time of the import
         return process
 
+    gc.unfreeze()  # the kernels of packages that its parent has imported are found only then
     answer_from_processes(requests, answers, start, CompilePool(tuned=has_tuned()).beside)
 
 
@@ -94,7 +96,7 @@ def _reported_usable(imports: Callable[[], object], answers: Any) -> bool:
     # Otherwise torch.cuda.is_available(), which many packages call at import, initialises the driver.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     # The process of the case gets an error, too, and reports it.
-    with contextlib.suppress(Exception), stage("import"), asked_in_forks():
+    with contextlib.suppress(Exception), stage("import"), asked_in_forks(), uncollected():
         imports()
         hash_triton()
     usable = not driver_initialized() and threading.active_count() == 1

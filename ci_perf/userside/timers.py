@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import statistics
 import time
 import warnings
 from typing import Any, Callable
 
 from ci_perf.userside.case import Case, Wrong
+from ci_perf.userside.garbage import uncollected
 from ci_perf.userside.restore import restore
 
 STEADY = 0.005
@@ -88,18 +88,13 @@ class WallTimer(Timer):
         """Return the time of so many launches, BURST by BURST."""
         launch, synchronize = self.case.launch, self.case.synchronize
         synchronize()
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with uncollected():
             started = time.perf_counter()
             for number in range(1, launches + 1):
                 launch()
                 if number % BURST == 0 or number == launches:
                     synchronize()
             return time.perf_counter() - started
-        finally:
-            if collects:
-                gc.enable()
 
 
 class RestoredWallTimer(WallTimer):

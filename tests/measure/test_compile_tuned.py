@@ -12,6 +12,7 @@ from ci_perf.measure.side import Side
 from ci_perf.measure.worker_process import Worker
 from ci_perf.userside.fork_server import hash_triton
 from ci_perf.values.job import select_jobs
+from ci_perf.values.kernel import Package
 from tests.builders import a_spec
 
 pytest.importorskip("triton", reason="needs Triton, whose compiler for CUDA needs no GPU")
@@ -106,12 +107,26 @@ def reference(inputs):
 """
 
 
+@pytest.fixture(params=["entry", "package"])
+def spec(request):
+    """A kernel whose code is in its entry, or in a package that is imported once for several entries."""
+    return a_spec(
+        "scale",
+        cases={"even": {"n": 1024}, "odd": {"n": 1000}},
+        devices=("cuda",),
+        package=Package(("../../src",), ("scales",)) if request.param == "package" else Package(),
+    )
+
+
 @pytest.fixture(params=[pytest.param(DRIVER, id="no-gpu"), pytest.param(GPU, id="gpu", marks=pytest.mark.gpu)])
-def session(tmp_path, request):
+def session(tmp_path, spec, request):
     """A head and its jobs, what its kernels printed, and the compiled kernels in the cache."""
-    spec = a_spec("scale", cases={"even": {"n": 1024}, "odd": {"n": 1000}}, devices=("cuda",))
-    (tmp_path / spec.folder).mkdir(parents=True)
-    (tmp_path / spec.folder / spec.entry).write_text(KERNEL.format(driver=request.param))
+    for folder in (spec.folder, "src"):
+        (tmp_path / folder).mkdir(parents=True)
+    code = KERNEL.format(driver=request.param)
+    (tmp_path / "src/scales.py").write_text(code)
+    entry = "from scales import launch, make_inputs, reference" if spec.package.imports else code
+    (tmp_path / spec.folder / spec.entry).write_text(entry)
     cache = tmp_path / "cache"
     env = {**os.environ, "TRITON_CACHE_DIR": str(cache), "TRITON_CACHE_AUTOTUNING": "1"}
     conditions = Conditions(sys.executable, tmp_path, env, 5, 300.0)

@@ -142,6 +142,7 @@ class WorkerOnGpu:
     """A worker on a GPU; if `captured` is False, its kernel cannot be captured in a graph."""
 
     error = "RuntimeError: not permitted, raised by `x.item()` at {root}/kernels/sdpa/kernel.py:7"
+    is_begun = False
 
     def __init__(self, *, captured, code=None, root="", at_once=True, memory_bytes=None, has_threads=False):
         self.memory_bytes, self.has_threads = memory_bytes, has_threads
@@ -181,9 +182,6 @@ class WorkerOnGpu:
     def ask(self, request, timeout_s):
         self.send(request)
         return self.receive(timeout_s)
-
-    def rest(self):
-        pass
 
 
 LAUNCHED = {

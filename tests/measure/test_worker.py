@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from ci_perf.measure import worker_process
-from ci_perf.measure.worker_process import Worker
+from ci_perf.measure.worker_process import Worker, rest
 from ci_perf.store import write_run
 from ci_perf.traces import chrome
 from ci_perf.userside.case import Wrong
@@ -880,13 +880,28 @@ def test_where_importing_torch_uses_cuda_each_case_gets_a_new_interpreter(bare_p
             ask(worker, entry),
             ask(worker, kernel(RAISES.format(1))),
         ]
-        worker.rest()
+        rest(worker)
 
     pids = [line.split()[0] for line in (logs / "spawned.stdout.txt").read_text().splitlines()]
     assert [answer["checked"] for answer in answers[:3]] == ["launch"] * 3
     assert answers[3].code == "raised"
     assert len(set(pids)) == 2
     assert not any(is_alive(int(pid)) for pid in pids)
+
+
+def test_the_garbage_collector_runs_in_a_kernel_but_not_in_its_import(bare_python, kernel, logs):
+    entry = kernel("""
+        import gc
+        print("import", gc.isenabled())
+        def launch(inputs):
+            print("launch", gc.isenabled())
+            return sum(inputs)
+    """)
+    with Worker(bare_python, dict(os.environ), logs, "collector") as worker:
+        ask(worker, entry)
+
+    printed = set((logs / "collector.stdout.txt").read_text().splitlines())
+    assert printed == {"import False", "launch True"}
 
 
 def test_a_kernel_whose_import_uses_cuda_is_imported_by_each_process(bare_python, kernel, logs, tmp_path):
