@@ -12,6 +12,7 @@ device_queries  answers questions about the GPU during an import without initial
 error_line    the line of a kernel that raised an error
 first_launch  launches a case once, so that the compile caches have its code
 fork_server   processes that import an entry once and fork those that run its cases
+garbage       lets the garbage collector not run in a block
 gradients     the expected gradients of a kernel.py that names them
 identity      a hash of what a launch makes the GPU do
 imported      the files that a kernel imported
