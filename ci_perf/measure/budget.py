@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ci_perf.judge.next_pairs import affordable, pairs_of_a_decision
@@ -31,8 +31,10 @@ RECENT = 2 * WAVE
 class BudgetLeft:
     """What is left of the budget; a pair starts only if one as long as the last of its case still fits."""
 
-    def __init__(self, budget: Budget, now: Callable[[], float]) -> None:
+    def __init__(self, budget: Budget, now: Callable[[], float], touched: Collection[str] = ()) -> None:
+        """The kernels `touched`, whose own files differ from those of the base, begin before the others."""
         self._budget = budget
+        self._touched = touched
         self._now = now
         self._started = now()
         self._spent: dict[tuple[str, str], float] = {}
@@ -80,7 +82,8 @@ class BudgetLeft:
         """Return the jobs, in their order, that are measured next: without a limit all.
 
         With a limit a case is decided before others begin, unless it will take longer than one that has no pair yet;
-        and none begins that probably cannot be decided in time. Those of the kernel begin of which the fewest have.
+        and none begins that probably cannot be decided in time. Those of the kernel begin of which the fewest have, of a
+        kernel whose own files differ before all others.
         A suspect of each kernel, which seems changed, comes first although it takes the most pairs: a change is what a
         run looks for.
         `expected` is how many more pairs will probably decide a job.
@@ -102,6 +105,7 @@ class BudgetLeft:
 
     def _next_wave(self, fresh: Sequence[Job]) -> Sequence[Job]:
         """Return the jobs without a pair that may begin next."""
+        fresh = [job for job in fresh if job.spec.name in self._touched] or fresh
         if not self._last:
             return fresh[:PROBED]
         begun = Counter(case.partition("/")[0] for case, _ in self._last)

@@ -1,7 +1,7 @@
 """The machine as the flow sees it: each job goes to the backend of its kind, and the time on the GPU is counted."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
@@ -31,6 +31,11 @@ class Machine:
         self._start = first_start
         self._measured = False
         """Whether a pair is of the last start of the workers."""
+
+    @property
+    def touched(self) -> Collection[str]:
+        """The kernels whose own files differ from those of the base."""
+        return self._base.touched if self._base else ()
 
     def notes(self, jobs: Sequence[Job]) -> tuple[Note, ...]:
         """Return notes, before anything runs, on how these jobs will be timed."""

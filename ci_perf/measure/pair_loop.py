@@ -41,7 +41,7 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
     """
     if not jobs:
         return
-    left = BudgetLeft(budget, machine.now)
+    left = BudgetLeft(budget, machine.now, machine.touched)
     cases = OpenCases(journal, jobs)
     against = journal.run.against
     known = len(usable_ratios(against.control)) if against else 0

@@ -105,6 +105,8 @@ class SimulatedGpu:
     all of it. `recorded` is the kernel whose pairs, recorded on an H100, are drawn in place of made-up ones.
     """
 
+    touched = ()
+
     def __init__(
         self,
         seed,

@@ -290,6 +290,8 @@ OPEN = (0.97, 1.05, 0.95, 1.06)
 class TurnsMachine(ScriptedMachine):
     """A fake machine on which pairs have scripted ratios, which are repeated, and scripted durations."""
 
+    touched = ()
+
     def __init__(self, *, ratios=None, lasts=None, base=None, disturbed=None, identical=(), proven=(), control=AGREED):
         super().__init__()
         self.ratios = {name: itertools.cycle(found) for name, found in (ratios or {}).items()}
@@ -379,6 +381,17 @@ def test_a_budget_that_is_too_short_decides_as_many_cases_as_fit_and_begins_no_o
     (note,) = (note for note in run.notes if note.code == "budget-spent")
     assert note.message.startswith("there was no time to decide 167 cases within 100 s: about 610 s in all would")
     assert note.hint.startswith("`--budget 610`, ")
+
+
+def test_with_a_budget_that_is_too_short_kernels_whose_files_differ_begin_first():
+    specs = tuple(a_spec(f"k{n}", cases={f"c{m}": {"size": m} for m in range(20)}) for n in range(4))
+    machine = TurnsMachine()
+    machine.touched = {"k2"}
+    run, _, _ = take_turns(machine, specs=specs, budget=Budget(total_s=100.0))
+
+    decided = [row.finding.kernel for row in build_report(run).rows if row.finding.verdict is Verdict.UNCHANGED]
+    assert decided.count("k2") == 20
+    assert len(decided) == 33, "as many as without such a kernel"
 
 
 def test_with_a_budget_that_is_too_short_one_change_of_each_kernel_is_decided_before_unchanged_cases():
