@@ -66,6 +66,8 @@ class Point:
     planted: tuple[float, float, float]
     """The least, mean and largest of the slowdowns that were really planted."""
     counts: Counts
+    pairs: float
+    """How many pairs a verdict took, in the mean."""
     cut_short: int = 0
     """How many of the verdicts are on records that end before the rule decides."""
 
@@ -319,5 +321,6 @@ def _curve(judged: Sequence[Judged]) -> tuple[Point, ...]:
             planted = [found.case.planted for found in here]
             span = min(planted), statistics.fmean(planted), max(planted)
             cut_short = sum(found.cut_short for found in here)
-            points.append(Point(step, name, span, _count(found.outcome for found in here), cut_short))
+            pairs = statistics.fmean(found.pairs for found in here)
+            points.append(Point(step, name, span, _count(found.outcome for found in here), pairs, cut_short))
     return tuple(points)

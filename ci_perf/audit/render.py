@@ -69,7 +69,7 @@ def _lead(report: AuditReport) -> str:
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     commits = ", ".join(sorted({(session.provenance.commit or "unknown")[:12] for session in report.sessions}))
     planted = len(report.sessions) - report.unchanged_sessions
-    sessions = f"{report.unchanged_sessions} A/A sessions, {planted} with a planted slowdown"
+    sessions = f"{counted(report.unchanged_sessions, 'A/A session')}, {planted} with a planted slowdown"
     threshold = f"threshold {_threshold(report)}" if report.threshold != Policy().regression else ""
     parts = (", ".join(names), _cards(report), sessions, when, f"commit {commits}", threshold)
     return "; ".join(part for part in parts if part)
@@ -185,7 +185,7 @@ def _fraction(value: float | None) -> str:
 def _curve(report: AuditReport) -> _Section:
     classes = [name for name in report.classes if name != ALL]
     verdicts = ("REGRESSION", "UNCHANGED", "INCONCLUSIVE", "SPEEDUP")
-    header = ("planted", "exactly", "verdicts", *verdicts, *(f"red, {name}" for name in classes))
+    header = ("planted", "exactly", "verdicts", *verdicts, "pairs", *(f"red, {name}" for name in classes))
     points = [point for step in (0.0, *report.steps) if (point := report.point(step)) is not None]
     lines = ((*_point(point), *(_flagged(report.point(point.step, name)) for name in classes)) for point in points)
     return _Section("Planted slowdowns and their verdicts", header, tuple(lines), note=_bounds(report))
@@ -205,7 +205,8 @@ def _point(point: Point) -> tuple[str, ...]:
     if largest - least >= 5e-5:
         exactly += f" ({100 * least:.2f}-{100 * largest:.2f})"
     of = (counts.regression, counts.unchanged, counts.inconclusive, counts.speedup)
-    return (step_name(point.step), exactly, str(counts.verdicts), *(percent(n / counts.verdicts) for n in of))
+    shares = (percent(n / counts.verdicts) for n in of)
+    return (step_name(point.step), exactly, str(counts.verdicts), *shares, f"{point.pairs:.1f}")
 
 
 def step_name(step: float) -> str:
@@ -273,6 +274,7 @@ def render_audit_json(report: AuditReport) -> str:
                 "duration_class": point.duration_class,
                 "planted": dict(zip(("least", "mean", "largest"), point.planted, strict=True)),
                 **asdict(point.counts),
+                "pairs": point.pairs,
             }
             for point in report.curve
         ],

@@ -126,6 +126,8 @@ class Judged:
     session: AuditSession
     case: AuditCase
     outcome: Outcome
+    pairs: int
+    """How many pairs the rule used until it decided."""
     cut_short: bool
     """Whether the record ends before the rule decides: its last pair was then the last look."""
 
@@ -141,8 +143,8 @@ def judge_session(session: AuditSession, policy: Policy) -> tuple[Judged, ...]:
     trouble = base_doubt(session.control, session.control_case)
     judged = []
     for case in cases:
-        outcome, _, cut_short = replay(case.ratios, case.clocks, policy, comparisons=len(cases), starts=case.starts)
-        judged.append(Judged(session, case, believe(outcome, trouble), cut_short))
+        outcome, pairs, cut_short = replay(case.ratios, case.clocks, policy, comparisons=len(cases), starts=case.starts)
+        judged.append(Judged(session, case, believe(outcome, trouble), pairs, cut_short))
     return tuple(judged)
 
 
