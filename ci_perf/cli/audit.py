@@ -23,6 +23,7 @@ from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import Bars, draw, no_workflow_commands
 from ci_perf.measure import git
 from ci_perf.measure.session import PrepareBase, open_session
+from ci_perf.values.device import is_dirty
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.escape import clean
 from ci_perf.values.job import select_jobs
@@ -161,7 +162,7 @@ def _checkout(
 ) -> PrepareBase | None:
     """Return what checks out and builds the commit of the tree; None, after a warning, if the tree differs from it."""
     commit = git.query_commit(root, besides=file)
-    if commit is None or commit.endswith("-dirty"):
+    if commit is None or is_dirty(commit):
         why = "differs from its commit" if commit else "has no commit"
         say(f"warning: this tree {why}: both sides run it, and nothing is checked out as for `run --against`")
         return None

@@ -15,6 +15,7 @@ from ci_perf.judge.noisy import doubts, doubts_of_machine, shown
 from ci_perf.measure import git
 from ci_perf.values.baseline import Baseline
 from ci_perf.values.codec import dump_baseline
+from ci_perf.values.device import is_dirty, plain_commit
 from ci_perf.values.errors import EXIT_USAGE, CiPerfError, ConfigError
 from ci_perf.values.merged import FILE
 from ci_perf.values.metrics import BY_NAME
@@ -67,9 +68,9 @@ def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty
 def _refuse_dirty(run: Run, run_file: Path) -> None:
     """Raise ConfigError where the measured files are not those of a commit, or git could not tell."""
     commit = run.provenance.commit or ""
-    if commit.endswith("-dirty"):
+    if is_dirty(commit):
         raise ConfigError(
-            f"{run_file}: the run measured files that differed from commit {commit.removesuffix('-dirty')}",
+            f"{run_file}: the run measured files that differed from commit {plain_commit(commit)}",
             hint="commit the files and measure again, or accept the run with --allow-dirty",
         )
     if not commit and (note := next((note for note in run.notes if note.code == "no-git"), None)):
@@ -124,7 +125,7 @@ def _why_not_recorded(run: Run) -> str:
         return "the run was cut short"
     if run.planted is not None:
         return "a slowdown was planted on purpose"
-    if not commit or commit.endswith("-dirty"):
+    if not commit or is_dirty(commit):
         return "the run measured files that are no commit"
     if commit == run.against.commit:
         return "base and head are the same commit"

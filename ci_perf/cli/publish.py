@@ -32,6 +32,7 @@ from ci_perf.judge.report import Report, build_report
 from ci_perf.measure import git
 from ci_perf.render.markdown import LARGEST_COMMENT, LARGEST_SUMMARY, Frame, render_comment
 from ci_perf.values.codec import load_run
+from ci_perf.values.device import plain_commit
 from ci_perf.values.errors import EXIT_BUG, CiPerfError, ConfigError
 from ci_perf.values.settings import Settings, policy_from
 
@@ -181,7 +182,7 @@ def _read_own(run_file: Path, _event: Event, settings: Settings, root: Path) -> 
     report = build_report(run)
     prefix = git.query_prefix(root)
     patch = baseline_patch(run, report, f"{prefix}{settings['baselines']}".rstrip("/"))
-    measured = git.query_heads(root, (run.provenance.commit or "").removesuffix("-dirty"))
+    measured = git.query_heads(root, plain_commit(run.provenance.commit))
     return Subject(report, patch, foreign=False, measured=measured, places=query_places(run.kernels, root, prefix))
 
 
@@ -204,7 +205,7 @@ def _read_foreign(run_file: Path, event: Event, settings: Settings, root: Path) 
         crept = find_creep(baselines, run.devices, specs.values(), own, policy.regression)
         run = replace(run, against=replace(run.against, creep=crept))
     report = judge_foreign(run, policy, specs, own, source)
-    measured = ((run.provenance.commit or "").removesuffix("-dirty"),)
+    measured = (plain_commit(run.provenance.commit),)
     return Subject(report, patch="", foreign=True, measured=measured, places=None)
 
 

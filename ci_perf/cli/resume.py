@@ -16,7 +16,7 @@ from ci_perf.github.earlier import read_earlier
 from ci_perf.judge.continued import continued, undecided, why_not_continued
 from ci_perf.judge.control import control_doubt
 from ci_perf.judge.gates import release
-from ci_perf.values.device import Device
+from ci_perf.values.device import Device, is_dirty
 from ci_perf.values.errors import CiPerfError, ConfigError
 from ci_perf.values.quantity import counted
 from ci_perf.values.reasons import Reason
@@ -152,7 +152,7 @@ def _why_final(run: Run) -> str:
 def _unknown_code(run: Run) -> str:
     """Return why nothing shows that the code of a run is that of an earlier one; empty: its commit does."""
     commit = run.provenance.commit
-    why = "is not known" if commit is None else "has uncommitted changes" if commit.endswith("-dirty") else ""
+    why = "is not known" if commit is None else "has uncommitted changes" if is_dirty(commit) else ""
     return f"the commit {why}, so nothing shows that the code is the same" if why else ""
 
 

@@ -14,6 +14,7 @@ from ci_perf.github.target import find_target
 from ci_perf.github.workflow_commands import render_annotation
 from ci_perf.measure import git
 from ci_perf.values.comment import CommentStatus, State, marker
+from ci_perf.values.device import plain_commit
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.settings import Settings
 
@@ -69,7 +70,7 @@ def _annotations(sentence: str, event: Event, settings: Settings, root: Path) ->
 
 
 def _write_comment(text: str, event: Event, settings: Settings, token: str, root: Path) -> Mapping[str, str]:
-    commit = (git.query_commit(root) or "").removesuffix("-dirty")
+    commit = plain_commit(git.query_commit(root))
     key = settings["comment-key"]
     target = find_target(
         event, settings["comment"], key, token, git.query_heads(root, commit), foreign=event.name == "workflow_run"

@@ -82,8 +82,8 @@ class BudgetLeft:
         """Return the jobs, in their order, that are measured next: without a limit all.
 
         With a limit a case is decided before others begin, unless it will take longer than one that has no pair yet;
-        and none begins that probably cannot be decided in time. Those of the kernel begin of which the fewest have, of a
-        kernel whose own files differ before all others.
+        and none begins that probably cannot be decided in time. Those of the kernel begin of which the fewest have;
+        kernels whose own files differ come before the others.
         A suspect of each kernel, which seems changed, comes first although it takes the most pairs: a change is what a
         run looks for.
         `expected` is how many more pairs will probably decide a job.

@@ -11,12 +11,12 @@ from ci_perf.measure.journal import Journal
 from ci_perf.measure.machine import Machine
 from ci_perf.measure.pair_loop import take_turns
 from ci_perf.values.baseline import baseline_for
+from ci_perf.values.device import is_dirty
 from ci_perf.values.errors import ConfigError, MachineError
 from ci_perf.values.job import Job
 from ci_perf.values.reasons import Reason
 from ci_perf.values.run import Against, Confirmation, Run
 
-DIRTY = "-dirty"
 Prepare = Callable[[Run, str, Sequence[Job]], AbstractContextManager[tuple[Against, Machine]]]
 """Checks a commit out, builds it, and returns it as a base with a machine; ConfigError, MachineError."""
 
@@ -50,7 +50,7 @@ class Confirm:
         blank = Confirmation(jobs[0].device, tuple(job.id for job in jobs))
         if not commit:
             return replace(blank, problem="the baseline names no commit")
-        if commit.endswith(DIRTY):
+        if is_dirty(commit):
             return replace(blank, problem=f"the baseline is of files that differed from commit {commit[:8]}")
         try:
             with self._prepare(run, commit, jobs) as (against, machine):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ci_perf.measure import proc
+from ci_perf.values.device import DIRTY
 from ci_perf.values.errors import MachineError
 
 _TIMEOUT_S = 20.0
@@ -38,7 +39,7 @@ def query_commit(root: Path, *, besides: Path | None = None) -> str | None:
     # git refuses to exclude a file that is elsewhere: then nothing would differ.
     within = besides is not None and besides.resolve().is_relative_to(root.resolve())
     files = (".", f":(exclude){besides}") if within else ()
-    return f"{commit}-dirty" if ask(root, "status", "--porcelain", "--untracked-files=no", "--", *files) else commit
+    return f"{commit}{DIRTY}" if ask(root, "status", "--porcelain", "--untracked-files=no", "--", *files) else commit
 
 
 def query_problem(root: Path) -> tuple[str, str] | None:

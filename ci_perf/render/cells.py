@@ -10,6 +10,7 @@ from ci_perf.judge.gates import GateFinding
 from ci_perf.judge.parts import PartChange
 from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
+from ci_perf.values.device import is_dirty
 from ci_perf.values.escape import clean
 from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate, signed, suffix
 from ci_perf.values.reasons import GateState, Verdict
@@ -326,7 +327,7 @@ def comparison(report: Report) -> str:
     cases = "1 case" if report.compared == 1 else f"{report.compared} cases"
     measured = report.provenance.commit or ""
     commit = f" of commit {measured[:8]}" if measured else ""
-    if measured.endswith("-dirty"):
+    if is_dirty(measured):
         commit += " with uncommitted changes"
     return f"{devices}: {cases}{commit} compared with {' and '.join(report.agreed)}."
 

@@ -105,7 +105,7 @@ def _reported_usable(imports: Callable[[], object], answers: Any) -> bool:
 
 
 def hash_triton() -> None:
-    """If Triton was imported, let it hash its own files, which takes 0.8 s: all forks have the result.
+    """If Triton was imported, let it hash its own files: all forks have the result.
 
     Each first launch needs the hash as a part of the key of compiled code. Triton 3.0 to 3.5 has it in another module.
     """

@@ -163,7 +163,7 @@ def keep_memory() -> None:
     """Make glibc keep freed memory, in this process and its forks.
 
     Otherwise glibc may return large blocks to Linux and get them back page fault by page fault, depending on the layout
-    of the heap, which forks inherit: a kernel on the CPU then took twice the time in some workers and not in others.
+    of the heap, which forks inherit: kernels on the CPU then took longer in some workers than in others.
     """
     trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
     with contextlib.suppress(Exception):

@@ -79,6 +79,28 @@ class Toolchain(Extensible):
     """Nsight Compute."""
 
 
+DIRTY = "-dirty"
+"""The end of a commit whose files had changes when they were measured."""
+
+
+def is_dirty(commit: str | None) -> bool:
+    """Return whether measured files differed from their commit.
+
+    >>> is_dirty("0123abc-dirty"), is_dirty("0123abc"), is_dirty(None)
+    (True, False, False)
+    """
+    return (commit or "").endswith(DIRTY)
+
+
+def plain_commit(commit: str | None) -> str:
+    """Return a commit as git knows it; empty where there is none.
+
+    >>> plain_commit("0123abc-dirty"), plain_commit(None)
+    ('0123abc', '')
+    """
+    return (commit or "").removesuffix(DIRTY)
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance(Extensible):
     """Where the numbers come from."""
