@@ -82,7 +82,15 @@ triton.knobs.compilation.listener = listener
 CONFIGURATIONS = [(4096, 4), *((block, warps) for block in (64, 128, 256) for warps in (4, 8))]
 
 
-@triton.autotune([triton.Config({{"BLOCK": block}}, num_warps=warps) for block, warps in CONFIGURATIONS], ["n"])
+def hook(arguments):
+    os.write(1, f"hook of {{arguments['BLOCK']}} for {{arguments['n']}}\\n".encode())
+
+
+def configuration(block, warps):
+    return triton.Config({{"BLOCK": block}}, num_warps=warps, pre_hook=hook if block == {hooked} else None)
+
+
+@triton.autotune([configuration(*chosen) for chosen in CONFIGURATIONS], ["n"])
 @triton.heuristics({{"EVEN": lambda args: args["n"] % args["BLOCK"] == 0}})
 @triton.jit
 def scale(x, y, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
@@ -107,6 +115,39 @@ def reference(inputs):
 """
 
 
+COMPILED = """
+import os
+import torch
+
+torch.cuda.synchronize = lambda: None
+
+
+def backend(graph, inputs):
+    os.write(1, b"compiled\\n")
+    return graph.forward
+
+
+@torch.compile(backend=backend)
+def double(x):
+    return 2 * x
+
+
+def make_inputs(rng, device):
+    return torch.ones(4)
+
+
+def launch(x):
+    y = double(x)
+    os.write(1, b"launched\\n")
+    return y
+
+
+def reference(x):
+    return 2 * x
+"""
+"""A function of torch.compile that says when it is compiled."""
+
+
 @pytest.fixture(params=["entry", "package"])
 def spec(request):
     """A kernel whose code is in its entry, or in a package that is imported once for several entries."""
@@ -123,7 +164,7 @@ def session(tmp_path, spec, request):
     """A head and its jobs, what its kernels printed, and the compiled kernels in the cache."""
     for folder in (spec.folder, "src"):
         (tmp_path / folder).mkdir(parents=True)
-    code = KERNEL.format(driver=request.param)
+    code = KERNEL.format(driver=request.param, hooked=None)
     (tmp_path / "src/scales.py").write_text(code)
     entry = "from scales import launch, make_inputs, reference" if spec.package.imports else code
     (tmp_path / spec.folder / spec.entry).write_text(entry)
@@ -174,6 +215,40 @@ def test_the_hash_of_tritons_files_is_known_before_a_fork():
     hash_triton()
 
     assert key.cache_info().currsize == 1
+
+
+def compile_ahead(folder, code, cases):
+    """Return what a kernel printed while all of its cases were compiled ahead, without a GPU, and afterwards."""
+    spec = a_spec("scale", cases=cases, devices=("cuda",))
+    (folder / spec.folder).mkdir(parents=True)
+    (folder / spec.folder / spec.entry).write_text(code)
+    jobs = select_jobs((spec,), [], ["cuda"])
+    conditions = Conditions(sys.executable, folder, os.environ, 5, 300.0)
+    with Worker(sys.executable, {**os.environ, "TRITON_CACHE_DIR": str(folder / "cache")}, folder, "head") as worker:
+        head = Side("head", folder, {"scale": spec}, worker)
+        with CompileAhead(head, None, jobs, conditions, processes=2) as ahead:
+            ahead.before(jobs[0])
+        printed = (folder / "head.stdout.txt").read_text()
+        assert worker.ask(head.request(jobs[0], op="verify"), 300.0)["error"] == 0.0
+        return printed, (folder / "head.stdout.txt").read_text().removeprefix(printed)
+
+
+def test_the_hook_of_a_configuration_runs_before_each_of_its_compilations(tmp_path):
+    """It may change the arguments, on which the compiled code depends."""
+    ahead, _ = compile_ahead(
+        tmp_path, KERNEL.format(driver=DRIVER, hooked=256), {"even": {"n": 1024}, "odd": {"n": 1000}}
+    )
+
+    hooks = sorted(line for line in ahead.splitlines() if line.startswith("hook"))
+    assert hooks == ["hook of 256 for 1000"] * 2 + ["hook of 256 for 1024"] * 2, "with 4 and with 8 warps"
+
+
+def test_torch_compile_compiles_nothing_ahead(tmp_path):
+    """Its code would not be used: it is compiled again where it is timed."""
+    ahead, later = compile_ahead(tmp_path, COMPILED, {"one": {}, "two": {}})
+
+    assert ahead == "launched\n"
+    assert "compiled" in later
 
 
 def test_a_choice_that_is_known_is_used(session):
