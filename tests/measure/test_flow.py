@@ -383,7 +383,7 @@ def test_a_budget_that_is_too_short_decides_as_many_cases_as_fit_and_begins_no_o
     assert note.hint.startswith("`--budget 610`, ")
 
 
-def test_with_a_budget_that_is_too_short_kernels_whose_files_differ_begin_first():
+def test_with_a_budget_that_is_too_short_kernels_whose_files_differ_are_decided_first():
     specs = tuple(a_spec(f"k{n}", cases={f"c{m}": {"size": m} for m in range(20)}) for n in range(4))
     machine = TurnsMachine()
     machine.touched = {"k2"}
@@ -392,6 +392,13 @@ def test_with_a_budget_that_is_too_short_kernels_whose_files_differ_begin_first(
     decided = [row.finding.kernel for row in build_report(run).rows if row.finding.verdict is Verdict.UNCHANGED]
     assert decided.count("k2") == 20
     assert len(decided) == 33, "as many as without such a kernel"
+
+    slower = {f"k2/c{m}": (1.1, 1.101) for m in range(20)}
+    machine = TurnsMachine(ratios=slower)
+    machine.touched = {"k2"}
+    run, _, _ = take_turns(machine, specs=specs, budget=Budget(total_s=300.0))
+    decided = [row.finding.id for row in build_report(run).rows if row.finding.verdict is Verdict.REGRESSION]
+    assert set(decided) == set(slower)
 
 
 def test_with_a_budget_that_is_too_short_one_change_of_each_kernel_is_decided_before_unchanged_cases():
