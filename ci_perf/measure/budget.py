@@ -32,7 +32,7 @@ class BudgetLeft:
     """What is left of the budget; a pair starts only if one as long as the last of its case still fits."""
 
     def __init__(self, budget: Budget, now: Callable[[], float], touched: Collection[str] = ()) -> None:
-        """The kernels `touched`, whose own files differ from those of the base, are decided before others begin."""
+        """Cases of kernels `touched`, whose own files differ from those of the base, come before others."""
         self._budget = budget
         self._touched = touched
         self._now = now
@@ -77,39 +77,44 @@ class BudgetLeft:
         return pairs * self._next_s(job) if _case(job) in self._last else self.case_in_s
 
     def batch(
-        self, jobs: Sequence[Job], expected: Callable[[Job], int], is_suspect: Callable[[Job], bool]
+        self,
+        jobs: Sequence[Job],
+        expected: Callable[[Job], int],
+        seems_changed: Callable[[Job], bool],
+        is_known: Callable[[Job], bool],
     ) -> list[Job]:
         """Return the jobs, in their order, that are measured next: without a limit all.
 
         With a limit a case is decided before others begin, unless it will take longer than one that has no pair yet;
         and none begins that probably cannot be decided in time. Those of the kernel begin of which the fewest have.
-        A suspect of each kernel, which seems changed, comes first although it takes the most pairs: a change is what a
-        run looks for. For the same reason all cases of kernels whose own files differ come before those of others.
+        One case of each kernel that seems changed comes first although it takes the most pairs: a change is what a run
+        looks for. `is_known` says that a change of a case's kernel is known already. For the same reason cases of
+        kernels whose own files differ come before those of others, all that seem changed among them, but not those that
+        will take longer than one that has no pair yet: they might never be decided.
         `expected` is how many more pairs will probably decide a job.
         """
         if not self.is_limited:
             return list(jobs)
-        chosen = self._in_time([job for job in jobs if job.spec.name in self._touched], expected, is_suspect)
-        chosen = chosen or self._in_time(jobs, expected, is_suspect)
-        if not chosen:  # what is expected may be wrong
-            begun = [job for job in jobs if _case(job) in self._last]
-            chosen = {_case(job) for job in sorted(begun, key=lambda job: self.decision_s(job, expected(job)))[:1]}
-        return [job for job in jobs if _case(job) in chosen]
-
-    def _in_time(
-        self, jobs: Sequence[Job], expected: Callable[[Job], int], is_suspect: Callable[[Job], bool]
-    ) -> set[tuple[str, str]]:
-        """Return which of the jobs are measured next, of those that can probably be decided in time."""
-        fresh = self._next_wave([job for job in jobs if _case(job) not in self._last])
-        seconds = {_case(job): self.decision_s(job, expected(job)) for job in jobs if _case(job) in self._last}
-        found = sorted(
-            (job for job in jobs if _case(job) in seconds and is_suspect(job)), key=lambda j: seconds[_case(j)]
-        )
-        suspects = {_case(job): seconds[_case(job)] for job in {job.spec.name: job for job in reversed(found)}.values()}
+        fresh = [job for job in jobs if _case(job) not in self._last]
+        begun = [job for job in jobs if _case(job) in self._last]
+        seconds = {_case(job): self.decision_s(job, expected(job)) for job in begun}
         near = {case: cost for case, cost in seconds.items() if cost <= self.case_in_s or not fresh}
-        wave = {_case(job): self.case_in_s for job in fresh}
-        in_time = (affordable(costs, self.left_s) for costs in (suspects, near, wave, seconds))
-        return set(next(filter(None, in_time), ()))
+        mine = {_case(job) for job in jobs if job.spec.name in self._touched}
+        seem = sorted((job for job in begun if seems_changed(job)), key=lambda job: seconds[_case(job)])
+        one_each = {job.spec.name: job for job in reversed(seem) if not is_known(job)}.values()
+        orders = (
+            {_case(job): seconds[_case(job)] for job in seem if _case(job) in mine},
+            {case: cost for case, cost in near.items() if case in mine},
+            dict.fromkeys(map(_case, self._next_wave([job for job in fresh if _case(job) in mine])), self.case_in_s),
+            {_case(job): seconds[_case(job)] for job in one_each},
+            near,
+            dict.fromkeys(map(_case, self._next_wave(fresh)), self.case_in_s),
+            seconds,
+        )
+        in_time = (affordable(costs, self.left_s) for costs in orders)
+        cheapest = sorted(seconds, key=lambda case: seconds[case])[:1]  # what is expected of it may be wrong
+        chosen = set(next(filter(None, in_time), cheapest))
+        return [job for job in jobs if _case(job) in chosen]
 
     def _next_wave(self, fresh: Sequence[Job]) -> Sequence[Job]:
         """Return the jobs without a pair that may begin next."""

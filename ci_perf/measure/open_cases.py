@@ -63,10 +63,14 @@ class OpenCases:
             self._expected[key] = expected_pairs(self._journal.run, known, self._compared)
         return self._expected[key]
 
-    def is_suspect(self, job: Job) -> bool:
-        """Return whether each pair of a job is beyond the same threshold, and no change of its kernel is known yet."""
+    def is_known(self, job: Job) -> bool:
+        """Return whether a change of the kernel of a job is known."""
+        return job.spec.name in self._changed
+
+    def seems_changed(self, job: Job) -> bool:
+        """Return whether each pair of a job is beyond the same threshold."""
         values = usable_ratios(self._journal.of(job).sound_pairs)
-        if not values or job.spec.name in self._changed:
+        if not values:
             return False
         slow, fast = (math.log(limit) for limit in thresholds(policy_of(self._journal.run.policy, job.spec)))
         return min(values) >= slow or max(values) <= -fast

@@ -280,10 +280,15 @@ class Worker:
 def rest(*workers: Worker) -> None:
     """End the fork of the last case of each worker, which may hold memory on the GPU; all of them at the same time."""
     begun = [worker for worker in workers if worker.is_begun]
-    for worker in begun:
-        worker.send({"op": "rest"})
-    for worker in begun:
-        worker.receive(START_TIMEOUT_S)
+    try:
+        for worker in begun:
+            worker.send({"op": "rest"})
+        for worker in begun:
+            worker.receive(START_TIMEOUT_S)
+    except BaseException:
+        for worker in begun:
+            worker.close()  # the next request would get an answer that was not read
+        raise
 
 
 def told(stderr: str) -> str:

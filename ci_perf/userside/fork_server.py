@@ -55,8 +55,9 @@ class Template(_Reporting):
     If its forks cannot use CUDA, it runs the cases of one process itself, and the next needs another template.
     """
 
-    def __init__(self, request: Request) -> None:
-        super().__init__(lambda requests, answers: serve_template(request, requests, answers))
+    def __init__(self, request: Request, *, tuned: bool = False) -> None:
+        """`tuned` says that its parent has imported kernels that Triton tunes."""
+        super().__init__(lambda requests, answers: serve_template(request, requests, answers, tuned=tuned))
 
     def imported(self) -> None:
         """Wait until it has imported the entry; end it if its forks cannot use CUDA: it may hold memory on the GPU."""
@@ -75,7 +76,7 @@ class Template(_Reporting):
             self.release()
 
 
-def serve_template(request: Request, requests: Any, answers: Any) -> None:
+def serve_template(request: Request, requests: Any, answers: Any, *, tuned: bool = False) -> None:
     """Import an entry, report whether forks of this process can use CUDA, and answer each request from a fork."""
     if not _reported_usable(lambda: load_entry(request), answers):
         gc.freeze()
@@ -87,8 +88,7 @@ def serve_template(request: Request, requests: Any, answers: Any) -> None:
         take_spent()  # the first process reports the time of the import
         return process
 
-    gc.unfreeze()  # the kernels of packages that its parent has imported are found only then
-    answer_from_processes(requests, answers, start, CompilePool(tuned=has_tuned()).beside)
+    answer_from_processes(requests, answers, start, CompilePool(tuned=tuned or has_tuned()).beside)
 
 
 def _reported_usable(imports: Callable[[], object], answers: Any) -> bool:
@@ -195,7 +195,7 @@ def serve_packages(uses: dict[str, Any], requests: Any, answers: Any, printed: s
             importlib.import_module(name)
 
     if _reported_usable(imports, answers):
-        templates = Templates(printed, has_variables=True, has_packages=True)
+        templates = Templates(printed, has_variables=True, has_packages=True, tuned=has_tuned())
         answer_from_processes(requests, answers, templates.start, templates.beside)
         templates.release()
 
@@ -203,12 +203,15 @@ def serve_packages(uses: dict[str, Any], requests: Any, answers: Any, printed: s
 class Templates:
     """The templates of a worker, by entry, and its fork servers for kernels with packages or other variables."""
 
-    def __init__(self, printed: str, *, has_variables: bool = False, has_packages: bool = False) -> None:
+    def __init__(
+        self, printed: str, *, has_variables: bool = False, has_packages: bool = False, tuned: bool = False
+    ) -> None:
         """`printed` is the path of the log of stdout.
 
         `has_variables` says that this process was started with the variables of a kernel, `has_packages` that it has
-        imported its packages.
+        imported its packages, `tuned` that these have kernels that Triton tunes: a template does not find them.
         """
+        self._tuned = tuned
         torch = torch_or_none()
         self._used_cuda = torch is not None and torch.cuda.is_initialized()
         self._printed = printed
@@ -290,7 +293,7 @@ class Templates:
         if entry not in self._templates:
             if len(self._templates) == MOST_TEMPLATES:
                 self._templates.pop(next(iter(self._templates))).release()
-            self._templates[entry] = Template(request)
+            self._templates[entry] = Template(request, tuned=self._tuned)
             take_spent()  # the first template reports the time of the packages
         return self._templates[entry]
 

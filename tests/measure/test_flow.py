@@ -400,6 +400,12 @@ def test_with_a_budget_that_is_too_short_kernels_whose_files_differ_are_decided_
     decided = [row.finding.id for row in build_report(run).rows if row.finding.verdict is Verdict.REGRESSION]
     assert set(decided) == set(slower)
 
+    machine = TurnsMachine(ratios={f"k2/c{m}": OPEN for m in range(20)})
+    machine.touched = {"k2"}
+    run, _, _ = take_turns(machine, specs=specs, budget=Budget(total_s=200.0))
+    decided = [row.finding.kernel for row in build_report(run).rows if row.finding.verdict is Verdict.UNCHANGED]
+    assert len(decided) > 30, "what is not decided soon does not keep others from being measured"
+
 
 def test_with_a_budget_that_is_too_short_one_change_of_each_kernel_is_decided_before_unchanged_cases():
     specs = tuple(a_spec(f"k{kernel}", cases={f"n{case}": {"n": case} for case in range(50)}) for kernel in range(3))

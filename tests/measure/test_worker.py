@@ -889,6 +889,23 @@ def test_where_importing_torch_uses_cuda_each_case_gets_a_new_interpreter(bare_p
     assert not any(is_alive(int(pid)) for pid in pids)
 
 
+def test_the_processes_of_cases_end_though_one_worker_is_dead(bare_python, kernel, logs):
+    entry = kernel("import os\ndef launch(inputs):\n    print(os.getpid())\n    return sum(inputs)\n")
+    with (
+        Worker(bare_python, dict(os.environ), logs, "dead") as dead,
+        Worker(bare_python, dict(os.environ), logs) as other,
+    ):
+        ask(dead, entry)
+        ask(other, entry)
+        dead.kill()
+        rest(dead, other)
+        pid = (logs / "worker.stdout.txt").read_text().split()[0]
+        answers = [ask(worker, entry) for worker in (dead, other)]
+
+    assert not is_alive(int(pid))
+    assert [answer["checked"] for answer in answers] == ["launch"] * 2, "each got its own answer"
+
+
 def test_the_garbage_collector_runs_in_a_kernel_but_not_in_its_import(bare_python, kernel, logs):
     entry = kernel("""
         import gc
