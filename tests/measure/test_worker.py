@@ -893,13 +893,13 @@ def test_the_processes_of_cases_end_though_one_worker_is_dead(bare_python, kerne
     entry = kernel("import os\ndef launch(inputs):\n    print(os.getpid())\n    return sum(inputs)\n")
     with (
         Worker(bare_python, dict(os.environ), logs, "dead") as dead,
-        Worker(bare_python, dict(os.environ), logs) as other,
+        Worker(bare_python, dict(os.environ), logs, "other") as other,
     ):
         ask(dead, entry)
         ask(other, entry)
         dead.kill()
         rest(dead, other)
-        pid = (logs / "worker.stdout.txt").read_text().split()[0]
+        pid = (logs / "other.stdout.txt").read_text().split()[0]
         answers = [ask(worker, entry) for worker in (dead, other)]
 
     assert not is_alive(int(pid))
