@@ -19,6 +19,7 @@ from ci_perf.judge.pairs import decide_pairs, further_starts
 from ci_perf.judge.ratios import trimmed_mean
 from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Policy
+from lib.computed_once import computed_once
 
 Draw = Callable[[int], float]
 """Returns the log ratio of the next pair of a case, whose processes are from this start of the workers."""
@@ -122,6 +123,7 @@ def changed(draw: Draw, change: float) -> Draw:
     return lambda start: math.log1p(change) + draw(start)
 
 
+@computed_once()
 def simulate(
     noise: Noise,
     cases: int,
@@ -205,6 +207,7 @@ def judge_run(case: Case, looked: Sequence[int]) -> Outcome:
     return case.judge(last=True, looked=looked)
 
 
+@computed_once()
 def false_alarms(noise: Noise, cases: int, comparisons: int, *, threshold: float = 0.03, seed: int = 1) -> int:
     """Return at most how many unchanged cases are red, of so many, each as one of `comparisons` in its pull request.
 

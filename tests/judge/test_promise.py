@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lib import verdict_simulation
+from lib.computed_once import computed_once
 from lib.verdict_simulation import (
     MODELS,
     SHARES,
@@ -61,6 +62,17 @@ def test_each_case_that_a_whole_simulation_calls_red_is_among_the_false_alarms_t
 
     assert red
     assert all(is_red(Case(noise(Random(n)), 1, Policy()), most_hidden(1)) for n in red)
+
+
+@pytest.mark.parametrize("name", ["hopeless, sd 24 %", "two kinds 50:50, 13 % apart, for as long as the workers"])
+def test_what_is_computed_once_leaves_every_outcome_as_it_is(name):
+    def outcomes():
+        return [judge(MODELS[name](Random(n)), 12, Policy(), continuations=2) for n in range(20)]
+
+    with computed_once():
+        kept = outcomes()
+
+    assert kept == outcomes()
 
 
 @pytest.mark.parametrize("first", [1, 2, 3])

@@ -146,6 +146,16 @@ def said(body):
     return found and found.state
 
 
+INSTALLS_ONCE = """#!/bin/bash
+# What uv installed for one job, the next ones get as hard links to the same files, as from uv's own cache, with the
+# bytecode that it compiled. Its arguments: pip install --quiet --python PYTHON ...
+[[ "$1 $2" == "pip install" ]] || exec {uv} "$@"
+site=$("$5" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+if [[ -d {kept} ]]; then exec cp --recursive --link {kept}/. "$site"; fi
+{uv} "$@" || exit
+cp --recursive --link "$site" {kept}.$$ && mv --no-target-directory {kept}.$$ {kept}
+"""
+"""The uv of the runners. Only the first job of all downloads, checks hashes and compiles."""
 PAGE = (ROOT / ".github/docs/on-github.md").read_text(encoding="utf-8")
 SCRIPT = (ROOT / "scripts/action").read_text(encoding="utf-8")
 MEASURE = (ROOT / "scripts/measure").read_text(encoding="utf-8")
@@ -183,7 +193,8 @@ class Repository:
         self.git("init", "--quiet", "--initial-branch=main")
         self.git("remote", "add", "origin", "https://github.com/octo/kernels")
         (root / "tools").mkdir()
-        (root / "tools/uv").symlink_to(UV)
+        (root / "tools/uv").write_text(INSTALLS_ONCE.format(uv=UV, kept=action.parent / "installed"))
+        (root / "tools/uv").chmod(0o755)
         self.base = self.commit(1.0)
         self.git("checkout", "--quiet", "-b", "feature")
 

@@ -13,6 +13,7 @@ from ci_perf.audit.session import AuditSession, replay
 from ci_perf.judge.looks import LOOKS
 from ci_perf.values.reasons import Verdict
 from ci_perf.values.run import Policy
+from lib.computed_once import computed_once
 from lib.rule_comparison.pair_rules import PAIR_RULES
 from lib.rule_comparison.rules import Call
 from lib.verdict_simulation import Draw, Noise, changed, kinds, normal, recorded
@@ -51,6 +52,7 @@ Flags = dict[tuple[str, Taken], Flagged]
 """By the name of the rule, and the pairs that it got."""
 
 
+@computed_once()
 def flag_recorded(sessions: Iterable[AuditSession]) -> dict[float, Flags]:
     """Judge the recorded pairs by every rule; return what each flags, by the planted step that was requested."""
     found: dict[float, Flags] = {}
@@ -62,6 +64,7 @@ def flag_recorded(sessions: Iterable[AuditSession]) -> dict[float, Flags]:
     return found
 
 
+@computed_once()
 def flag_drawn(noises: Sequence[Noise], cases: int, change: float) -> Flags:
     """Draw so many cases of each noise, whose head is slower by `change`, and judge their pairs by every rule."""
     found: Flags = {}
