@@ -10,7 +10,10 @@ from unittest.mock import patch
 
 from ci_perf.judge import pairs, ratios
 
-FUNCTIONS = ((ratios, "_sd"), (ratios, "_kept"), (pairs, "is_faked"), (pairs, "lacking_starts"))
+FUNCTIONS = (
+    *((ratios, "_sd"), (ratios, "_kept")),
+    *((pairs, "is_faked"), (pairs, "lacking_starts"), (pairs, "log_ratio"), (ratios, "log_ratio")),
+)
 """Where the rule looks up the functions that take most of its time."""
 KEPT = 10_000
 """Results of each; the starts of simulated cases are often the same."""

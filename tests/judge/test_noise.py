@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lib.computed_once import computed_once
 
 from ci_perf.judge.looks import LOOKS
 from ci_perf.judge.pairs import decide_pairs
@@ -198,12 +199,14 @@ class Silent:
 SPECS = tuple(a_spec(f"kernel{number}") for number in range(6))
 
 
+@computed_once()
 def session(machine):
     run = a_run(kernels=SPECS, devices=(a_device(),), baselines=(), against=Against("main", "abc"), finished=False)
     jobs = select_jobs(SPECS, [], ["cuda"])
     return execute(run, jobs, machine, processes=6, save=lambda run: None, progress=Silent())
 
 
+@computed_once()
 def verdicts(number, **gpu):
     """Run whole sessions of six cases each; count verdicts by their reason codes."""
     reports = [build_report(session(SimulatedGpu(seed, **gpu))) for seed in range(number)]
