@@ -5,6 +5,7 @@ import statistics
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ci_perf.judge.next_pairs import affordable, pairs_of_a_decision
 from ci_perf.measure.backend import Compared
@@ -26,6 +27,21 @@ WAVE = 16
 """So many cases of a kernel begin together where the budget is limited: they share the start of their processes."""
 RECENT = 2 * WAVE
 """What a pair takes is the median of so many: the first one includes imports, and the load of a machine varies."""
+
+
+class Undecided(Protocol):
+    """The cases that are not decided yet, and what their pairs so far say."""
+
+    jobs: list[Job]
+
+    def expected_pairs(self, job: Job) -> int:
+        """Return how many more pairs will probably decide a job."""
+
+    def seems_changed(self, job: Job) -> bool:
+        """Return whether each pair of a job is beyond the same threshold."""
+
+    def is_known(self, job: Job) -> bool:
+        """Return whether a change of the kernel of a job is known."""
 
 
 class BudgetLeft:
@@ -76,32 +92,26 @@ class BudgetLeft:
         """Return how long a case will probably take until it is decided, by so many more pairs."""
         return pairs * self._next_s(job) if _case(job) in self._last else self.case_in_s
 
-    def batch(
-        self,
-        jobs: Sequence[Job],
-        expected: Callable[[Job], int],
-        seems_changed: Callable[[Job], bool],
-        is_known: Callable[[Job], bool],
-    ) -> list[Job]:
+    def batch(self, cases: Undecided) -> list[Job]:
         """Return the jobs, in their order, that are measured next: without a limit all.
 
         With a limit a case is decided before others begin, unless it will take longer than one that has no pair yet;
         and none begins that probably cannot be decided in time. Those of the kernel begin of which the fewest have.
         One case of each kernel that seems changed comes first although it takes the most pairs: a change is what a run
-        looks for. `is_known` says that a change of a case's kernel is known already. For the same reason cases of
-        kernels whose own files differ come before those of others, all that seem changed among them, but not those that
-        will take longer than one that has no pair yet: they might never be decided.
-        `expected` is how many more pairs will probably decide a job.
+        looks for. For the same reason cases of kernels whose own files differ come before those of others, all that
+        seem changed among them, but not those that will take longer than one that has no pair yet: they might never be
+        decided.
         """
+        jobs = cases.jobs
         if not self.is_limited:
             return list(jobs)
         fresh = [job for job in jobs if _case(job) not in self._last]
         begun = [job for job in jobs if _case(job) in self._last]
-        seconds = {_case(job): self.decision_s(job, expected(job)) for job in begun}
+        seconds = {_case(job): self.decision_s(job, cases.expected_pairs(job)) for job in begun}
         near = {case: cost for case, cost in seconds.items() if cost <= self.case_in_s or not fresh}
         mine = {_case(job) for job in jobs if job.spec.name in self._touched}
-        seem = sorted((job for job in begun if seems_changed(job)), key=lambda job: seconds[_case(job)])
-        one_each = {job.spec.name: job for job in reversed(seem) if not is_known(job)}.values()
+        seem = sorted((job for job in begun if cases.seems_changed(job)), key=lambda job: seconds[_case(job)])
+        one_each = {job.spec.name: job for job in reversed(seem) if not cases.is_known(job)}.values()
         orders = (
             {_case(job): seconds[_case(job)] for job in seem if _case(job) in mine},
             {case: cost for case, cost in near.items() if case in mine},

@@ -49,7 +49,7 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
     if left.is_limited:
         progress.begin("pairs", LOOKS[0] * len(jobs))
     while True:
-        batch, look = cases.next_look(_next_batch(left, cases))
+        batch, look = cases.next_look(left.batch(cases))
         if not left.is_limited:
             lacking = cases.lacking(batch, look)
             progress.begin(f"pairs to {look}", sum(look - len(journal.of(job).sound_pairs) for job in lacking))
@@ -64,10 +64,6 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
             break
     if left.is_limited:
         _note_lack_of_time(journal, cases, left, budget)
-
-
-def _next_batch(left: BudgetLeft, cases: OpenCases) -> list[Job]:
-    return left.batch(cases.jobs, cases.expected_pairs, cases.seems_changed, cases.is_known)
 
 
 def _measure(
@@ -87,7 +83,7 @@ def _measure(
     before = cases.pairs_before(batch)
     for number in range(before, look + SPARE_PAIRS):
         lacking = cases.lacking(batch, look)
-        going_on = {job.id for job in _next_batch(left, cases)}
+        going_on = {job.id for job in left.batch(cases)}
         lacking = [job for job in lacking if job.id in going_on]
         if not lacking:
             break
