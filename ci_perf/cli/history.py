@@ -1,6 +1,7 @@
 """`ci-perf history` and `ci-perf site`: the times of kernels over commits and runs."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import click
@@ -72,7 +73,8 @@ def site(runs: tuple[str, ...], place: str | None, folder: str, **flags: object)
         kernels.setdefault(one.last.kernel, []).append(one)
     if not kernels:
         raise ConfigError("there is no history of any kernel", hint="commit baselines, or name runs with --runs")
-    for name, text in render_site(kernels, change_points).items():
+    changes_of = cache(change_points)  # a page and its chart ask for the same
+    for name, text in render_site(kernels, changes_of).items():
         store.write_text(Path(folder) / name, text)
     pages = "1 page" if len(kernels) == 1 else f"{len(kernels)} pages"
     click.echo(f"wrote {pages} and index.html to {folder}")

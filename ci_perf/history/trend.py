@@ -4,7 +4,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 
 from ci_perf.values.errors import ConfigError
@@ -31,7 +30,6 @@ class Change:
     """After / before of the times; of rates the other way round. Above 1 is slower."""
 
 
-@cache  # a page and its chart ask for the same
 def change_points(series: Series) -> tuple[Change, ...]:
     """Return where the level of a series changed: PELT (Killick et al. 2012) with squared error, by `ruptures`.
 
