@@ -74,6 +74,10 @@ class SourceLine(Extensible):
     """Instructions that load from or store to local memory."""
     bytes: Annotated[Whole, OMIT_DEFAULT] = 0
     """What its accesses to global and local memory request from L2 in the profiled launches, as if L1 had none."""
+    shared_wavefronts: Annotated[Whole, OMIT_DEFAULT] = 0
+    """Wavefronts in L1 of its accesses to shared memory in the profiled launches."""
+    excessive_wavefronts: Annotated[Whole, OMIT_DEFAULT] = 0
+    """How many of these wavefronts are beyond the ideal: those that bank conflicts add."""
     base_line: Annotated[Whole | None, OMIT_DEFAULT] = None
     """Of a line of the head: the number of the same line in the base, by a diff of both sources; 0: there is none.
 

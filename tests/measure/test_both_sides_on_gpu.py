@@ -24,6 +24,18 @@ extern "C" __global__ void transpose(const float* __restrict__ x, float* __restr
 """A matrix transposed through shared memory; the 33rd column keeps the reads of a column from one bank."""
 MOVED = 7
 """Lines that the last commit inserts above."""
+HEAD = "\n" * MOVED + SOURCE.replace("[32][33]", "[32][32]")
+"""The same without the 33rd column."""
+READS = SOURCE[: SOURCE.index("tile[lane]")].count("\n") + 1
+"""The line that reads a column of the tile, and stores a row of the result."""
+TOLD = {
+    "line": READS + MOVED,
+    "base_line": READS,
+    "by": "conflicts",
+    "base_bytes": 4 * 4096**2,
+    "head_bytes": 4 * 4096**2,
+}
+"""What the report says of the source line; by samples it would be another, at which warps wait for the queue."""
 KERNEL = """
 from pathlib import Path
 
@@ -62,8 +74,7 @@ def repository(tmp_path):
     folder.mkdir(parents=True)
     (folder / "kernel.toml").write_text(TOML)
     (folder / "kernel.py").write_text(KERNEL)
-    moved = "\n" * MOVED + SOURCE.replace("[32][33]", "[32][32]")
-    for number, content in enumerate((SOURCE, moved)):
+    for number, content in enumerate((SOURCE, HEAD)):
         (folder / "transpose.cu").write_text(content)
         for command in ("init -q", "add -A", f"-c user.name=me -c user.email=me@localhost commit -qm {number}"):
             subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
@@ -85,6 +96,6 @@ def test_a_planted_bank_conflict_is_named_with_the_counters_of_both_sides(reposi
     assert {change["metric"] for change in case["counters_changed"]} >= {"shared_static_bytes"}
     assert {"explain.ncu-rep", "explain-base.ncu-rep", "timeline-base.sqlite", "sass/transpose.n4096.diff"} <= written
     assert case["line"]["file"].endswith("transpose.cu")
-    assert case["line"]["base_line"] == case["line"]["line"] - MOVED
-    assert case["line"]["base_bytes"] == case["line"]["head_bytes"] > 0
+    assert case["line"].items() >= TOLD.items()
+    assert case["line"]["base_excessive_wavefronts"] == 0 < case["line"]["head_excessive_wavefronts"]
     assert case["occupancy_limiter"]["head"]

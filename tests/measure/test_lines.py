@@ -1,16 +1,28 @@
 """The source line that changed most: a diff of the files of both trees tells which lines are the same."""
 
+import gzip
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ci_perf.cli.two_files import compare
+from ci_perf.judge.causes import explain
 from ci_perf.judge.causes.lines import line_change
+from ci_perf.judge.explained import at_line
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.both_sides import Tree, as_sides
+from ci_perf.measure.both_sides import Tree, as_sides, case_codes
+from ci_perf.render.explanations import explanation_document
 from ci_perf.traces.ncu.code import Code, Instruction
 from ci_perf.traces.ncu.code_reader import read_codes
 from ci_perf.traces.ncu.lines import same_lines, source_lines
+from ci_perf.values.job import Job
+from ci_perf.values.trace import SourceLine
 from tests import corpus
+from tests.builders import a_spec
+from tests.measure.test_both_sides_on_gpu import HEAD, TOLD
+from tests.measure.test_both_sides_on_gpu import SOURCE as TRANSPOSE
 
 SOURCE = """\
 // Scales and adds.
@@ -21,6 +33,7 @@ __global__ void f(float* y, const float* x, int n) {
     }
 }
 """
+DATA = Path(__file__).parents[1] / "data/explain"
 READS, LABEL = 5, "ci-perf:k/a"
 """The line with `x[i]`, and the label of the case."""
 
@@ -148,6 +161,71 @@ def test_where_the_samples_tell_no_line_its_bytes_do_if_they_grew_by_a_tenth(tmp
     found = changed(tmp_path, ("a", [(1, 50, 1000)]), ("a", [(1, 50, head)]), 1.0)
 
     assert (found.by if found else None) == by
+
+
+@pytest.mark.parametrize(
+    ("head", "by", "expected"),
+    [
+        ((1111, 0), "wavefronts", None),
+        ((1112, 0), "wavefronts", "wavefronts"),
+        ((1120, 0), "conflicts", None),  # and its samples are the same
+        ((1000, 111), "conflicts", None),
+        ((1000, 112), "conflicts", "conflicts"),
+        ((1120, 112), "samples", None),
+    ],
+)
+def test_wavefronts_tell_a_line_if_a_tenth_of_them_was_added_there(head, by, expected):
+    """The base has 1000, of which 100 are beyond the ideal."""
+    sides = [
+        [SourceLine("k.cu", 1, 50, shared_wavefronts=every, excessive_wavefronts=excessive)]
+        for every, excessive in ((1000, 100), head)
+    ]
+    found = line_change(*sides, 1.0, by)
+
+    assert (found.by if found else None) == expected
+
+
+TRANSPOSED = Job(a_spec("transpose", folder="kernels/transpose", cases={"n4096": {}}), "n4096", {}, "cuda")
+
+
+@pytest.fixture(scope="module")
+def transposed(tmp_path_factory):
+    """Return what `explained` needs of each side: its report, its tree, and what was profiled."""
+    found = []
+    for side, source in (("base", TRANSPOSE), ("head", HEAD)):
+        tree = Tree(tmp_path_factory.mktemp(side), TRANSPOSED.spec.folder)
+        (tree.root / tree.folder).mkdir(parents=True)
+        (tree.root / tree.folder / "transpose.cu").write_text(source)
+        report = tree.root / "explain.ncu-rep"
+        report.write_bytes(gzip.decompress((DATA / f"h200-transpose-{side}.ncu-rep.gz").read_bytes()))
+        codes = case_codes(read_codes(report), [TRANSPOSED], tree.root)
+        found.append((report, tree, Profiled(counters={TRANSPOSED.label: ({},)}, codes=codes)))
+    return found
+
+
+def explained(base, head):
+    """Return why the transpose takes another time in head than in base, as a report does."""
+    label = TRANSPOSED.label
+    sides = compare(base[0], head[0], {})[label].sides
+    lines = as_sides(base[2], head[2], {label: (base[1], head[1])})
+    return at_line(explain(sides), lines.base_profiles[label].lines, lines.head_profiles[label].lines, sides.ratio)
+
+
+def test_the_line_of_a_bank_conflict_is_the_one_that_conflicts_and_not_the_one_where_warps_wait(transposed):
+    base, head = transposed
+    slower, faster = explained(base, head), explained(head, base)
+
+    assert explanation_document(slower)["line"].items() >= TOLD.items()
+    assert (slower.line.place, str(slower.line)) == (
+        "kernels/transpose/transpose.cu:15",
+        "0 -> 16.25 M wavefronts beyond the ideal, 27.6 -> 34.9 % of the samples",
+    )
+    assert slower.line.title == faster.line.title == "The source line whose bank conflicts changed most"
+    assert (faster.line.line, faster.line.base_line, str(faster.line)) == (
+        8,
+        15,
+        "16.25 M -> 0 wavefronts beyond the ideal, 34.9 -> 27.6 % of the samples",
+    )
 
 
 def test_a_moved_line_is_found_by_its_text_if_that_is_unique():

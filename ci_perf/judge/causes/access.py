@@ -163,6 +163,7 @@ RULES = (
         _say_bank_conflicts,
         "Pad the rows of the tile by one element, or swizzle the addresses.",
         f"{CUDA_GUIDE}, Shared Memory and Memory Banks",
+        line_by="conflicts",
     ),
     Rule(
         "vectorisation",

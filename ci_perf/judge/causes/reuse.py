@@ -143,5 +143,6 @@ RULES = (
         ),
         "Keep more of a tile in registers, read it with wide loads, and exchange values within a warp by shuffles.",
         f"{CUDA_GUIDE}, Shared Memory",
+        line_by="wavefronts",
     ),
 )

@@ -7,8 +7,8 @@ from typing import Literal
 from ci_perf.judge.causes.sides import Sides
 from ci_perf.judge.gates import CounterChange
 
-LineBy = Literal["samples", "bytes", "spills"]
-"""What a source line can take more of."""
+LineBy = Literal["samples", "bytes", "spills", "wavefronts", "conflicts"]
+"""What a source line can take more of: the last two are wavefronts of shared memory, all and those beyond the ideal."""
 CUDA_GUIDE = "CUDA C++ Best Practices Guide"
 NCU_GUIDE = "Nsight Compute Profiling Guide"
 NSYS_GUIDE = "Nsight Systems User Guide"

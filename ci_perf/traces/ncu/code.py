@@ -10,6 +10,8 @@ MOST = 4000
 """Instructions of a kernel that are compared: the time grows with the square of their number."""
 _PREDICATE = re.compile(r"^@!?U?P\w+\s+")
 _NUMBERED = re.compile(r"\b(U?[RP]|B|SB)\d+\b")
+COUNTED = ("samples", "bytes", "shared_wavefronts", "excessive_wavefronts")
+"""Fields of an instruction: what was counted of it while the kernel ran."""
 _TARGET = re.compile(r"(?<=\s)0x[0-9a-f]{6,}\b|`\([^)]*\)")
 
 
@@ -26,6 +28,10 @@ class Instruction:
     """How often a warp was seen at it, where samples were taken."""
     bytes: float = 0.0
     """What its accesses to global and local memory request from L2 in the launches of the kernel, where counted."""
+    shared_wavefronts: float = 0.0
+    """Wavefronts in L1 of its accesses to shared memory, where counted."""
+    excessive_wavefronts: float = 0.0
+    """How many of these wavefronts are beyond the ideal: those that bank conflicts add."""
 
     @property
     def opcode(self) -> str:
@@ -47,14 +53,12 @@ class Code:
     """NVTX ranges open at its first launch, outermost first."""
     instructions: tuple[Instruction, ...]
     launches: int = 1
-    """Over how many launches samples and bytes are added up."""
+    """Over how many launches the counts of instructions are added up."""
 
     @property
     def of_one_launch(self) -> "Code":
-        """The same with the samples and bytes of a mean launch."""
-        each = tuple(
-            replace(i, samples=i.samples / self.launches, bytes=i.bytes / self.launches) for i in self.instructions
-        )
+        """The same with the counts of a mean launch."""
+        each = tuple(replace(i, **{f: getattr(i, f) / self.launches for f in COUNTED}) for i in self.instructions)
         return replace(self, instructions=each, launches=1)
 
 

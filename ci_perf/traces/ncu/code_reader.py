@@ -1,7 +1,7 @@
 """Reads the machine code of kernels from an ncu report; every report has it, whatever was counted."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,18 @@ _INSTRUCTION_BYTES = 16
 """Since Volta."""
 _MOST = 100_000
 """Instructions of one kernel; no kernel has as many."""
-_SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(?!.*_not_issued)\w+")
-_SECTORS = re.compile(r"memory_l2_theoretical_sectors_(?:global|local)")
-"""Of the section SourceCounters: the sectors that an instruction requests from L2, as if L1 had none of them."""
 _SECTOR_BYTES = 32
+_METRICS: Mapping[str, tuple[re.Pattern[str], int]] = {
+    "samples": (re.compile(r"smsp__pcsamp_warps_issue_stalled_(?!.*_not_issued)\w+"), 1),
+    "bytes": (re.compile(r"memory_l2_theoretical_sectors_(?:global|local)"), _SECTOR_BYTES),
+    "shared_wavefronts": (re.compile(r"memory_l1_wavefronts_shared"), 1),
+    "excessive_wavefronts": (re.compile(r"derived__memory_l1_wavefronts_shared_excessive"), 1),
+}
+"""By field of an instruction: the metrics of the section SourceCounters that are added up for it, and their unit.
+
+The sectors are those that an instruction requests from L2, as if L1 had none of them. The excessive wavefronts are
+those beyond `memory_l1_wavefronts_shared_ideal`.
+"""
 
 
 def read_codes(path: Path) -> tuple[Code, ...]:
@@ -55,30 +63,33 @@ def _instructions(action: Any, first: int | None) -> Iterator[Instruction]:  # n
     """Yield the instructions from the first of the function on, with their lines and what was counted of them."""
     if first is None:
         return
-    samples, sectors = _counted(action, _SAMPLED), _counted(action, _SECTORS)
+    counted = _counted(action)
     for address in range(first, first + _MOST * _INSTRUCTION_BYTES, _INSTRUCTION_BYTES):
         text = action.sass_by_pc(address)
         if not text:
             return
         place = action.source_info(address)
         file, line = (place.file_name(), place.line()) if place else ("", 0)
-        counted = samples.get(address, 0.0), sectors.get(address, 0.0) * _SECTOR_BYTES
-        yield Instruction(text.strip(), file, line, *counted)
+        yield Instruction(text.strip(), file, line, **{field: of.get(address, 0.0) for field, of in counted.items()})
 
 
 def _with_more(code: Code, action: Any, first: int) -> Code:  # noqa: ANN401
     """Add what was counted of another launch of the same function."""
-    samples, sectors = _counted(action, _SAMPLED), _counted(action, _SECTORS)
+    counted = _counted(action)
     added = []
     for place, instruction in enumerate(code.instructions):
         address = first + place * _INSTRUCTION_BYTES
-        seen = instruction.samples + samples.get(address, 0.0)
-        moved = instruction.bytes + sectors.get(address, 0.0) * _SECTOR_BYTES
-        added.append(replace(instruction, samples=seen, bytes=moved))
+        sums = {field: getattr(instruction, field) + of.get(address, 0.0) for field, of in counted.items()}
+        added.append(replace(instruction, **sums))
     return replace(code, instructions=tuple(added), launches=code.launches + 1)
 
 
-def _counted(action: Any, names: re.Pattern[str]) -> dict[int, float]:  # noqa: ANN401
+def _counted(action: Any) -> dict[str, dict[int, float]]:  # noqa: ANN401
+    """Return by field of an instruction what was counted at each address."""
+    return {field: _by_address(action, names, unit) for field, (names, unit) in _METRICS.items()}
+
+
+def _by_address(action: Any, names: re.Pattern[str], unit: int) -> dict[int, float]:  # noqa: ANN401
     """Return by address what was counted there, over all metrics of these names."""
     found: dict[int, float] = {}
     for name in (name for name in action.metric_names() if names.fullmatch(name)):
@@ -86,5 +97,5 @@ def _counted(action: Any, names: re.Pattern[str]) -> dict[int, float]:  # noqa: 
         addresses = metric.correlation_ids()
         for place in range(metric.num_instances()) if addresses else ():
             address = int(addresses.as_uint64(place))
-            found[address] = found.get(address, 0.0) + float(metric.as_double(place))
+            found[address] = found.get(address, 0.0) + unit * float(metric.as_double(place))
     return found

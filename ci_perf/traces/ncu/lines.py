@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
-from ci_perf.traces.ncu.code import Code
+from ci_perf.traces.ncu.code import COUNTED, Code
 from ci_perf.values.trace import SourceLine
 
 MOST_LINES = 40
@@ -13,24 +13,25 @@ _Place = tuple[str, int]
 
 
 def source_lines(codes: Iterable[Code]) -> tuple[SourceLine, ...]:
-    """Return the MOST_LINES lines with the largest part of the samples, bytes or spills, in this order."""
-    samples: defaultdict[_Place, float] = defaultdict(float)
-    moved: defaultdict[_Place, float] = defaultdict(float)
-    spills: Counter[_Place] = Counter()
+    """Return the MOST_LINES lines with the largest part of anything that is counted of lines, or of the spills.
+
+    Those with most samples come first, then those with most bytes.
+    """
+    takes: dict[str, defaultdict[_Place, float]] = {field: defaultdict(float) for field in (*COUNTED, "spills")}
     for instruction in (i for code in codes for i in code.instructions if i.file and i.line > 0):
-        place = (instruction.file, instruction.line)
-        samples[place] += instruction.samples
-        moved[place] += instruction.bytes
-        spills[place] += instruction.spills
-    parts = [_parts(of) for of in (samples, moved, spills)]
+        for field, of in takes.items():
+            of[instruction.file, instruction.line] += getattr(instruction, field)
+    parts, samples = [_parts(of) for of in takes.values()], takes["samples"]
     most = sorted(samples, key=lambda place: (-max(part[place] for part in parts), -samples[place], place))[:MOST_LINES]
-    most.sort(key=lambda place: (-samples[place], -moved[place], -spills[place], place))
+    most.sort(key=lambda place: (-samples[place], -takes["bytes"][place], -takes["spills"][place], place))
     return tuple(
         SourceLine(
             *place,
             samples_pct=round(100 * parts[0][place], 2),
-            spills=spills[place],
-            bytes=round(moved[place]),
+            spills=round(takes["spills"][place]),
+            bytes=round(takes["bytes"][place]),
+            shared_wavefronts=round(takes["shared_wavefronts"][place]),
+            excessive_wavefronts=round(takes["excessive_wavefronts"][place]),
         )
         for place in most
     )
