@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lib.computed_once import computed_once
 
 from ci_perf.judge.clocks import knows_clocks
 from ci_perf.judge.looks import (
@@ -171,6 +172,7 @@ def test_what_is_only_read_of_the_clocks_explains_no_change():
 
 
 @pytest.mark.parametrize("n", [3, 5, 7])
+@computed_once()
 def test_a_change_that_is_called_detectable_is_seen_in_four_of_five_sets_of_pairs(n):
     """In other sets, whose scatter is what that of the first one was said to be."""
     draws, confidence = random.Random(n), 1 - 0.01 / 3
@@ -200,6 +202,7 @@ def test_more_confidence_means_a_wider_interval(values):
 
 
 @pytest.mark.parametrize("pairs_measured", [8, 12])
+@computed_once()
 def test_the_trimmed_interval_holds_the_truth_about_as_often_as_it_says(pairs_measured):
     noise = random.Random(1)
     drawn = ([noise.gauss(0, 0.01) for _ in range(pairs_measured)] for _ in range(4000))
@@ -221,6 +224,7 @@ def session(noise, ratio, sd, comparisons=12):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.001, 0.0035, 0.01, 0.02])
+@computed_once()
 def test_unchanged_code_is_never_red_or_green(sd):
     noise = random.Random(7)
 
@@ -233,6 +237,7 @@ def test_unchanged_code_is_never_red_or_green(sd):
 @pytest.mark.parametrize(
     ("ratio", "sd", "flagged"), [(1.035, 0.0035, (0.99, 1.0)), (1.05, 0.01, (0.98, 1.0)), (1.02, 0.0035, (0.0, 0.001))]
 )
+@computed_once()
 def test_planted_changes_are_flagged_as_often_as_promised(ratio, sd, flagged):
     noise = random.Random(11)
 
