@@ -4,8 +4,9 @@ act runs the steps on this machine, with nothing in between. Of the nested actio
 upload-artifact, which needs GitHub's storage, is replaced by tests/data/github/upload-artifact. GitHub is
 tests/fake_github.py.
 
-The action installs what ci-perf needs anew, as on a runner that has uv. Where there is no index at all, PIP_NO_INDEX
-and PIP_FIND_LINKS lead pip and uv to a folder of wheels: the steps have the environment of the tests.
+The first job installs what ci-perf needs anew, as on a runner that has uv; the later ones get hard links to it. Where
+there is no index at all, PIP_NO_INDEX and PIP_FIND_LINKS lead pip and uv to a folder of wheels: the steps have the
+environment of the tests.
 """
 
 import json
