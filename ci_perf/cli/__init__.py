@@ -16,6 +16,7 @@ init        `init`
 inspect     `inspect`
 inspection  reads any file of a profiler or a benchmark
 listing     `list`
+log         messages that are no command of GitHub's runner
 merge       `merge`: makes one run of several
 options     makes flags from the table of settings
 output      the report on a terminal, progress bars

@@ -19,6 +19,7 @@ from ci_perf.audit.rates import AuditReport, build_audit
 from ci_perf.audit.render import render_audit_json, render_audit_markdown, render_audit_terminal
 from ci_perf.cli.against import prepared_base, refuse_several_devices
 from ci_perf.cli.empty_run import empty_run
+from ci_perf.cli.log import tell
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import Bars, draw, no_workflow_commands
 from ci_perf.measure import git
@@ -133,7 +134,7 @@ def measure(
     specs = tuple(replace(spec, regression=None, speedup=None, **timed) for spec in found if spec.program is None)
     planned = select_jobs(specs, patterns, ["cuda"])
     refuse_several_devices(settings, "an audit takes turns")
-    say = partial(click.echo, err=True)
+    say = tell
     prepare_base = _checkout(root, specs, settings, file, say)
     with open_session(settings, root, say, planned) as session:
         session.begin()
@@ -177,7 +178,7 @@ def show(paths: Iterable[Path], form: str | None, policy: Policy) -> None:
     """Print the figures of the sessions of some files, judged by the policy."""
     sessions, warnings = read_sessions(paths)
     for warning in warnings:
-        click.echo(f"warning: {clean(warning, 600)}", err=True)
+        tell(f"warning: {clean(warning, 600)}")
     report = build_audit(sessions, policy)
     with nullcontext() if form == "json" else no_workflow_commands():
         if form is None:

@@ -8,6 +8,7 @@ import click
 from tabulate import tabulate
 
 from ci_perf import store
+from ci_perf.cli.log import in_log, tell
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.judge.baseline import Difference, add_session, check_baseline, diff_baselines, make_baselines
 from ci_perf.judge.creep import changes_of
@@ -57,12 +58,12 @@ def accept(run_file: Path, kernels: tuple[str, ...], by: str | None, allow_dirty
     if not allow_dirty:
         _refuse_dirty(run, run_file)
     proposed = make_baselines(run, kernels, by or git.query_user(root), str(run_file))
-    click.echo(_table([row for new in proposed for row in diff_baselines(_current(new, folder), new)]), err=True)
+    tell(_table([row for new in proposed for row in diff_baselines(_current(new, folder), new)]))
     warn(run, proposed, folder)
     for new in proposed:
         path = store.write_baseline(add_session(_current(new, folder), new, run.policy.confidence), folder)
         click.echo(f"wrote {store.relative_path(path, root)}")
-    click.echo("Commit these files, and give the reason in the message.", err=True)
+    tell("Commit these files, and give the reason in the message.")
 
 
 def _refuse_dirty(run: Run, run_file: Path) -> None:
@@ -167,18 +168,18 @@ def check(ctx: click.Context, /, **flags: object) -> None:
         try:
             found = store.read_baseline(file)
         except CiPerfError as error:
-            click.echo(str(error))
+            click.echo(in_log(str(error)))
             problems += 1
             continue
         complaints = check_baseline(found, path, specs)
         if dump_baseline(found) != file.read_text(encoding="utf-8"):
             complaints.append("not in canonical form: `ci-perf baseline accept` writes it")
         for complaint in complaints:
-            click.echo(f"{path}: {complaint}")
+            click.echo(in_log(f"{path}: {complaint}"))
         problems += len(complaints)
     complaints = [complaint for ledger in ledgers for complaint in store.check_merged(ledger, _parent_in(root))]
     for complaint in complaints:
-        click.echo(complaint)
+        click.echo(in_log(complaint))
     problems += len(complaints)
     click.echo(f"{counted(len(files), 'baseline file')}, {counted(problems, 'problem')}")
     ctx.exit(EXIT_USAGE if problems else 0)
@@ -204,8 +205,8 @@ def diff(run_file: Path, kernels: tuple[str, ...], as_json: bool, **flags: objec
         keys = ("kernel", "case", "device", "what", "old", "new")
         click.echo(json.dumps([{key: getattr(row, key) for key in keys} for row in rows], indent=2))
         return
-    click.echo(_table(rows))
-    click.echo(counted(len(rows), "difference"), err=True)
+    click.echo(in_log(_table(rows)))
+    tell(counted(len(rows), "difference"))
     warn(run, proposed, folder)
 
 
@@ -213,9 +214,9 @@ def warn(run: Run, proposed: Sequence[Baseline], folder: Path, *, said: Collecti
     """Print on stderr why a run may be a poor baseline; `said` are codes of notes that were printed before."""
     cases = [sentence for new in proposed for sentence in doubts(run, new, _current(new, folder))]
     for sentence in (*doubts_of_machine(run, said=said), *shown(cases, MOST_WARNINGS)):
-        click.echo(f"warning: {sentence}", err=True)
+        tell(f"warning: {sentence}")
     if cases:
-        click.echo("hint: measure again where nothing else runs, and accept that run instead", err=True)
+        tell("hint: measure again where nothing else runs, and accept that run instead")
 
 
 def _current(new: Baseline, folder: Path) -> Baseline | None:

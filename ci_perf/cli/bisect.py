@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from ci_perf import store
+from ci_perf.cli.log import in_log, tell
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.run import measure_run
 from ci_perf.judge.finding import Finding
@@ -95,7 +96,7 @@ class _Progress:
         if words.startswith("warning: ") and words in self._warnings:
             return
         self._warnings.add(words)
-        click.echo(message, err=True)
+        tell(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +117,27 @@ class _Search:
                 f"{self.case}: from {first[:8]} to {last[:8]}: {whole.verdict}: {whole.sentence}",
                 hint="name commits between which the case changed by more than the threshold",
             )
-        click.echo(f"{first[:8]} to {last[:8]}: {_shown(whole)}", err=True)
+        tell(f"{first[:8]} to {last[:8]}: {_shown(whole)}")
         slower = whole.verdict is Verdict.REGRESSION
         half = math.exp(abs(math.log(whole.change.point)) / 2) - 1
         chosen = {"profile": "none", "regression-threshold": half, "speedup-threshold": half}
 
         def judge(commit: str, more: int) -> str:
-            click.echo(self.progress.step(commit, more), err=True)
+            tell(self.progress.step(commit, more))
             try:
                 found = self._measure(commit, first, chosen)
             except CiPerfError as error:
-                click.echo(f"{commit[:8]} skipped: {error}", err=True)
+                tell(f"{commit[:8]} skipped: {error}")
                 return SKIP
             answer = _answer(found, slower=slower)
-            click.echo(f"{commit[:8]} {answer}: {_shown(found)}", err=True)
+            tell(f"{commit[:8]} {answer}: {_shown(found)}")
             return answer
 
         found = self.bisection.find(first, last, judge)
         if len(found) > 1:
             click.echo(f"one of these {len(found)} commits changed {self.case}; those between could not be measured:")
             for commit in found:
-                click.echo(f"  {commit[:12]} {query_title(self.root, commit)}")
+                click.echo(in_log(f"  {commit[:12]} {query_title(self.root, commit)}"))
             return
         self._print(found[0], first, chosen)
 
@@ -147,10 +148,10 @@ class _Search:
         try:
             found = self._measure(commit, parent, {})
         except CiPerfError as error:
-            click.echo(f"its parent {parent[:8]} cannot be measured: {error}", err=True)
+            tell(f"its parent {parent[:8]} cannot be measured: {error}")
             found, beside = self._measure(commit, first, chosen), first[:8]
-        click.echo(f"{commit[:12]} changed {self.case}: {query_title(self.root, commit)}")
-        click.echo(f"against {beside}: {_shown(found)}")
+        click.echo(in_log(f"{commit[:12]} changed {self.case}: {query_title(self.root, commit)}"))
+        click.echo(in_log(f"against {beside}: {_shown(found)}"))
 
     def _measure(self, commit: str, base: str, chosen: Mapping[str, object]) -> Finding:
         """Measure a commit in turns with a base."""

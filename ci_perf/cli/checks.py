@@ -6,13 +6,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import click
-
 from ci_perf.checks.flow import fuzz, sanitize
 from ci_perf.checks.random_cases import fuzz_jobs, named_case
 from ci_perf.checks.sanitize import SanitizerRunner
 from ci_perf.cli import artifacts
 from ci_perf.cli.empty_run import empty_run
+from ci_perf.cli.log import tell
 from ci_perf.cli.output import Bars
 from ci_perf.guard.guard import rules_of
 from ci_perf.judge.checks import applies, left_out
@@ -39,7 +38,7 @@ def check(
     selected = select(["cuda"])  # a wrong selection is an error before anything starts
     path = _find_sanitizer(settings) if settings["sanitize"] else ""
     unprofiled = settings.replaced({"profile": "none"})
-    with open_session(unprofiled, root, partial(click.echo, err=True), selected) as session:
+    with open_session(unprofiled, root, tell, selected) as session:
         if settings["sanitize"] and "cuda" not in session.kinds:
             hint = "`ci-perf doctor` lists what is missing"
             raise MachineError("--sanitize needs a GPU, and none was found", hint=hint)

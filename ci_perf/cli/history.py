@@ -9,6 +9,7 @@ import click
 from ci_perf import store
 from ci_perf.cli.case_history import read_runs
 from ci_perf.cli.creep import sound_merges
+from ci_perf.cli.log import tell
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.history.export import FORMATS
 from ci_perf.history.git_log import read_history
@@ -54,7 +55,7 @@ def history(
         raise ConfigError(f"there is no history of `{kernel}`", hint=hint)
     if picture:
         store.write_text(Path(picture), render_svg(series, change_points))
-        click.echo(f"wrote {picture}", err=True)
+        tell(f"wrote {picture}")
     if export:
         click.echo(FORMATS[export](series), nl=False)
     else:
@@ -111,7 +112,7 @@ def _points(kernels: list[str], flags: dict[str, object], runs: Sequence[str], p
     for folder in runs:
         points += [point for run in read_runs(Path(folder)) for point in points_of_run(run)]
     for problem in problems:
-        click.echo(f"warning: {problem}", err=True)
+        tell(f"warning: {problem}")
     points = [point for point in points if not kernels or point.kernel in kernels]
     if place:
         if points:

@@ -3,13 +3,13 @@
 import shlex
 import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import click
 
 from ci_perf import store
 from ci_perf.cli.baseline import warn
+from ci_perf.cli.log import tell
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.cli.output import show
 from ci_perf.cli.run import measure_run
@@ -52,8 +52,8 @@ def init(
     settings = resolve_settings(root, flags)
     files = read_files(root, settings["kernels-dir"])
     candidate = _chosen(files, place, ask=not yes and sys.stdin.isatty())
-    drafter = Drafter(root, settings, files, candidate, partial(click.echo, err=True))
-    click.echo(f"found {candidate}", err=True)
+    drafter = Drafter(root, settings, files, candidate, tell)
+    tell(f"found {candidate}")
     if (root / drafter.folder).exists():
         hint = "choose another function or program with `ci-perf init FILE:NAME`, or remove the folder"
         raise ConfigError(f"{drafter.folder} exists, and init overwrites nothing", hint=hint)
@@ -87,9 +87,9 @@ def _chosen(files: Files, place: str | None, *, ask: bool) -> Candidate:
     if len(found) == 1 or not ask:
         return found[0]
     for number, one in enumerate(found[:MOST_SHOWN], 1):
-        click.echo(f"  {number}  {one}", err=True)
+        tell(f"  {number}  {one}")
     if len(found) > MOST_SHOWN:
-        click.echo(f"  {len(found) - MOST_SHOWN} more can be named: ci-perf init FILE:NAME", err=True)
+        tell(f"  {len(found) - MOST_SHOWN} more can be named: ci-perf init FILE:NAME")
     numbers = click.IntRange(1, min(len(found), MOST_SHOWN))
     chosen: int = click.prompt("Which one is measured first?", default=1, type=numbers, err=True)
     return found[chosen - 1]
@@ -100,10 +100,10 @@ def _write(root: Path, texts: Mapping[str, str]) -> list[str]:
     written = []
     for path, text in texts.items():
         if (root / path).exists():
-            click.echo(f"kept {path}, which exists" + _missing_line(path, text), err=True)
+            tell(f"kept {path}, which exists" + _missing_line(path, text))
             continue
         store.write_text(root / path, text)
-        click.echo(f"wrote {path}", err=True)
+        tell(f"wrote {path}")
         written.append(path)
     return written
 
@@ -114,7 +114,7 @@ def _missing_line(path: str, text: str) -> str:
 
 def _first_baseline(root: Path, name: str, flags: Mapping[str, object]) -> tuple[list[str], int]:
     """Measure the new kernel, without profilers, and write its baseline; return its files and the exit status."""
-    click.echo("measuring the first baseline", err=True)
+    tell("measuring the first baseline")
     settings = resolve_settings(root, {**flags, "profile": "none"})
     specs = store.read_kernels(root / settings["kernels-dir"], root, (name,))
     report, session = measure_run(root, specs, (name,), settings, _show)
@@ -132,13 +132,13 @@ def _accepted(root: Path, folder: Path, output: str) -> list[str]:
     """Write the baseline of a run and return its file; a run in which a reference ran has no time of the kernel."""
     run = store.read_run(root / output)
     if not any(device.kind in spec.devices for device in run.devices for spec in run.kernels):
-        click.echo("no baseline was written: the kernel runs on a GPU only, and none was found here", err=True)
-        click.echo(f"hint: on a machine with a GPU: ci-perf run && ci-perf baseline accept {output}", err=True)
+        tell("no baseline was written: the kernel runs on a GPU only, and none was found here")
+        tell(f"hint: on a machine with a GPU: ci-perf run && ci-perf baseline accept {output}")
         return []
     try:
         made = make_baselines(run, (), git.query_user(root), output)
     except CiPerfError as error:
-        click.echo(f"no baseline was written: {error}", err=True)
+        tell(f"no baseline was written: {error}")
         return []
     warn(run, made, folder, said=(Reason.CPU_BUSY,))  # the run has printed it
     written = []
@@ -149,7 +149,7 @@ def _accepted(root: Path, folder: Path, output: str) -> list[str]:
             click.echo(
                 f"{baseline.kernel}/{case}: {amount(agreed.time.median, agreed.time.unit)} on {baseline.device.name}"
             )
-        click.echo(f"wrote {written[-1]}", err=True)
+        tell(f"wrote {written[-1]}")
     return written
 
 

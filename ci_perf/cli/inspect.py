@@ -8,6 +8,7 @@ import click
 from tabulate import tabulate
 
 from ci_perf.cli import inspection
+from ci_perf.cli.log import tell
 from ci_perf.traces.document import table, written
 from ci_perf.values.escape import clean
 
@@ -38,4 +39,4 @@ def inspect(file: Path, as_json: bool) -> None:
     if shown.count > ROWS:
         click.echo(f"and {shown.count - ROWS:,} more; --json prints them all")
     for warning in found.warnings:
-        click.echo(f"warning: {clean(warning, 600)}", err=True)
+        tell(f"warning: {clean(warning, 600)}")

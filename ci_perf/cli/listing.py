@@ -7,8 +7,10 @@ import click
 from tabulate import tabulate
 
 from ci_perf import store
+from ci_perf.cli.log import in_log
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
-from ci_perf.values.job import select_jobs
+from ci_perf.values.escape import clean
+from ci_perf.values.job import Job, select_jobs
 
 
 @click.command("list")
@@ -33,5 +35,9 @@ def list_cases(patterns: tuple[str, ...], as_json: bool, **flags: object) -> Non
         ]
         click.echo(json.dumps(rows, indent=2))
         return
-    lines = [(job.id, " ".join(f"{k}={v}" for k, v in job.params.items()), ", ".join(job.spec.devices)) for job in jobs]
-    click.echo(tabulate(lines, headers=("case", "parameters", "launch runs on"), tablefmt="simple"))
+    lines = [(job.id, _parameters(job), ", ".join(job.spec.devices)) for job in jobs]
+    click.echo(in_log(tabulate(lines, headers=("case", "parameters", "launch runs on"), tablefmt="simple")))
+
+
+def _parameters(job: Job) -> str:
+    return " ".join(clean(f"{name}={value}") for name, value in job.params.items())

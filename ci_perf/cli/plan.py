@@ -8,6 +8,7 @@ import click
 from tabulate import tabulate
 
 from ci_perf import store
+from ci_perf.cli.log import tell
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.fleet.shards import (
     costs,
@@ -96,7 +97,7 @@ def plan(
         store.write_text(file, dump_plan(made))
     click.echo({"json": dump_plan, "github": _line, "text": _table}[form](made), nl=False)
     if within is not None:
-        click.echo(_decided(made, costs([job.id for job in jobs], seconds), within), err=True)
+        tell(_decided(made, costs([job.id for job in jobs], seconds), within))
 
 
 def _runner(labels: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from ci_perf import __version__
+from ci_perf.cli.log import tell
 from ci_perf.guard import own_environment
 from ci_perf.guard.secrets import FILES_OF_A_JOB, looks_secret
 from ci_perf.measure import process_tracking
@@ -51,9 +52,9 @@ _NOT_WRITTEN = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO})
 def _say(error: CiPerfError) -> int:
     """Print an error and its hint, and return the exit status; a stderr that takes nothing does not change it."""
     with suppress(OSError):
-        click.echo(_shown(f"error: {error}", fg="red"), err=True)
+        tell(_shown(f"error: {error}", fg="red"))
         if error.hint:
-            click.echo(_shown(f"hint: {error.hint}"), err=True)
+            tell(_shown(f"hint: {error.hint}"))
     return error.exit_status
 
 
@@ -138,7 +139,7 @@ def _exit_statuses() -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and (error.errno in _NOT_WRITTEN or _was_closed(error)):
             raise click.exceptions.Exit(_say(_not_written(error))) from None
-        traceback.print_exc()
+        tell(traceback.format_exc().rstrip("\n"))
         click.echo(f"This is a bug in ci-perf {__version__}: report it with the lines above.", err=True)
         raise click.exceptions.Exit(EXIT_BUG) from None
 

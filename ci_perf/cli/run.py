@@ -23,6 +23,7 @@ from ci_perf.cli.against import (
 )
 from ci_perf.cli.checks import check, is_check
 from ci_perf.cli.empty_run import empty_run, text_of
+from ci_perf.cli.log import tell
 from ci_perf.cli.options import complete_case, resolve_settings, setting_options
 from ci_perf.cli.output import Bars, no_workflow_commands, show
 from ci_perf.cli.resume import Attempt, Resumed, first_start, without_repeats
@@ -96,7 +97,7 @@ def run(
         if resume:
             raise ConfigError("--resume: --fuzz and --sanitize cannot be resumed", hint="run them again")
         if earlier:  # a re-run of a job, which must not fail for it
-            _say("--earlier is not used: a run of --fuzz or --sanitize is done again as a whole")
+            tell("--earlier is not used: a run of --fuzz or --sanitize is done again as a whole")
         report, session = check(root, patterns, _specs(specs, settings), settings)
         _print(report, session=session, form=form)
         ctx.exit(report.exit_status)
@@ -111,10 +112,6 @@ def run(
     ctx.exit(report.exit_status)
 
 
-def _say(message: str) -> None:
-    click.echo(message, err=True)
-
-
 def measure_run(
     root: Path,
     specs: tuple[KernelSpec, ...],
@@ -123,7 +120,7 @@ def measure_run(
     print_report: Callable[..., object],
     *,
     begins: Resumed | Attempt | None = None,
-    say: Callable[[str], object] = _say,
+    say: Callable[[str], object] = tell,
 ) -> tuple[Report, Session]:
     """Measure the selected cases of a tree, finish the folder of the run, and return its report and its session.
 
@@ -176,14 +173,14 @@ def _reported(
 
     Where a file cannot be written, the report is printed nevertheless.
     """
-    recorder = artifacts.Recorder(session.guard, _say)
+    recorder = artifacts.Recorder(session.guard, tell)
     try:
         try:
             yield recorder
         except KeyboardInterrupt:
             if recorder.last is not None:
                 artifacts.conclude(complete(recorder.last), session, baselines)
-                click.echo(_stopped(session.folder), err=True)
+                tell(_stopped(session.folder))
             raise
     except artifacts.NotWritten as error:
         show_report(error.report)

@@ -96,6 +96,18 @@ def plain(text: str) -> str:
     return "".join(f'"{part}"' if is_code and " " in part else part for part, is_code in spans(text))
 
 
+_COMMAND = re.compile(r"(?:^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\s*:(?=:)|##(?=\[)")
+
+
+def without_commands(text: str) -> str:
+    r"""Return lines in which GitHub's runner finds no command: `::NAME` first in a line, or `##[NAME` anywhere.
+
+    >>> without_commands("no a::b\n ::error::x ##[error]y")
+    'no a::b\n : :error::x ## [error]y'
+    """
+    return _COMMAND.sub(lambda found: f"{found[0]} ", text)
+
+
 _LOOKALIKES = str.maketrans({"`": "'", "<": "\u2039", ">": "\u203a"})
 
 

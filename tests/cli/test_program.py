@@ -12,6 +12,7 @@ from ci_perf.cli.program import COMMANDS, program
 IMPORTED = {
     "ci_perf",
     "ci_perf.cli",
+    "ci_perf.cli.log",
     "ci_perf.cli.program",
     "ci_perf.guard",
     "ci_perf.guard.own_environment",
@@ -78,3 +79,26 @@ def test_a_shell_completes_commands_and_those_of_a_group(words, completed):
     environ = {"_CI_PERF_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
 
     assert CliRunner().invoke(program, [], prog_name="ci-perf", env=environ).output == completed
+
+
+COMMAND = "::set-output name=verdict::UNCHANGED"
+HOSTILE = {
+    "a folder of a kernel": (["run"], f"kernels/k\n{COMMAND}/kernel.toml", ""),
+    "a parameter": (["list"], "kernels/k/kernel.toml", f'command = ["true"]\n[cases.c]\nn = "1\\n{COMMAND}"\n'),
+    "a setting": (["list"], "ci-perf.toml", f'"k\\n{COMMAND}" = 1\n'),
+    "the artifact of another job": (["publish", "run.json"], "run.json", '{"schema": "##[set-output name=verdict]x"}'),
+}
+
+
+@pytest.mark.parametrize("place", HOSTILE)
+def test_no_text_of_a_repository_or_an_artifact_is_a_command_in_the_log_of_a_job(place, tmp_path, monkeypatch):
+    words, name, text = HOSTILE[place]
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    monkeypatch.chdir(tmp_path)
+
+    shown = CliRunner().invoke(program, words, env={"GITHUB_ACTIONS": "true"}).output
+
+    assert "set-output" in shown
+    assert [line for line in shown.splitlines() if line.lstrip().startswith("::") or "##[" in line] == []

@@ -9,7 +9,7 @@ from ci_perf.github.event import Event
 from ci_perf.github.patch import apply_command
 from ci_perf.github.publish import Annotation, Level, Place
 from ci_perf.github.workflow_commands import render_annotation
-from ci_perf.values.escape import block, clean
+from ci_perf.values.escape import block, clean, without_commands
 from tests.render.test_render import for_any
 
 
@@ -27,6 +27,13 @@ def test_no_line_ends_a_block(text):
 
     assert (first, last) == ("```text", "```")
     assert not [line for line in lines if "`" in line or "<" in line or ">" in line]
+
+
+@for_any
+def test_no_line_of_a_message_is_a_command(text):
+    written = without_commands(f"{text}\n::error::{text} ##[error]{text}\u2028 ::{text}")
+
+    assert not [line for line in written.splitlines() if line.lstrip().startswith("::") or "##[" in line]
 
 
 @for_any
