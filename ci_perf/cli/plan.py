@@ -1,6 +1,7 @@
 """`ci-perf plan`: divides the cases among jobs; prints a table or a matrix for GitHub."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -81,6 +82,8 @@ def plan(
     """
     root = Path.cwd()
     settings = resolve_settings(root, flags)
+    if within is not None and not math.isfinite(within):
+        raise ConfigError(f"flag --within: `{within}` is no number of minutes", hint="write --within 30")
     kinds = ["cuda" if kind == "auto" else kind for kind in settings["device"]]
     specs = store.read_kernels(root / settings["kernels-dir"], root, patterns)
     jobs = [j for j in select_jobs(specs, patterns, kinds, all_cases=settings["all-cases"]) if j.runs]
@@ -116,7 +119,7 @@ def _decided(made: Plan, cost: Mapping[str, float], minutes: float) -> str:
     number = sum(number_decided(shard.cases, cost, 60 * minutes) for shard in made.shards)
     whole = sum(len(shard.cases) for shard in made.shards)
     jobs = counted(len(made.shards), "job")
-    return f"{number} of {counted(whole, 'case')} will probably be decided by {jobs} with `--budget {60 * minutes:.3g}`"
+    return f"{number} of {counted(whole, 'case')} will probably be decided by {jobs} with `--budget {60 * minutes:g}`"
 
 
 def _table(made: Plan) -> str:

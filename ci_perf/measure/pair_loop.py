@@ -111,7 +111,7 @@ def _note_lack_of_time(journal: Journal, cases: OpenCases, left: BudgetLeft, bud
     number, whole = counted(len(lacking), "case"), rounded_up(budget.total_s + more_s)
     message = f"there was no time to decide {number} within {duration(budget.total_s)}"
     message = f"{message}: about {duration(whole)} in all would decide each case that can be decided"
-    hint = f"`--budget {whole:.0f}`, `--resume` to measure on, or `ci-perf plan` to divide the cases among jobs"
+    hint = f"`--budget {whole:g}`, `--resume` to measure on, or `ci-perf plan` to divide the cases among jobs"
     journal.note(Note(Reason.BUDGET_SPENT, message, hint))
 
 

@@ -101,10 +101,10 @@ def find_devices(
 ) -> tuple[tuple[Device, ...], tuple[Note, ...]]:
     """Return the devices to measure on, as the interpreter `seen` sees them; MachineError without a GPU to be had."""
     if "cuda" in wanted and not seen["gpu"]:
-        reason = "has no torch" if not seen["torch"] else f"its torch {seen['torch']} sees no GPU"
+        reason = f"torch {seen['torch']} of {python} sees no GPU" if seen["torch"] else f"{python} has no torch"
         doctor = "`ci-perf doctor` says what is missing"
         hint = doctor if seen["torch"] else f"name the interpreter that has torch with --python PATH; {doctor}"
-        raise MachineError(f"no GPU to measure on: {python} {reason}", hint=hint)
+        raise MachineError(f"no GPU to measure on: {reason}", hint=hint)
     kinds = [kind for kind in wanted if kind != "auto"] or ["cuda" if seen["gpu"] else "cpu"]
     devices = tuple(_gpu_device(seen["gpu"]) if kind == "cuda" else cpu_device() for kind in dict.fromkeys(kinds))
     if wanted == ("auto",) and not seen["gpu"]:

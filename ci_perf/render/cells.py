@@ -1,6 +1,5 @@
 """The text of each cell and the numbers of each row, shared by all renderers so that they agree."""
 
-import math
 import re
 import shlex
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from ci_perf.judge.report import Report, Row
 from ci_perf.judge.stats import Interval
 from ci_perf.values.device import is_dirty
 from ci_perf.values.escape import clean
-from ci_perf.values.quantity import amount, amounts, duration, number, percent, rate, signed, suffix
+from ci_perf.values.quantity import LIMITLESS, amount, amounts, duration, number, percent, rate, signed, suffix
 from ci_perf.values.reasons import GateState, Verdict
 from ci_perf.values.timeline_metrics import TIMELINE as TIMELINE_METRICS
 from ci_perf.values.timeline_metrics import TimelineMetric
@@ -98,12 +97,12 @@ def value(number: float | None, unit: str) -> str:
 def change(interval: Interval | None) -> str:
     """Write a change with its interval: + is slower, - is faster.
 
-    >>> change(Interval(1.048, 1.0502, 1.053, 0.99)), change(None)
-    ('+5.0 % [+4.8, +5.3]', '-')
+    >>> change(Interval(1.048, 1.0502, 1.053, 0.99)), change(Interval(1e-9, 1.02, 1e9, 0.99)), change(None)
+    ('+5.0 % [+4.8, +5.3]', '+2.0 % [any]', '-')
     """
     if interval is None:
         return "-"
-    if math.isinf(interval.high):
+    if interval.high - 1 >= LIMITLESS:
         return f"{percent(interval.point - 1, sign=True)} [any]"
     low, high = ((x - 1) * 100 for x in (interval.low, interval.high))
     return f"{percent(interval.point - 1, sign=True)} [{signed(low)}, {signed(high)}]"

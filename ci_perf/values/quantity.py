@@ -10,13 +10,17 @@ _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
+LIMITLESS = 1e6
+"""A fraction from which no change is meant: two or three values bound it to no number that a person would read."""
+
+
 def percent(fraction: float, *, sign: bool = False, digits: int = 1) -> str:
     """Write a fraction as a percentage; what is rounded to zero has no sign.
 
-    >>> percent(0.0312), percent(-0.5, sign=True), percent(-0.0004, sign=True), percent(math.inf)
-    ('3.1 %', '-50.0 %', '0.0 %', 'any change')
+    >>> percent(0.0312), percent(-0.5, sign=True), percent(-0.0004, sign=True), percent(LIMITLESS), percent(math.inf)
+    ('3.1 %', '-50.0 %', '0.0 %', 'any change', 'any change')
     """
-    if not math.isfinite(fraction):
+    if not fraction < LIMITLESS:
         return "any change"
     return f"{signed(fraction * 100, digits) if sign else f'{fraction * 100:z.{digits}f}'} %"
 

@@ -164,11 +164,19 @@ def test_a_plan_for_the_budget_of_a_run_expects_as_many_decisions_as_the_run_had
     assert [number_decided(cost, cost, within) for within in (27.9, 28.1, 34.9, 42.1)] == [3, 4, 4, 6]
 
 
+@pytest.mark.parametrize("minutes", ["nan", "inf", "0", "-1"])
+def test_what_is_no_number_of_minutes_is_refused(minutes):
+    ran = CliRunner().invoke(program, ["plan", "--within", minutes])
+
+    assert (ran.exit_code, "--within" in ran.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         (("--shards", "1", "--within", "0.5"), "4 of 6 cases will probably be decided by 1 job with `--budget 30`"),
         (("--shards", "2", "--within", "0.2"), "2 of 6 cases will probably be decided by 2 jobs with `--budget 12`"),
+        (("--shards", "1", "--within", "30"), "6 of 6 cases will probably be decided by 1 job with `--budget 1800`"),
         (("--within", "0.5"), "6 of 6 cases will probably be decided by 2 jobs with `--budget 30`"),
     ],
 )

@@ -383,6 +383,14 @@ def test_a_budget_that_is_too_short_decides_as_many_cases_as_fit_and_begins_no_o
     assert note.hint.startswith("`--budget 610`, ")
 
 
+def test_the_hint_of_a_short_budget_names_as_many_seconds_as_its_note():
+    run, _, _ = take_turns(TurnsMachine(), budget=Budget(total_s=0.25))
+
+    (note,) = (note for note in run.notes if note.code == "budget-spent")
+    assert "about 5.4 s in all would" in note.message
+    assert note.hint.startswith("`--budget 5.4`, ")
+
+
 def test_with_a_budget_that_is_too_short_kernels_whose_files_differ_are_decided_first():
     specs = tuple(a_spec(f"k{n}", cases={f"c{m}": {"size": m} for m in range(20)}) for n in range(4))
     machine = TurnsMachine()
