@@ -10,7 +10,7 @@ from ci_perf.judge.causes import Side, Sides
 from ci_perf.judge.causes.machine_code import values_of_code
 from ci_perf.judge.causes.of_readings import side_of, side_of_launches, sides_of
 from ci_perf.judge.launches import traced_values
-from ci_perf.measure.both_sides import codes_of
+from ci_perf.measure.both_sides import codes_of, lines_in_base
 from ci_perf.traces import chrome, filetype
 from ci_perf.traces.attribution import longest_of_each, program_timeline
 from ci_perf.traces.document import Found
@@ -83,7 +83,12 @@ def _parts_of_reports(files: tuple[Path, Path], base: Counters, head: Counters) 
         for name in (name for name in old if name in new):
             sides = _sides_of(old[name], new[name], *(_of_part(of, name) for of in codes))
             old_lines, new_lines = (source_lines(_of_part(of, name)) for of in codes)
-            found[name] = Part(sides, old_lines, new_lines, (*devices, *strangers, *lacking_note(sides)))
+            found[name] = Part(
+                sides,
+                old_lines,
+                lines_in_base(new_lines, old_lines, files),
+                (*devices, *strangers, *lacking_note(sides)),
+            )
         if found:
             return found
     raise AssertionError("the whole files are a part of both")

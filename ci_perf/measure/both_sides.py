@@ -11,14 +11,14 @@ from ci_perf.measure.worker_process import Worker
 from ci_perf.store import write_text
 from ci_perf.traces.ncu.code import Code, difference, opcodes
 from ci_perf.traces.ncu.code_reader import read_codes
-from ci_perf.traces.ncu.lines import in_base, source_lines
+from ci_perf.traces.ncu.lines import in_base, same_files, source_lines
 from ci_perf.traces.selection import counts
 from ci_perf.values.errors import CiPerfError
 from ci_perf.values.job import Job
 from ci_perf.values.kernel import KernelSpec
 from ci_perf.values.kernel_names import matches
 from ci_perf.values.run import Note
-from ci_perf.values.trace import SideProfile
+from ci_perf.values.trace import SideProfile, SourceLine
 
 FOLDER = "sass"
 """Where the differences of machine code lie in the artifact folder."""
@@ -154,10 +154,39 @@ def _in_base(profile: SideProfile, base: Tree, head: Tree) -> SideProfile:
     return replace(profile, lines=in_base(profile.lines, sources))
 
 
+def lines_in_base(
+    head: Iterable[SourceLine], base: Iterable[SourceLine], reports: tuple[Path, Path]
+) -> tuple[SourceLine, ...]:
+    """Return the lines of the head's report with their places in the sources of the base's; `reports` are base, head.
+
+    The numbers are known if both files are here, in different places, and no newer than the reports.
+    """
+    head = tuple(head)
+    files = same_files((line.file for line in base), (line.file for line in head))
+    moved = {new: old for new, old in files.items() if new != old}
+    texts = {}
+    for new, old in moved.items():
+        before, now = (_unchanged_text(file, report) for file, report in zip((old, new), reports, strict=True))
+        if before is not None and now is not None:
+            texts[new] = (old, before, now)
+    return in_base((replace(line, base_file=moved.get(line.file, "")) for line in head), texts)
+
+
+def _unchanged_text(file: str, report: Path) -> str | None:
+    """Return a source file that is no newer than a report."""
+    path = Path(file)
+    try:
+        return _text(path) if path.stat().st_mtime <= report.stat().st_mtime else None
+    except OSError:
+        return None
+
+
 def _text(file: Path) -> str | None:
     """Return a source file; None for one that is not there, or is too large to be compared."""
     try:
-        return file.read_text(encoding="utf-8", errors="replace") if file.stat().st_size <= _LARGEST_SOURCE else None
+        if not file.is_file() or file.stat().st_size > _LARGEST_SOURCE:  # a device has no end
+            return None
+        return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
 

@@ -1,6 +1,7 @@
 """The source line that changed most: a diff of the files of both trees tells which lines are the same."""
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ci_perf.judge.causes import explain
 from ci_perf.judge.causes.lines import line_change
 from ci_perf.judge.explained import at_line
 from ci_perf.measure.backend import Profiled
-from ci_perf.measure.both_sides import Tree, as_sides, case_codes
+from ci_perf.measure.both_sides import Tree, as_sides, case_codes, lines_in_base
 from ci_perf.render.explanations import explanation_document
 from ci_perf.traces.ncu.code import Code, Instruction
 from ci_perf.traces.ncu.code_reader import read_codes
@@ -136,6 +137,35 @@ def test_without_the_file_of_a_side_lines_are_compared_by_their_place(tmp_path):
     (line,) = as_sides(found, found, {LABEL: (tree, tree)}).head_profiles[LABEL].lines
 
     assert line.base_line is None
+
+
+@pytest.mark.parametrize(
+    ("edited", "expected"),
+    [("neither", (READS, 40.0)), ("base", (None, 0.0)), ("head", (None, 0.0))],
+    ids=["as-profiled", "base-edited-later", "head-edited-later"],
+)
+def test_lines_of_two_reports_from_different_folders_are_compared(tmp_path, edited, expected):
+    files, reports = [], []
+    for side, source in (("base", SOURCE), ("head", f"\n\n{SOURCE}")):
+        (tmp_path / side / "src").mkdir(parents=True)
+        files.append(tmp_path / side / "src/k.cu")
+        files[-1].write_text(source)
+        reports.append(tmp_path / f"{side}.ncu-rep")
+        reports[-1].touch()
+        profiled = reports[-1].stat().st_mtime
+        os.utime(files[-1], (profiled, profiled + (1 if side == edited else -1)))
+    base = [SourceLine(str(files[0]), 3, 60), SourceLine(str(files[0]), READS, 40)]
+    head = [SourceLine(str(files[1]), READS + 2, 90)]
+    found = line_change(base, lines_in_base(head, base, tuple(reports)), 3.0)
+
+    assert (found.line, found.base_line, found.base_pct) == (READS + 2, *expected)
+
+
+def test_lines_of_two_reports_of_one_file_are_compared_by_their_number():
+    base, head = [SourceLine("/src/k.cu", READS, 40)], [SourceLine("/src/k.cu", READS, 90)]
+    found = line_change(base, lines_in_base(head, base, (Path("a"), Path("b"))), 3.0)
+
+    assert (found.line, found.base_pct) == (READS, 40.0)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,29 @@ def _parts(of: Mapping[_Place, float]) -> dict[_Place, float]:
     return {place: value / whole for place, value in of.items()}
 
 
+def same_files(base: Iterable[str], head: Iterable[str]) -> dict[str, str]:
+    """Return by file of the head the same file of the base, where its tree may lie in another folder.
+
+    It is the file of the same path, else the one of the same name that has most folders in common from the end on.
+
+    >>> same_files(["/old/src/k.cu", "/old/test/k.cu", "/cuda/include/a.h"], ["/new/src/k.cu", "/cuda/include/a.h"])
+    {'/cuda/include/a.h': '/cuda/include/a.h', '/new/src/k.cu': '/old/src/k.cu'}
+    """
+    old, new = dict.fromkeys(base), dict.fromkeys(head)
+    found = {file: file for file in new if file in old}
+    for file in (file for file in new if file not in old):
+        common = {other: _common(_parents_up(file), _parents_up(other)) for other in old if other not in found.values()}
+        most = max(common.values(), default=0)
+        nearest = [other for other, number in common.items() if number == most]
+        if most and len(nearest) == 1:
+            found[file] = nearest[0]
+    return found
+
+
+def _parents_up(file: str) -> list[str]:
+    return file.replace("\\", "/").split("/")[::-1]
+
+
 def in_base(lines: Iterable[SourceLine], sources: Mapping[str, tuple[str, str, str]]) -> tuple[SourceLine, ...]:
     """Return lines of the head with the places that they have in the base.
 
