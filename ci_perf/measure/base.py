@@ -1,8 +1,8 @@
 """The base commit: its own tree, built like the head, with its kernels and its workers."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -119,7 +119,7 @@ def prepared(
                 started.begin()
             side = Side("base", tree, kernels, worker)
             notes = note_one_install(root, head, python, env) if shared else ()
-            touched = _touched(root, tree, head, kernels)
+            touched = touched_kernels(root, commit, tree, head, kernels)
             cases = {name: frozenset(_own(tree, spec).cases) for name, spec in kernels.items()}
             yield Base(
                 against, side, replace(side, worker=control), cases, own, touched, bool(setup.command), notes, renamed
@@ -214,13 +214,31 @@ def _parsed(file: Path, name: str, folder: str) -> KernelSpec | None:
         return None
 
 
-def _touched(root: Path, tree: Path, head: Sequence[KernelSpec], base: Mapping[str, KernelSpec]) -> frozenset[str]:
-    """Return the kernels of the head whose folder holds other files than the base's, or files of other content."""
-    pairs = {spec.name: (root / spec.folder, tree / base[spec.name].folder) for spec in head if spec.name in base}
-    return frozenset(name for name, (mine, theirs) in pairs.items() if _files(mine) != _files(theirs))
+def touched_kernels(
+    root: Path, commit: str, tree: Path, head: Sequence[KernelSpec], base: Mapping[str, KernelSpec]
+) -> frozenset[str]:
+    """Return the kernels of the head whose folder holds other files than the base's, or files of other content.
+
+    What git ignores does not count: it is built, such as the cache of a compiler.
+    """
+    folders = {spec.name: (spec.folder, base[spec.name].folder) for spec in head if spec.name in base}
+    if not folders:
+        return frozenset()
+    mine = _contents(root, git.query_files(root, [here for here, _ in folders.values()]))
+    theirs = _contents(tree, git.query_files(root, [there for _, there in folders.values()], commit))
+    return frozenset(name for name, (new, old) in folders.items() if _below(new, mine) != _below(old, theirs))
 
 
-def _files(folder: Path) -> dict[Path, bytes]:
-    """Return the small files of a folder by their place in it; those of 1 MB or more are built, not written."""
-    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(folder): path.read_bytes() for path in found if path.stat().st_size < _LARGE}
+def _contents(tree: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Return the content of files; those of 1 MB or more are built, not written. Some may be deleted, or unreadable."""
+    found = {}
+    for name in names:
+        with suppress(OSError):
+            if (tree / name).is_file() and (tree / name).stat().st_size < _LARGE:
+                found[name] = (tree / name).read_bytes()
+    return found
+
+
+def _below(folder: str, contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the contents of the files of a folder by their place in it."""
+    return {name[len(folder) + 1 :]: content for name, content in contents.items() if name.startswith(f"{folder}/")}

@@ -142,6 +142,14 @@ def query_untracked(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in found.split("\0") if name)
 
 
+def query_files(root: Path, folders: Iterable[str], commit: str = "") -> tuple[str, ...]:
+    """Return the files of these folders, relative to the root: those of a commit, or all that git does not ignore."""
+    of_commit = ("ls-tree", "-r", "-z", "--name-only", commit)
+    here = ("ls-files", "--cached", "--others", "--exclude-standard", "--exclude=__pycache__/", "-z")
+    found = ask(root, "--literal-pathspecs", *(of_commit if commit else here), "--", *folders) or ""
+    return tuple(dict.fromkeys(name for name in found.split("\0") if name))
+
+
 def renamed_from(root: Path, commit: str) -> dict[str, str]:
     """Return the old name of each file that was renamed since a commit, by its new name; both relative to the root."""
     found = ask(root, "diff", "-z", "--name-status", "--find-renames", "--diff-filter=R", "--relative", commit) or ""
