@@ -332,13 +332,13 @@ def comparison(report: Report) -> str:
 
 
 def reproduce(report: Report, *, foreign: bool = False) -> str:
-    """Return the command that measures the flagged cases again (all if none is flagged), against the same base.
+    """Return the command that measures the flagged cases again (all if there is none), against the same base.
 
-    For many flagged cases it names their kernels; for many kernels, none. Users paste the command into
-    a shell, so unusual characters become wildcards, and no name can be a flag. The base of a `foreign` run is not used:
-    git would fetch any commit of any fork, and ci-perf would run it.
+    A case that is missing is not named: it cannot be measured. For many flagged cases it names their kernels; for many
+    kernels, none. Users paste the command into a shell, so unusual characters become wildcards, and no name can be a
+    flag. The base of a `foreign` run is not used: git would fetch any commit of any fork, and ci-perf would run it.
     """
-    flagged = [row.finding for row in report.rows if row.flagged]
+    flagged = [row.finding for row in report.rows if row.flagged and row.finding.verdict is not Verdict.MISSING]
     of = ({finding.id for finding in flagged}, {finding.kernel for finding in flagged})
     cases = next((sorted(names) for names in of if 0 < len(names) <= MOST_NAMED), report.patterns)
     flags = () if any("/fuzz-" in case for case in cases) else report.check_flags

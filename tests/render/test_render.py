@@ -31,7 +31,7 @@ from ci_perf.values.escape import LONGEST, clean, code, prose
 from ci_perf.values.kernel import Gate
 from ci_perf.values.measurement import Failure
 from ci_perf.values.reasons import Verdict
-from ci_perf.values.run import Note
+from ci_perf.values.run import Against, Note
 from ci_perf.values.trace import CaseTimeline, Reading, TracedKernel
 from tests.builders import (
     PARAMS,
@@ -330,6 +330,14 @@ def test_the_command_to_reproduce_names_the_cases_and_runs_nothing_else(name, me
     command = reproduce(build_report(a_hostile_run(name, message)))
 
     assert re.fullmatch(r"ci-perf run( [\w./-]+| '[\w./*?!\[\]-]+')+", command, re.ASCII)
+
+
+@pytest.mark.parametrize(("failed", "named"), [((), ""), (("s128",), " sdpa/s128")])
+def test_the_command_to_reproduce_names_no_case_that_is_gone(failed, named):
+    measured = [a_measurement(case=case, replicates=(), failure=Failure("verify", "raised", "")) for case in failed]
+    gone = a_run(*measured, against=Against("main", "abc", ("sdpa/s512", "gemm")))
+
+    assert reproduce(build_report(gone)) == f"ci-perf run --against abc{named}"
 
 
 def test_the_command_to_reproduce_contains_no_flags_from_the_run_file():
