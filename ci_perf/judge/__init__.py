@@ -1,5 +1,6 @@
 """What a run means: statistics, verdicts, report. Pure.
 
+agreed         what a run was compared with, in words
 baseline       baselines made from a run, checked, compared
 causes/        why the time of a case changed
 checks         the verdict on random cases and on what a sanitizer found

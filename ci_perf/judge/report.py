@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ci_perf.judge.agreed import agreed
 from ci_perf.judge.checks import check_flags, could_not_check, summary_of_checks
-from ci_perf.judge.control import identical_pairs
 from ci_perf.judge.finding import Finding
 from ci_perf.judge.memory import memory_warning
 from ci_perf.judge.outcome import policy_of, thresholds
 from ci_perf.judge.pairs import makes_other_inputs
-from ci_perf.judge.ratios import mean_change, usable_ratios
 from ci_perf.judge.roofline import Roofline, roofline
 from ci_perf.judge.stats import Summary, summarize
 from ci_perf.judge.verdict import is_red, judge
@@ -152,7 +151,7 @@ def build_report(run: Run) -> Report:
         toolchain=run.toolchain,
         provenance=run.provenance,
         compared=compared,
-        agreed=_agreed(run),
+        agreed=agreed(run),
         exit_status=_exit_status(rows, compared, run),
         finished=run.finished,
         gpu_seconds=run.gpu_seconds,
@@ -176,28 +175,6 @@ def _urgency(row: Row) -> tuple[int, float]:
     change = row.finding.change
     size = abs(math.log(change.point)) if change and row.finding.verdict.is_change and change.point > 0 else 0.0
     return ORDER.index(row.finding.verdict), -size
-
-
-def _agreed(run: Run) -> tuple[str, ...]:
-    """Return what a run, or each session of a merged one, was compared with."""
-    if run.sessions:
-        held = [s for s in sessions_of(run) if run.against is None or any(m.pairs for m in s.measurements)]
-        return tuple(sorted({line for session in held for line in _agreed(session)}))
-    if run.against is not None:
-        return (f"{run.against.ref} at commit {run.against.commit[:8]}, measured in turns; {_check_of(run)}",)
-    judged = {(m.kernel, m.device) for m in run.measurements}
-    used = [b.provenance for b in run.baselines if (b.kernel, b.device.kind) in judged]
-    return tuple(
-        sorted({f"the baseline of {p.date[:10]} at commit {p.commit[:8] if p.commit else 'unknown'}" for p in used})
-    )
-
-
-def _check_of(run: Run) -> str:
-    """Return a phrase on the code that cannot have changed, by which a session in turns is checked."""
-    control = usable_ratios(run.against.control) if run.against else ()
-    values = control or identical_pairs(run)
-    what = "the base against itself" if control or not values else "cases of identical code"
-    return f"{what} {f'{mean_change(values)} in {len(values)} pairs' if values else 'was not measured'}"
 
 
 def _row(finding: Finding, measured: tuple[Measurement, Device] | None, run: Run) -> Row:

@@ -395,6 +395,28 @@ def test_a_session_that_cannot_be_believed_casts_no_doubt_on_another():
     }
 
 
+@pytest.mark.parametrize(
+    ("controls", "checked"),
+    [
+        ((1.01, 1.02, 1.0), "the base against itself 0.0 % to +2.0 %"),
+        ((1.01, None, 1.0), "the base against itself 0.0 % to +1.0 %, not measured in 1 session"),
+        ((None, None, None), "the base against itself was not measured"),
+    ],
+)
+def test_a_merged_run_names_its_base_once_however_many_sessions_it_has(controls, checked):
+    runs = [
+        a_run(
+            a_measurement(case=f"s{number}", replicates=(), pairs=pairs(1.0)),
+            against=Against("main", "b" * 40, (), "", pairs(control) if control else ()),
+        )
+        for number, control in enumerate(controls)
+    ]
+
+    assert build_report(merge_runs(found(*runs))).agreed == (
+        f"main at commit bbbbbbbb, measured in turns in 3 sessions; {checked}",
+    )
+
+
 @pytest.mark.parametrize("against", [None, Against("main", "b" * 40)])
 def test_the_level_is_shared_by_all_cases_of_the_plan_in_each_shard_and_in_the_merged_run(against):
     """Else every further shard would add a chance of a false alarm."""
