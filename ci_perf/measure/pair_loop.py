@@ -56,7 +56,7 @@ def take_turns(journal: Journal, machine: Machine, jobs: Sequence[Job], budget: 
         measured = _measure(journal, machine, cases, batch, look, left, progress)
         looks.add(look)
         more = left.pairs // PAIRS_OF_A_CONTROL if left.is_limited else len(looks) - 1
-        _control(journal, machine, journal.paired(jobs), known + CONTROL_PAIRS + more)
+        _control(journal, machine, _timed(journal, jobs), known + CONTROL_PAIRS + more)
         cases.look(measured, look)
         left.decided = cases.number_decided
         cases.keep(left.allows)
@@ -115,14 +115,19 @@ def _note_lack_of_time(journal: Journal, cases: OpenCases, left: BudgetLeft, bud
     journal.note(Note(Reason.BUDGET_SPENT, message, hint))
 
 
+def _timed(journal: Journal, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that have pairs; of others it is not known yet whether the base has them."""
+    return [job for job in journal.paired(jobs) if journal.of(job).pairs]
+
+
 def _control(journal: Journal, machine: Machine, jobs: Sequence[Job], wanted: int) -> None:
-    """Measure the base against itself, on a case that has a base, until `wanted` pairs in all are undisturbed.
+    """Measure the base against itself, on one of the jobs, until `wanted` pairs in all are undisturbed.
 
     Cases of identical code that were timed check the session as well: with enough of their pairs there is no control.
     Disturbed and failed pairs are repeated as often as those of a case; MOST_FAILURES in a row end it.
     """
     against = journal.run.against
-    if against is None or not (jobs or against.control_case):
+    if against is None or not (jobs or journal.control_job):
         return
     identical = 0 if journal.continues else len(identical_pairs(journal.run))  # those of another session say nothing
     if not against.control_case and identical >= ENOUGH_IDENTICAL:

@@ -19,7 +19,7 @@ from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import ConfigError
 from ci_perf.values.job import select_jobs
 from ci_perf.values.measurement import Cost, Failure, Pair, Replicate, SameCode, Verification
-from ci_perf.values.reasons import Verdict
+from ci_perf.values.reasons import Reason, Verdict
 from ci_perf.values.run import Against, Note
 from ci_perf.values.trace import CaseTimeline, Reading
 from tests.builders import STEADY, a_baseline, a_cpu, a_device, a_measurement, a_run, a_spec
@@ -592,6 +592,38 @@ def test_a_finished_run_goes_on_with_the_pairs_of_its_undecided_cases_alone():
 
     assert (len(of(third, "gemm").pairs), of(third, "gemm").looked) == (72, (24, 48))
     assert load_run(dump_run(third), "run.json") == third
+
+
+class Lacking(TurnsMachine):
+    """A fake machine on which the pairs of some kernels have another answer; their control would be a bug."""
+
+    def __init__(self, answers):
+        super().__init__()
+        self.answers = answers
+
+    def pairs(self, jobs, number):
+        yield from ((job, self.answers[job.spec.name]) for job in jobs if job.spec.name in self.answers)
+        yield from super().pairs([job for job in jobs if job.spec.name not in self.answers], number)
+
+    def control(self, job, number):
+        assert job.spec.name not in self.answers
+        return super().control(job, number)
+
+
+@pytest.mark.parametrize("budget", [Budget(), Budget(total_s=1000.0)], ids=["no limit", "a limit"])
+def test_no_control_is_of_a_kernel_that_the_base_lacks(budget):
+    """With a limit, the first cases that begin are new, and of the next ones it is not known yet."""
+    new = a_spec("gemm", cases={f"n{number}": {"n": number} for number in range(5)})
+    _, _, found = take_turns(Lacking({"gemm": Reason.NOT_IN_BASE}), specs=(new, a_spec("sdpa")), budget=budget)
+
+    assert (found["gemm"].verdict, found["sdpa"].verdict) == (Verdict.NEW, Verdict.UNCHANGED)
+
+
+def test_a_run_that_goes_on_tells_that_its_last_case_fails_now():
+    first, _, _ = take_turns(TurnsMachine(ratios={"gemm/s128": OPEN}))
+    _, found = continue_run(first, Lacking({"gemm": Failure("time", "crashed", "gone")}))
+
+    assert (found["gemm"].verdict, found["sdpa"].verdict) == (Verdict.FAILED, Verdict.UNCHANGED)
 
 
 def test_a_finished_run_measures_only_what_is_missing_where_the_rest_is_decided():
