@@ -1,6 +1,7 @@
 """Pairs of base and head until each verdict is clear or the budget is spent, and the base against itself."""
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -77,11 +78,12 @@ def _measure(
 ) -> list[Job]:
     """Measure a batch up to a look; return the jobs that were measured so far, or cannot be measured.
 
-    Disturbed pairs are repeated SPARE_PAIRS times. A job that meanwhile seems to take too long for what is left of the
-    budget is left for later.
+    Disturbed pairs are repeated SPARE_PAIRS times. A job for which the budget does not suffice, or that meanwhile seems
+    to take too long for what is left of it, is left for later.
     """
-    before = cases.pairs_before(batch)
-    for number in range(before, look + SPARE_PAIRS):
+    numbers = range(cases.pairs_before(batch), look + SPARE_PAIRS)
+    tried: Counter[str] = Counter()
+    for number in numbers:
         lacking = cases.lacking(batch, look)
         going_on = {job.id for job in left.batch(cases)}
         lacking = [job for job in lacking if job.id in going_on]
@@ -94,9 +96,8 @@ def _measure(
         for job, found in left.spend(machine.pairs, [*changed, *(j for j in lacking if j not in changed)], number):
             journal.add_pair(job, found)
             progress.step(job.id)
-    else:
-        return list(batch)
-    short = {job.id for job in cases.lacking(batch, look)}
+            tried[job.id] += 1
+    short = {job.id for job in cases.lacking(batch, look) if tried[job.id] < len(numbers)}
     return [job for job in batch if job.id not in short]
 
 

@@ -383,6 +383,17 @@ def test_a_budget_that_is_too_short_decides_as_many_cases_as_fit_and_begins_no_o
     assert note.hint.startswith("`--budget 610`, ")
 
 
+@pytest.mark.parametrize("total_s", [18.0, 21.0, 24.0])
+def test_the_note_of_a_short_budget_counts_the_cases_whose_rows_say_that_it_is_spent(total_s):
+    """Of the first case some pairs are missing to its next look, the second one has two."""
+    machine = TurnsMachine(ratios={"gemm/s128": OPEN, "sdpa/s128": OPEN})
+    run, _, found = take_turns(machine, budget=Budget(total_s=total_s))
+
+    assert {finding.code for finding in found.values()} == {"budget-spent"}
+    (note,) = (note for note in run.notes if note.code == "budget-spent")
+    assert note.message.startswith("there was no time to decide 2 cases")
+
+
 def test_the_hint_of_a_short_budget_names_as_many_seconds_as_its_note():
     run, _, _ = take_turns(TurnsMachine(), budget=Budget(total_s=0.25))
 
