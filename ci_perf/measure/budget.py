@@ -10,6 +10,7 @@ from typing import Protocol
 from ci_perf.judge.next_pairs import affordable, pairs_of_a_decision
 from ci_perf.measure.backend import Compared
 from ci_perf.values.job import Job
+from ci_perf.values.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,9 @@ class BudgetLeft:
                     allowed.append(job)
             before = self._now()
             for job, found in measure(allowed, number) if allowed else ():
+                if found == Reason.NOT_IN_BASE:  # it was not measured, so it says nothing of what a pair takes
+                    yield job, found
+                    continue
                 case = _case(job)
                 self._last[case] = self._now() - before
                 self._recent.append(self._last[case])

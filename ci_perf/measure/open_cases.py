@@ -13,6 +13,7 @@ from ci_perf.judge.stats import Interval
 from ci_perf.judge.verdict import judge
 from ci_perf.measure.journal import UNDECIDED, Journal
 from ci_perf.values.job import Job
+from ci_perf.values.reasons import Reason
 
 
 class OpenCases:
@@ -110,8 +111,9 @@ class OpenCases:
 
     @property
     def number_decided(self) -> int:
-        """How many of the cases are decided so far."""
-        return len(self._all) - len(self.jobs) - len(self.out_of_time)
+        """How many of the cases that the base has are decided so far."""
+        new = sum(self._journal.of(job).unpaired == Reason.NOT_IN_BASE for job in self._all)
+        return len(self._all) - new - len(self.jobs) - len(self.out_of_time)
 
     @property
     def _compared(self) -> int:

@@ -106,13 +106,15 @@ def _note_lack_of_time(journal: Journal, cases: OpenCases, left: BudgetLeft, bud
     found = judge(replace(journal.run, finished=True))  # the end of a run is a look, too
     undecided = {finding.id for finding in found if finding.verdict is Verdict.INCONCLUSIVE}
     lacking = [job for job in (*cases.jobs, *cases.out_of_time) if job.id in undecided and left.allows_case(job)]
-    more_s = sum(left.decision_s(job, cases.expected_pairs(job)) for job in lacking)
-    if not more_s:
+    if not lacking:
         return
-    number, whole = counted(len(lacking), "case"), rounded_up(budget.total_s + more_s)
-    message = f"there was no time to decide {number} within {duration(budget.total_s)}"
-    message = f"{message}: about {duration(whole)} in all would decide each case that can be decided"
-    hint = f"`--budget {whole:g}`, `--resume` to measure on, or `ci-perf plan` to divide the cases among jobs"
+    message = f"there was no time to decide {counted(len(lacking), 'case')} within {duration(budget.total_s)}"
+    more = "a larger `--budget`"
+    if more_s := sum(left.decision_s(job, cases.expected_pairs(job)) for job in lacking):  # 0: none was measured
+        whole = rounded_up(budget.total_s + more_s)
+        message = f"{message}: about {duration(whole)} in all would decide each case that can be decided"
+        more = f"`--budget {whole:g}`"
+    hint = f"{more}, `--resume` to measure on, or `ci-perf plan` to divide the cases among jobs"
     journal.note(Note(Reason.BUDGET_SPENT, message, hint))
 
 

@@ -621,6 +621,15 @@ class Lacking(TurnsMachine):
         return super().control(job, number)
 
 
+def test_new_cases_say_nothing_of_what_a_pair_takes():
+    """All cases of one kernel begin before the others, and take no time."""
+    new, old = (a_spec(name, cases={f"n{number}": {"n": number} for number in range(40)}) for name in ("gemm", "sdpa"))
+    run, _, _ = take_turns(Lacking({"gemm": Reason.NOT_IN_BASE}), specs=(new, old), budget=Budget(total_s=60.0))
+
+    pairs = [len(m.pairs) for m in run.measurements if m.kernel == "sdpa"]
+    assert (pairs.count(3), pairs.count(0)) == (20, 20)
+
+
 @pytest.mark.parametrize("budget", [Budget(), Budget(total_s=1000.0)], ids=["no limit", "a limit"])
 def test_no_control_is_of_a_kernel_that_the_base_lacks(budget):
     """With a limit, the first cases that begin are new, and of the next ones it is not known yet."""
