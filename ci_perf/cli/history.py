@@ -9,7 +9,7 @@ import click
 from ci_perf import store
 from ci_perf.cli.case_history import read_runs
 from ci_perf.cli.creep import sound_merges
-from ci_perf.cli.log import tell
+from ci_perf.cli.log import in_log, tell
 from ci_perf.cli.options import resolve_settings, setting_options
 from ci_perf.history.export import FORMATS
 from ci_perf.history.git_log import read_history
@@ -59,7 +59,7 @@ def history(
     if export:
         click.echo(FORMATS[export](series), nl=False)
     else:
-        click.echo("\n".join([render_table(series, change_points), *_merged(kernel, flags)]))
+        click.echo(in_log("\n".join([render_table(series, change_points), *_merged(kernel, flags)])))
 
 
 @click.command()

@@ -8,7 +8,7 @@ import click
 from tabulate import tabulate
 
 from ci_perf.cli import inspection
-from ci_perf.cli.log import tell
+from ci_perf.cli.log import in_log, tell
 from ci_perf.traces.document import table, written
 from ci_perf.values.escape import clean
 
@@ -32,10 +32,10 @@ def inspect(file: Path, as_json: bool) -> None:
         return
     shown = table(found)
     for line in shown.above:
-        click.echo(clean(line, 600))
+        click.echo(in_log(clean(line, 600)))
     cells = [[clean(cell, 100) for cell in row] for row in islice(shown.rows, ROWS)]
     if cells:
-        click.echo(tabulate(cells, headers=shown.headings, tablefmt="simple", disable_numparse=True))
+        click.echo(in_log(tabulate(cells, headers=shown.headings, tablefmt="simple", disable_numparse=True)))
     if shown.count > ROWS:
         click.echo(f"and {shown.count - ROWS:,} more; --json prints them all")
     for warning in found.warnings:

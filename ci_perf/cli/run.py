@@ -86,6 +86,8 @@ def run(
     random cases are verified instead; with --sanitize LIST, cases are run under compute-sanitizer instead.
     """
     root = Path.cwd()
+    if resume and resume.is_file():  # run.json, which other commands take in place of its folder
+        resume = resume.parent
     settings = with_event_base(resolve_settings(root, flags if resume is None else _into(resume, flags)))
     specs = store.read_kernels(root / settings["kernels-dir"], root, patterns)
     if show_settings:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ci_perf.cli.log import in_log
 from ci_perf.guard import guard
 from ci_perf.guard.secrets import Rules
 from ci_perf.guard.spellings import Needle, needles_of
@@ -73,13 +74,13 @@ def _scrub(file: Path, target: Path | None, needles: tuple[Needle, ...]) -> bool
     searched = file
     if target is not None and nsys_scrub.is_database(file):
         for line in nsys_scrub.clean(file, target):
-            click.echo(f"{file}: removed {line}")
+            click.echo(in_log(f"{file}: removed {line}"))
         searched = target
     try:
         names = guard.names_in_file(searched, needles)
         suspicious = guard.variables_in_file(searched)
     except Unsearchable as error:
-        click.echo(f"{error}; {error.hint}")
+        click.echo(in_log(f"{error}; {error.hint}"))
         return True
     if names:
         click.echo(f"{file}: HOLDS THE VALUE OF {', '.join(names)}")
@@ -88,7 +89,7 @@ def _scrub(file: Path, target: Path | None, needles: tuple[Needle, ...]) -> bool
             click.echo(f"{file}: the copy was deleted: the secret is in the trace itself, not in an environment")
         return True
     if suspicious:
-        click.echo(f"{file}: holds the variables {', '.join(suspicious)}, whose values are not known here")
+        click.echo(in_log(f"{file}: holds the variables {', '.join(suspicious)}, whose values are not known here"))
         click.echo(f"{file}: `nsys export --type sqlite` writes a database, which `ci-perf scrub` can clean")
         return True
     if target is not None and searched != target:

@@ -48,7 +48,7 @@ def test_a_finished_run_whose_case_is_undecided_goes_on_with_its_pairs(repositor
     (first,) = store.read_run(repository / "out").measurements
     assert (cases["nap"]["code"], len(first.pairs)) == ("budget-spent", 1)
 
-    ran, cases = run("--against", "HEAD~1", "--resume", "out")
+    ran, cases = run("--against", "HEAD~1", "--resume", "out/run.json")  # the file is as good as its folder
 
     assert (ran.exit_code, cases["nap"]["verdict"]) == (1, "REGRESSION"), ran.output
     (second,) = store.read_run(repository / "out").measurements
