@@ -66,15 +66,22 @@ def _devices_of(run: Run, session: int) -> tuple[Device, ...]:
     return run.sessions[session].devices if run.sessions else run.devices
 
 
-def _confirmed(stored: Finding, turns: Finding | None) -> Finding:
+def _confirmed(stored: Finding, turns: Finding | None, device: Device) -> Finding:
     """Return the finding against a baseline with the verdict of the turns, where these compared the case.
 
-    A stored time is off by several per cent on another day, which turns cancel. A spent budget decides nothing.
+    A stored time is off by several per cent on another day, which turns cancel. On a CPU it is off by any amount while
+    other programs use the caches and the other thread of a core, which no statistic of the two sessions can see: there
+    the turns alone establish a change. A spent budget decides nothing.
     """
-    if turns is None or not stored.verdict.is_change:
+    if not stored.verdict.is_change:
         return stored
-    if turns.change is None or turns.code is Reason.BUDGET_SPENT:
-        return replace(stored, sentence=f"{stored.sentence}; not confirmed in turns: {turns.sentence}")
+    if turns is None or turns.change is None or turns.code is Reason.BUDGET_SPENT:
+        why = f"; not confirmed in turns: {turns.sentence}" if turns else ""
+        if device.kind != "cpu":
+            return replace(stored, sentence=f"{stored.sentence}{why}")
+        code = Reason.SLOWER_STORED if stored.verdict is Verdict.REGRESSION else Reason.FASTER_STORED
+        doubt = "; a stored time of a CPU establishes no change"
+        return stored.say(Verdict.INCONCLUSIVE, code, f"{stored.sentence}{why or doubt}")
     sentence = (
         f"in turns with the commit of the baseline: {turns.sentence}; by its stored time alone: {stored.sentence}"
     )
@@ -116,14 +123,12 @@ def _judge_case(
         return blank
     agreed = baseline.cases.get(measurement.case) if baseline and run.against is None else None
     if run.against is not None:
-        found = judge_pairs(run, run.against, doubt, measurement, spec, blank, comparisons)
+        found = _with_head(judge_pairs(run, run.against, doubt, measurement, spec, blank, comparisons), measurement)
         base_parts = measurement.base_parts
     else:
-        found = judge_stored(run, measurement, spec, device, baseline, blank, comparisons)
+        found = _with_head(judge_stored(run, measurement, spec, device, baseline, blank, comparisons), measurement)
+        found = _confirmed(found, turns, device)
         base_parts = agreed.parts if agreed else ()
-    if len(measurement.methods) == 1:
-        found = replace(found, head=_head(found, measurement))
-    found = _confirmed(found, turns)
     if broken:
         blank = replace(blank, base=found.base, head=found.head)
         return blank.say(Verdict.INCONCLUSIVE, Reason.MEMORY_ERRORS, broken)
@@ -136,15 +141,18 @@ def _judge_case(
     return _passed(found, expected) if expected else _of_target(found, measurement.target)
 
 
-def _head(found: Finding, measurement: Measurement) -> float:
-    """Return the time of the head: that of the base by the change, so that a row holds one estimate of it.
+def _with_head(found: Finding, measurement: Measurement) -> Finding:
+    """Return a finding with the time of the head: that of the base by the change, so that a row has one estimate of it.
 
     Where nothing is compared it is the median of the head's processes, which the statistics of a row have in any case.
+    Times of several methods have none.
     """
+    if len(measurement.methods) != 1:
+        return found
     if found.base is None or found.change is None:
-        return statistics.median(process_medians(measurement.timed))
+        return replace(found, head=statistics.median(process_medians(measurement.timed)))
     ratio = found.change.point
-    return found.base / ratio if measurement.better == "higher" else found.base * ratio
+    return replace(found, head=found.base / ratio if measurement.better == "higher" else found.base * ratio)
 
 
 def _of_target(found: Finding, target: str) -> Finding:

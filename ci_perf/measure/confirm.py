@@ -21,6 +21,9 @@ Prepare = Callable[[Run, str, Sequence[Job]], AbstractContextManager[tuple[Again
 """Checks a commit out, builds it, and returns it as a base with a machine; ConfigError, MachineError."""
 
 
+_CHANGED = (Reason.SLOWER, Reason.FASTER, Reason.SLOWER_STORED, Reason.FASTER_STORED)
+
+
 class Confirm:
     """Takes turns with the commits of baselines, within one budget."""
 
@@ -36,7 +39,7 @@ class Confirm:
         """Return a confirmation for each commit and device with cases that are slower or faster than their baseline."""
         baselines = {(b.device.slug, b.kernel): b for b in run.baselines}
         devices = {device.kind: device for device in run.devices}
-        changed = {(f.id, f.device) for f in judge(run) if f.code in (Reason.SLOWER, Reason.FASTER)}
+        changed = {(f.id, f.device) for f in judge(run) if f.code in _CHANGED}
         groups: dict[tuple[str, str], list[Job]] = {}
         for job in self._jobs:
             device = devices[job.device]

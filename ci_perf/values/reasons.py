@@ -78,6 +78,7 @@ _NOISY = (
 _FEW_SESSIONS = (
     "A baseline of few sessions shows large changes only: measure with `--against`, or accept runs of other days, too."
 )
+_STORED = "On a CPU, changes against a stored time are shown, but not established: measure with `--against`, in turns."
 _CLOCK = "The SM clocks of the two sides differed: run again on a GPU whose clock is steady."
 _BUSY = "Stop the other programs on this machine, or measure on an idle one, and run again."
 _TIMES = "A time is missing or is not a positive number: see the row, correct what wrote it, and run again."
@@ -153,6 +154,8 @@ class Reason(StrEnum):
     FASTER_NOT_REPEATED = "faster-not-repeated", "faster, but not in each batch of fresh processes", _NOISY
     SLOWER_TOO_SMALL = "slower-too-small", "slower by less than stored times are repeatable", _FEW_SESSIONS
     FASTER_TOO_SMALL = "faster-too-small", "faster by less than stored times are repeatable", _FEW_SESSIONS
+    SLOWER_STORED = "slower-stored", "slower than a stored time, which a busy CPU can cause without a change", _STORED
+    FASTER_STORED = "faster-stored", "faster than a stored time, which a busy CPU can cause without a change", _STORED
     SLOWER_TOO_FEW = "slower-too-few-processes", "slower, but too few processes for the confidence", _NOISY
     FASTER_TOO_FEW = "faster-too-few-processes", "faster, but too few processes for the confidence", _NOISY
     SLOWER_NOT_SIGNIFICANT = (

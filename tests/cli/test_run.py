@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from ci_perf import store
 from ci_perf.cli import program
 from ci_perf.values.settings import SETTINGS, variable
-from tests.measure.nap_repository import NAP
+from tests.measure.nap_repository import NAP, commit, git
 from tests.measure.test_worker import is_alive, wait_for
 
 pytestmark = pytest.mark.slow
@@ -206,9 +206,14 @@ def test_an_archive_that_is_damaged_or_contains_no_run_is_refused_in_one_line(br
 
 
 def test_accept_then_an_unchanged_run_then_a_planted_slowdown(repository):
-    """End to end: an unchanged run raises no alarm, and a planted slowdown does."""
+    """End to end: an unchanged run raises no alarm, and a planted slowdown does, confirmed in turns."""
     toml = TOML + "[cases.long]\nmicroseconds = 50\n"
     a_kernel(repository, "nap", source=NAP.format(factor=1.0), toml=toml, cases=())
+    (repository / ".gitignore").write_text("/ci-perf-run/\n__pycache__/\n")
+    git("init", "--quiet")
+    git("config", "user.name", "a developer")
+    git("config", "user.email", "developer@users.noreply.github.com")
+    commit("a kernel")
     six = ("--processes", "6", "--samples", "5")
 
     first = ci_perf("run", *six, "--json")
@@ -217,6 +222,7 @@ def test_accept_then_an_unchanged_run_then_a_planted_slowdown(repository):
     assert (accepted.exit_code, accepted.stdout.count("wrote baselines/cpu-")) == (0, 1)
     assert ci_perf("baseline", "check").stdout == "1 baseline file, 0 problems\n"
     assert ci_perf("baseline", "diff", "ci-perf-run", "--json").stdout == "[]\n"
+    commit("its baseline")
 
     second = ci_perf("run", *six, "--json")
     assert {case: verdict for case, (verdict, _) in verdicts(second).items()} == {"nap/long": "UNCHANGED"}
@@ -258,8 +264,8 @@ def test_only_complete_runs_can_become_baselines(broken_run, repository):
 
 def test_accept_shows_old_and_new_and_refuses_a_run_of_files_that_differ_from_the_commit(broken_run, repository):
     run = json.loads((broken_run[0] / "run.json").read_text())
-    for name, commit in (("clean.json", "1234567"), ("dirty.json", "1234567-dirty")):
-        run["provenance"]["commit"] = commit
+    for name, recorded in (("clean.json", "1234567"), ("dirty.json", "1234567-dirty")):
+        run["provenance"]["commit"] = recorded
         (repository / name).write_text(json.dumps(run))
 
     refused = ci_perf("baseline", "accept", "dirty.json", "alpha")

@@ -10,7 +10,7 @@ from ci_perf.values.codec import dump_run, load_run
 from ci_perf.values.errors import FormatError
 from ci_perf.values.measurement import Pair
 from ci_perf.values.run import Against, Confirmation
-from tests.builders import STEADY, a_baseline, a_measurement, a_run, a_spec, times
+from tests.builders import STEADY, a_baseline, a_cpu, a_measurement, a_run, a_spec, times
 
 NOISE = (0.999, 1.0, 1.001, 1.0005, 0.9995, 1.0, 1.0002, 0.9998)
 SLOWER = (times(1.2), times(1.21))
@@ -57,6 +57,39 @@ def test_the_turns_decide_where_they_compared_the_case(run, verdict, code, says)
     assert (finding.verdict, finding.code) == (verdict, code), finding.sentence
     assert says in finding.sentence
     assert judge(load_run(dump_run(run), "run.json")) == (finding,)
+
+
+def on_a_cpu(run, confirmations):
+    """Return the same run as one of a CPU."""
+    cpu = a_cpu()
+    return replace(
+        run,
+        devices=(cpu,),
+        measurements=tuple(replace(m, device="cpu") for m in run.measurements),
+        baselines=tuple(replace(b, device=cpu) for b in run.baselines),
+        confirmations=tuple(
+            replace(c, device="cpu", measurements=tuple(replace(m, device="cpu") for m in c.measurements))
+            for c in confirmations
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("turns", "verdict", "code", "says"),
+    [
+        (confirmed(1.2).confirmations, "REGRESSION", "slower", "in turns with the commit of the baseline"),
+        (confirmed(1.0).confirmations, "UNCHANGED", "within-noise", "; by its stored time alone: 2"),
+        (confirmed(1.2, number=2).confirmations, "INCONCLUSIVE", "slower-stored", "; not confirmed in turns: "),
+        ((), "INCONCLUSIVE", "slower-stored", "fresh processes; a stored time of a CPU establishes no change"),
+    ],
+    ids=["slower", "unchanged", "budget spent", "no turns"],
+)
+def test_on_a_cpu_only_turns_establish_a_change(turns, verdict, code, says):
+    """Other programs make all processes of a session slower there, which no statistic can tell from a change."""
+    (finding,) = judge(on_a_cpu(confirmed(1.2), turns))
+
+    assert (finding.verdict, finding.code) == (verdict, code), finding.sentence
+    assert says in finding.sentence
 
 
 def test_a_case_that_its_baseline_does_not_call_changed_is_not_changed_by_turns():
