@@ -159,7 +159,8 @@ def test_the_samples_of_nvbench_are_those_of_the_replicate_and_are_kept(reposito
     assert without.failure.detail == "let nvbench write `--jsonbin {output}`, or `--json {output}` for the mean alone"
 
 
-def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(repository):
+def test_a_rate_that_falls_is_a_regression_and_one_that_rises_a_speedup(repository, monkeypatch):
+    a_gpu_without_torch(repository, monkeypatch, H200)
     a_program(
         repository,
         """
