@@ -42,4 +42,5 @@ def _in_turns(sessions: Sequence[Run]) -> str:
     lacking = (
         f", not measured in {counted(len(sessions) - len(known), 'session')}" if len(known) < len(sessions) else ""
     )
-    return f"{where}; {what} {mean_change(known[0])} to {mean_change(known[-1])}{lacking}"
+    ends = dict.fromkeys(mean_change(values) for values in (known[0], known[-1]))
+    return f"{where}; {what} {' to '.join(ends)}{lacking}"

@@ -6,7 +6,8 @@ these hold: the estimate passes the threshold in each batch of fresh processes, 
 differ by, which is much where the baseline holds one session (`sessions.py`); the interval of all of them, adjusted
 over the cases of the run (Bonferroni) and widened by the baseline's own scatter, excludes no change; the two sides
 separate, or the whole interval lies twice beyond the threshold; and the change is there in SM cycles too, where the
-clocks are known. What is past a threshold and not established is INCONCLUSIVE: shown, never red.
+clocks are known. What is past a threshold and not established is INCONCLUSIVE: shown, never red. On a CPU a change that
+is established here counts only if turns confirm it (`verdict.py`).
 
 Why separation: within one session every order of the processes of unchanged code is as likely as any other, so that 6
 and 12 separate once in 18,564 sessions, also where processes fall into two modes. The interval alone would let recorded

@@ -400,6 +400,7 @@ def test_a_session_that_cannot_be_believed_casts_no_doubt_on_another():
     [
         ((1.01, 1.02, 1.0), "the base against itself 0.0 % to +2.0 %"),
         ((1.01, None, 1.0), "the base against itself 0.0 % to +1.0 %, not measured in 1 session"),
+        ((1.01, None, None), "the base against itself +1.0 %, not measured in 2 sessions"),
         ((None, None, None), "the base against itself was not measured"),
     ],
 )
