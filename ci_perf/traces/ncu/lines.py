@@ -45,20 +45,31 @@ def _parts(of: Mapping[_Place, float]) -> dict[_Place, float]:
 def same_files(base: Iterable[str], head: Iterable[str]) -> dict[str, str]:
     """Return by file of the head the same file of the base, where its tree may lie in another folder.
 
-    It is the file of the same path, else the one of the same name that has most folders in common from the end on.
+    It is the file of the same path, else the one of the same name that has most folders in common from the end on, on
+    both sides.
 
     >>> same_files(["/old/src/k.cu", "/old/test/k.cu", "/cuda/include/a.h"], ["/new/src/k.cu", "/cuda/include/a.h"])
     {'/cuda/include/a.h': '/cuda/include/a.h', '/new/src/k.cu': '/old/src/k.cu'}
+    >>> same_files(["/old/b/k.cu"], ["/new/a/k.cu", "/new/b/k.cu"]), same_files(["/old/k.cu"], ["/a/k.cu", "/b/k.cu"])
+    ({'/new/b/k.cu': '/old/b/k.cu'}, {})
     """
-    old, new = dict.fromkeys(base), dict.fromkeys(head)
+    old, new = list(dict.fromkeys(base)), list(dict.fromkeys(head))
     found = {file: file for file in new if file in old}
-    for file in (file for file in new if file not in old):
-        common = {other: _common(_parents_up(file), _parents_up(other)) for other in old if other not in found.values()}
-        most = max(common.values(), default=0)
-        nearest = [other for other, number in common.items() if number == most]
-        if most and len(nearest) == 1:
-            found[file] = nearest[0]
-    return found
+    while True:
+        old, new = [file for file in old if file not in found.values()], [file for file in new if file not in found]
+        nearest = {file: _nearest(file, old) for file in new}
+        matched = {file: other for file, other in nearest.items() if other and _nearest(other, new) == file}
+        if not matched:
+            return found
+        found |= matched
+
+
+def _nearest(file: str, others: Iterable[str]) -> str:
+    """Return the path that has the most names in common from the end on; empty if there is none, or several."""
+    common = {other: _common(_parents_up(file), _parents_up(other)) for other in others}
+    most = max(common.values(), default=0)
+    nearest = [other for other, number in common.items() if number == most]
+    return nearest[0] if most and len(nearest) == 1 else ""
 
 
 def _parents_up(file: str) -> list[str]:
