@@ -173,10 +173,11 @@ def lines_in_base(
 
 
 def _unchanged_text(file: str, report: Path) -> str | None:
-    """Return a source file that is no newer than a report."""
+    """Return a source file that is no newer than a report; None for a name that is relative to an unknown folder."""
     path = Path(file)
     try:
-        return _text(path) if path.stat().st_mtime <= report.stat().st_mtime else None
+        found = path.is_absolute() and path.stat().st_mtime <= report.stat().st_mtime
+        return _text(path) if found else None
     except OSError:
         return None
 
