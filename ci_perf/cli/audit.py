@@ -134,12 +134,11 @@ def measure(
     specs = tuple(replace(spec, regression=None, speedup=None, **timed) for spec in found if spec.program is None)
     planned = select_jobs(specs, patterns, ["cuda"])
     refuse_several_devices(settings, "an audit takes turns")
-    say = tell
-    prepare_base = _checkout(root, specs, settings, file, say)
-    with open_session(settings, root, say, planned) as session:
+    prepare_base = _checkout(root, specs, settings, file)
+    with open_session(settings, root, tell, planned) as session:
         session.begin()
         for note in session.notes:
-            say(f"warning: {note.message}")
+            tell(f"warning: {note.message}")
         jobs = select_jobs(specs, patterns, session.kinds)
         empty = empty_run(patterns, jobs, settings, session, root)
         provenance = replace(empty.provenance, command=_command())
@@ -148,24 +147,22 @@ def measure(
         started = time.monotonic()
         for number, step in enumerate(steps, 1):
             if minutes is not None and time.monotonic() - started >= minutes * 60:
-                say(f"{minutes:g} minutes are over: {number - 1} of {len(steps)} sessions were measured")
+                tell(f"{minutes:g} minutes are over: {number - 1} of {len(steps)} sessions were measured")
                 break
             with Bars() as bars:
                 measured = measure_session(session, jobs, empty, verified, step, bars, prepare_base)
             for note in session.memory_errors():
                 raise MachineError(f"{note.message}: the session is not kept", hint=note.hint)
             append_session(file, measured)
-            say(f"session {number} of {len(steps)}: {step:.3g} planted, {measured.seconds:.0f} s")
+            tell(f"session {number} of {len(steps)}: {step:.3g} planted, {measured.seconds:.0f} s")
 
 
-def _checkout(
-    root: Path, specs: tuple[KernelSpec, ...], settings: Settings, file: Path, say: Callable[[str], object]
-) -> PrepareBase | None:
+def _checkout(root: Path, specs: tuple[KernelSpec, ...], settings: Settings, file: Path) -> PrepareBase | None:
     """Return what checks out and builds the commit of the tree; None, after a warning, if the tree differs from it."""
     commit = git.query_commit(root, besides=file)
     if commit is None or is_dirty(commit):
         why = "differs from its commit" if commit else "has no commit"
-        say(f"warning: this tree {why}: both sides run it, and nothing is checked out as for `run --against`")
+        tell(f"warning: this tree {why}: both sides run it, and nothing is checked out as for `run --against`")
         return None
     return partial(prepared_base, root, commit, specs, settings.replaced({"against": "HEAD"}))
 

@@ -19,9 +19,8 @@ from ci_perf.values.run import Against, Confirmation, Run
 
 Prepare = Callable[[Run, str, Sequence[Job]], AbstractContextManager[tuple[Against, Machine]]]
 """Checks a commit out, builds it, and returns it as a base with a machine; ConfigError, MachineError."""
-
-
 _CHANGED = (Reason.SLOWER, Reason.FASTER, Reason.SLOWER_STORED, Reason.FASTER_STORED)
+"""Of the cases that a stored time calls changed."""
 
 
 class Confirm:

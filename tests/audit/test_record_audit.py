@@ -100,6 +100,15 @@ def test_a_record_that_is_a_link_is_refused(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_name_of_a_device_that_no_folder_can_have_is_an_error(tmp_path):
+    ran = record(tmp_path, tonight(1, device=a_device(name="x" * 5000)))
+
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("error: ")
+    assert "File name too long" in ran.stderr
+    assert not (tmp_path / "baselines").exists()
+
+
 def test_a_line_that_was_cut_off_costs_that_session_alone(tmp_path):
     ran = record(tmp_path, content=dump_session(tonight(1)) + dump_session(tonight(2))[:200])
 
